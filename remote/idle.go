@@ -11,10 +11,10 @@ import (
 // Spinning: how long a consumer polls an empty ring before it sleeps. It grows when sleeping turned out to be rash, and shrinks when polling
 // was in vain.
 const (
-	spinLeast = 20 * time.Microsecond
-	spinFirst = 50 * time.Microsecond
-	SpinMost  = 200 * time.Microsecond
-	pollTurns = 24 // pauses between looks at the clock
+	spinLeast  = 20 * time.Microsecond
+	spinFirst  = 50 * time.Microsecond
+	SpinMost   = 200 * time.Microsecond
+	pollPauses = 24 // pauses between looks at the clock
 
 	// With fewer cores polling gives way to others between looks, and after others took the core for longer than it is worth polling it is left alone for so many sleeps.
 	plentyCores = 4
@@ -53,11 +53,11 @@ func (i *Idle) Patience() time.Duration {
 
 // Spin polls for about d, and reports whether there is something to do.
 func (i *Idle) Spin(d time.Duration) bool {
-	if i.Ring.Poll(pollTurns) {
+	if i.Ring.Poll(pollPauses) {
 		return true
 	}
 	for start, last := time.Now(), time.Duration(0); last < d; {
-		if i.Ring.Poll(pollTurns) || i.Pending() {
+		if i.Ring.Poll(pollPauses) || i.Pending() {
 			return true
 		}
 		if i.giveWay {

@@ -69,14 +69,14 @@ func (s *session) adopt(from io.Reader) error {
 	return nil
 }
 
-// expect starts a worker that makes the session of what comes over a stream, and is its arrival: it starts its driver at once. turn: with others, of which a
+// expect starts a worker that makes the session of what comes over a stream, and is its arrival: it starts its driver at once. queued: with others, of which a
 // few start at a time. It runs on routine.
-func (s *session) expect(turn bool) error {
+func (s *session) expect(queued bool) error {
 	began := time.Now()
 	started := func() {}
-	if turn {
+	if queued {
 		var err error
-		if started, err = s.turn(s.dev.comes); err != nil {
+		if started, err = s.acquire(s.dev.comes); err != nil {
 			return err
 		}
 	}

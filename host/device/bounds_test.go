@@ -49,42 +49,42 @@ func TestTermsStandWithTheVM(t *testing.T) {
 	})
 }
 
-// TestCopyFrameBounds: each kind of frame has the sizes that it may have, to the byte; only what belongs to streams has a turn; and only data that has become smaller
+// TestCopyFrameBounds: each kind of frame has the sizes that it may have, to the byte; only what belongs to streams has a number; and only data that has become smaller
 // says what it was, which is no more than fits a frame.
 func TestCopyFrameBounds(t *testing.T) {
-	frame := func(kind, size uint32, turn uint64, plain uint32) error {
-		b := putCopyHeader(make([]byte, copyHeader+size), kind, 1, turn)
+	frame := func(kind, size uint32, seq uint64, plain uint32) error {
+		b := putCopyHeader(make([]byte, copyHeader+size), kind, 1, seq)
 		sizeFrame(b, plain)
 		f, err := readCopyFrame(bytes.NewReader(b), make([]byte, mostCopyData))
-		if err == nil && (f.kind != kind || f.stream != 1 || f.turn != turn || uint32(len(f.body)) != size || f.plain != plain || f.wire != uint64(len(b))) {
+		if err == nil && (f.kind != kind || f.stream != 1 || f.seq != seq || uint32(len(f.body)) != size || f.plain != plain || f.wire != uint64(len(b))) {
 			t.Errorf("kind %d of %d bytes is read as %+v", kind, size, f)
 		}
 		return err
 	}
 	for kind, most := range copyBounds {
-		turn := uint64(0)
+		seq := uint64(0)
 		if ofStreams(kind) {
-			turn = 9
+			seq = 9
 		}
 		for size, fits := range map[uint32]bool{most[0] - 1: false, most[0]: true, most[1]: true, most[1] + 1: false, 1<<32 - 1: false} {
 			if size > mostCopyData+1 { // it is said, and not there
-				b := putCopyHeader(make([]byte, copyHeader), kind, 1, turn)
+				b := putCopyHeader(make([]byte, copyHeader), kind, 1, seq)
 				binary.LittleEndian.PutUint32(b[8:], size)
 				if _, err := readCopyFrame(bytes.NewReader(b), nil); !errors.Is(err, errCopyFrame) {
 					t.Errorf("kind %d of %d bytes: %v", kind, size, err)
 				}
-			} else if err := frame(kind, size, turn, 0); (err == nil) != fits || !fits && !errors.Is(err, errCopyFrame) {
+			} else if err := frame(kind, size, seq, 0); (err == nil) != fits || !fits && !errors.Is(err, errCopyFrame) {
 				t.Errorf("kind %d of %d bytes: %v", kind, size, err)
 			}
 		}
-		if err := frame(kind, most[0], 9-turn, 0); !errors.Is(err, errCopyFrame) {
-			t.Errorf("kind %d of turn %d: %v", kind, 9-turn, err)
+		if err := frame(kind, most[0], 9-seq, 0); !errors.Is(err, errCopyFrame) {
+			t.Errorf("kind %d of number %d: %v", kind, 9-seq, err)
 		}
 		for plain, fits := range map[uint32]bool{most[0]: false, most[0] + 1: true, mostCopyData: true, mostCopyData + 1: false, 1<<32 - 1: false} {
 			if plain == 0 {
 				continue // not packed
 			}
-			if err := frame(kind, most[0], turn, plain); (err == nil) != (fits && kind == copyData) {
+			if err := frame(kind, most[0], seq, plain); (err == nil) != (fits && kind == copyData) {
 				t.Errorf("kind %d of %d bytes that were %d: %v", kind, most[0], plain, err)
 			}
 		}

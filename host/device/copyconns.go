@@ -116,8 +116,8 @@ func (o *copyOut) join(conn io.ReadWriteCloser, key []byte) error {
 	return nil
 }
 
-func frameOf(kind, stream uint32, turn uint64, body []byte) []byte {
-	return putCopyHeader(append(make([]byte, copyHeader), body...), kind, stream, turn)
+func frameOf(kind, stream uint32, seq uint64, body []byte) []byte {
+	return putCopyHeader(append(make([]byte, copyHeader), body...), kind, stream, seq)
 }
 
 // write sends a frame of a stream.
@@ -127,10 +127,10 @@ func (o *copyOut) write(kind, stream uint32, body []byte) error {
 
 // send sends a frame of a stream, whose body lies in b behind its header: to the first connection that has room. b is not the caller's any more.
 func (o *copyOut) send(b []byte, kind, stream uint32) error {
-	o.order.Lock() // turns over one connection go up
+	o.order.Lock() // numbers over one connection go up
 	defer o.order.Unlock()
-	o.turn++
-	putCopyHeader(b, kind, stream, o.turn)
+	o.seq++
+	putCopyHeader(b, kind, stream, o.seq)
 	select {
 	case o.frames <- b:
 		return nil

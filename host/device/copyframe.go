@@ -12,12 +12,12 @@ import (
 
 /*
 Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections that others have made and authenticated. They
-carry frames: a header of 24 bytes (kind, stream, size of what follows, and to what it unpacks or 0, each of 4; its turn, of 8; little-endian) and a body. On the first connection the source
+carry frames: a header of 24 bytes (kind, stream, size of what follows, and to what it unpacks or 0, each of 4; its number, of 8; little-endian) and a body. On the first connection the source
 says hello and is welcomed; others join it by a key that the hello had. Then each session is a stream, by number from one on, of what its worker writes of its memory (package
 precopy); perhaps another, a rehearsal, is of what it is made of. When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
 the connections otherwise.
 
-Frames of streams go over whichever connection has room, and are numbered by their turns, from one on. The destination does what they say in that order: a connection that brings one before its turn
+Frames of streams go over whichever connection has room, and are numbered in their order, from one on. The destination does what they say in that order: a connection that brings one before its number is next
 waits with it, so that no more than a frame of each is kept.
 */
 
@@ -63,13 +63,13 @@ var copyBounds = map[uint32][2]uint32{
 // copyFrame is one that is within the bounds of its kind.
 type copyFrame struct {
 	kind, stream uint32
-	turn         uint64 // of what belongs to streams
+	seq          uint64 // of what belongs to streams
 	body         []byte
 	plain        uint32 // bytes to which the body unpacks; 0: it is not packed
 	wire         uint64 // bytes that it took
 }
 
-// ofStreams says whether frames of a kind have turns.
+// ofStreams says whether frames of a kind have a number.
 func ofStreams(kind uint32) bool { return kind >= copyOpen && kind <= copyDrop }
 
 // readCopyFrame reads a frame, whose body lies in buf until the next.
@@ -78,14 +78,14 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return copyFrame{}, err
 	}
-	f := copyFrame{kind: binary.LittleEndian.Uint32(h[:]), stream: binary.LittleEndian.Uint32(h[4:]), turn: binary.LittleEndian.Uint64(h[16:])}
+	f := copyFrame{kind: binary.LittleEndian.Uint32(h[:]), stream: binary.LittleEndian.Uint32(h[4:]), seq: binary.LittleEndian.Uint64(h[16:])}
 	size := binary.LittleEndian.Uint32(h[8:])
 	if most, ok := copyBounds[f.kind]; !ok || size < most[0] || size > most[1] {
 		return f, fmt.Errorf("%w: kind %d of %d bytes", errCopyFrame, f.kind, size)
 	}
 	f.plain, f.wire = binary.LittleEndian.Uint32(h[12:]), uint64(copyHeader+size)
-	if ofStreams(f.kind) != (f.turn != 0) || f.plain != 0 && (f.kind != copyData || f.plain <= size || f.plain > mostCopyData) {
-		return f, fmt.Errorf("%w: kind %d of turn %d, %d bytes of %d", errCopyFrame, f.kind, f.turn, size, f.plain)
+	if ofStreams(f.kind) != (f.seq != 0) || f.plain != 0 && (f.kind != copyData || f.plain <= size || f.plain > mostCopyData) {
+		return f, fmt.Errorf("%w: kind %d of number %d, %d bytes of %d", errCopyFrame, f.kind, f.seq, size, f.plain)
 	}
 	f.body = buf[:size]
 	_, err := io.ReadFull(r, f.body)
@@ -93,11 +93,11 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 }
 
 // putCopyHeader writes the header in front of a body that lies in b behind it.
-func putCopyHeader(b []byte, kind, stream uint32, turn uint64) []byte {
+func putCopyHeader(b []byte, kind, stream uint32, seq uint64) []byte {
 	binary.LittleEndian.PutUint32(b, kind)
 	binary.LittleEndian.PutUint32(b[4:], stream)
 	sizeFrame(b, 0)
-	binary.LittleEndian.PutUint64(b[16:], turn)
+	binary.LittleEndian.PutUint64(b[16:], seq)
 	return b
 }
 

@@ -21,24 +21,24 @@ type source struct {
 
 func (source) Close() error { return nil }
 
-// said is what a source says, in turns.
-func said(frames ...func(turn uint64) []byte) (b []byte) {
-	turn := uint64(1)
+// said is what a source says, in order.
+func said(frames ...func(seq uint64) []byte) (b []byte) {
+	seq := uint64(1)
 	for _, f := range frames {
-		p := f(turn)
+		p := f(seq)
 		if b = append(b, p...); ofStreams(binary.LittleEndian.Uint32(p)) {
-			turn++
+			seq++
 		}
 	}
 	return b
 }
 
-func copyFrameBytes(kind, stream uint32, body ...byte) func(turn uint64) []byte {
-	return func(turn uint64) []byte {
+func copyFrameBytes(kind, stream uint32, body ...byte) func(seq uint64) []byte {
+	return func(seq uint64) []byte {
 		if !ofStreams(kind) {
-			turn = 0
+			seq = 0
 		}
-		return frameOf(kind, stream, turn, body)
+		return frameOf(kind, stream, seq, body)
 	}
 }
 

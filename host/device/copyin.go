@@ -23,7 +23,7 @@ type copyIn struct {
 	began   time.Time
 	total   uint64
 	streams map[uint32]*arrival
-	turns   *copyTurns
+	order   *copyOrder
 	expiry  *time.Timer
 }
 

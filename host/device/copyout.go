@@ -56,7 +56,7 @@ type copyOut struct {
 	limit *rate.Limiter // nil: none
 
 	order  sync.Mutex  // of frames of streams
-	turn   uint64      // of the last one; order is held
+	seq    uint64      // of the last one; order is held
 	frames chan []byte // to whichever connection has room; nothing waits in it
 
 	welcome chan struct{}

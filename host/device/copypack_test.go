@@ -80,8 +80,8 @@ func FuzzUnpack(f *testing.F) {
 			if err == nil {
 				err = got.unpack(out)
 			}
-			if err != nil || !bytes.Equal(got.body, b) || got.turn != 9 || got.stream != 3 || got.wire != uint64(len(p)) {
-				t.Errorf("%d bytes packed in %d: %+v, %v", len(b), len(p), got.turn, err)
+			if err != nil || !bytes.Equal(got.body, b) || got.seq != 9 || got.stream != 3 || got.wire != uint64(len(p)) {
+				t.Errorf("%d bytes packed in %d: %+v, %v", len(b), len(p), got.seq, err)
 			}
 			return
 		}

@@ -222,18 +222,18 @@ func (s *session) pauseFor(what <-chan struct{}, most time.Duration) error {
 }
 
 // starting waits for its turn to start a worker; the function ends it.
-func (s *session) starting() (func(), error) { return s.turn(s.dev.starts) }
+func (s *session) starting() (func(), error) { return s.acquire(s.dev.starts) }
 
-// turn waits for one of a bounded number; the function ends it. One that is free is had in a hurry, too.
-func (s *session) turn(turns chan struct{}) (func(), error) {
-	end := func() { <-turns }
+// acquire waits for one of a bounded number; the function ends it. One that is free is had in a hurry, too.
+func (s *session) acquire(slots chan struct{}) (func(), error) {
+	end := func() { <-slots }
 	select {
-	case turns <- struct{}{}:
+	case slots <- struct{}{}:
 		return end, nil
 	default:
 	}
 	select {
-	case turns <- struct{}{}:
+	case slots <- struct{}{}:
 		return end, nil
 	case <-s.hurry:
 	case <-s.over:

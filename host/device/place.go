@@ -36,8 +36,8 @@ func (d *Device) place() *Place {
 	return d.at
 }
 
-// seat is place, and the membership there.
-func (d *Device) seat() (*Place, *schedule.Membership) {
+// placeAndMember is place, and the membership there.
+func (d *Device) placeAndMember() (*Place, *schedule.Membership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.at, d.member

@@ -52,7 +52,7 @@ func (s *session) provide() error {
 		r.meter.Close()
 		return err
 	}
-	at, membership := s.dev.seat()
+	at, membership := s.dev.placeAndMember()
 	if membership != nil {
 		if r.scheduled, err = membership.Add(); err != nil {
 			if s.dev.Limits().Cap != 0 { // which would not hold

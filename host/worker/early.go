@@ -27,16 +27,16 @@ type early struct {
 	waits []wire.MemcpyStagedArgs // noted, and not asked for
 	came  []*fetch                // asked for, in the ring's order
 	bytes uint64                  // of them
-	turn  uint64                  // copies that fetched their bytes
+	takes uint64                  // copies that fetched their bytes
 	room  sync.Pool               // *[earlyPiece]byte
 }
 
 // fetch is the bytes of a copy on their way.
 type fetch struct {
-	copy wire.MemcpyStagedArgs
-	p    *[earlyPiece]byte
-	done <-chan error
-	turn uint64
+	copy  wire.MemcpyStagedArgs
+	p     *[earlyPiece]byte
+	done  <-chan error
+	takes uint64
 }
 
 // newEarly is nil where bytes need not come early, or cannot.
@@ -78,14 +78,14 @@ func (e *early) askLocked() {
 	for len(e.waits) > 0 {
 		c := e.waits[0]
 		if e.bytes+c.Size > earlyMost {
-			if e.came[0].turn+earlyWaits > e.turn {
+			if e.came[0].takes+earlyWaits > e.takes {
 				return
 			}
 			e.dropLocked(0) // the bytes may come yet, to memory that nobody has
 			continue
 		}
 		e.waits = e.waits[1:]
-		f := &fetch{copy: c, p: e.room.Get().(*[earlyPiece]byte), turn: e.turn}
+		f := &fetch{copy: c, p: e.room.Get().(*[earlyPiece]byte), takes: e.takes}
 		var err error
 		if f.done, err = e.memory.Begin(c.Region, f.p[:c.Size], c.Offset); err != nil {
 			e.room.Put(f.p) // the copy's own attempt says why
@@ -103,7 +103,7 @@ func (e *early) dropLocked(i int) {
 // take is the bytes of a copy, if they were asked for; ok: they were. Any goroutine.
 func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
 	e.mu.Lock()
-	e.turn++
+	e.takes++
 	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
 	i := slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c })
 	if i < 0 {

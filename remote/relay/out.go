@@ -84,7 +84,7 @@ func (s *Session) pump(ctx context.Context) error {
 // each time for so many pauses, is looked for it: a microsecond or two.
 const (
 	holds     = 2
-	holdTurns = 24
+	holdPolls = 24
 )
 
 // gather takes the records that wait, as many as the server's mirror and a frame have room for. full: there are more.
@@ -96,7 +96,7 @@ func (s *Session) gather() (full bool, err error) {
 	for {
 		ok, err := s.ring.Next(&r)
 		if !ok && err == nil && len(s.batch) > frame.HeaderSize && !awaited && held < holds {
-			if held++; s.ring.Poll(holdTurns) {
+			if held++; s.ring.Poll(holdPolls) {
 				continue
 			}
 		}

@@ -80,8 +80,8 @@ func branchSecret(trunk digest, n int) digest {
 func (c *Conn) bareBranch(n int) (*Conn, error) {
 	b := bareConn(branchSecret(c.secret, n), time.Duration(branchPatience)*c.limit)
 	b.trunk, b.client, b.window, b.patient, b.now = c, c.client, BranchWindow, c.patient, branchFirst*c.limit
-	b.side.n, b.side.fresh = n, true
-	if err := b.kept.begin(c.side.kept); err != nil {
+	b.branches.n, b.branches.fresh = n, true
+	if err := b.kept.begin(c.branches.kept); err != nil {
 		b.cancel()
 		return nil, err
 	}
@@ -113,17 +113,17 @@ func (c *Conn) Branch(n int) ([]frame.Branch, error) {
 		b.mu.Lock()
 		b.loseLocked(ErrFresh)
 		b.mu.Unlock()
-		c.side.list[i] = b
+		c.branches.list[i] = b
 		c.mu.Unlock()
 		go b.routineSend()
-		go b.routineRedial(c.side.cfg, c.side.turn(c))
+		go b.routineRedial(c.branches.cfg, c.branches.dialer(c))
 		list = append(list, b)
 	}
 	return list, nil
 }
 
-// turn is a branch's way to a connection: behind the trunk's, and one at a time, so that a link that is gone keeps no more than one attempt from the trunk.
-func (s *branches) turn(trunk *Conn) Dialer {
+// dialer is a branch's way to a connection: behind the trunk's, and one at a time, so that a link that is gone keeps no more than one attempt from the trunk.
+func (s *branches) dialer(trunk *Conn) Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if err := trunk.Ready(ctx); err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (s *branches) turn(trunk *Conn) Dialer {
 func (c *Conn) TakeBranches(most int, begun func(n int, b frame.Branch)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.side.most, c.side.begun = min(most, MostBranches), begun
+	c.branches.most, c.branches.begun = min(most, MostBranches), begun
 }
 
 // shown is the stream whose secret a greeting shows: this one, or a branch, which may begin so.
@@ -158,33 +158,33 @@ func (c *Conn) shown(far greeting, bind digest) (*Conn, error) {
 func (c *Conn) branch(n int) (*Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch most := c.side.most; {
+	switch most := c.branches.most; {
 	case c.err != nil:
 		return nil, c.err
 	case n >= most:
 		return nil, fmt.Errorf("%w: branch %d, where %d are taken", ErrBranch, n, most)
-	case c.side.list[n] != nil:
-		return c.side.list[n], nil
+	case c.branches.list[n] != nil:
+		return c.branches.list[n], nil
 	}
 	b, err := c.bareBranch(n)
 	if err != nil {
 		return nil, fmt.Errorf("branch %d: %w", n, err)
 	}
-	begun := c.side.begun
-	b.side.joined = func() { begun(n, b) }
-	c.side.list[n] = b
+	begun := c.branches.begun
+	b.branches.joined = func() { begun(n, b) }
+	c.branches.list[n] = b
 	go b.routineSend()
 	return b, nil
 }
 
 // connectedLocked notes a branch's first connection.
 func (c *Conn) connectedLocked() {
-	if c.trunk == nil || !c.side.fresh {
+	if c.trunk == nil || !c.branches.fresh {
 		return
 	}
-	c.side.fresh = false
-	if c.side.joined != nil {
-		go c.side.joined()
+	c.branches.fresh = false
+	if c.branches.joined != nil {
+		go c.branches.joined()
 	}
 }
 
@@ -218,8 +218,8 @@ func (c *Conn) Backlog() uint64 {
 
 // alongLocked has the trunk end with a branch, but for one that was never used.
 func (c *Conn) alongLocked() {
-	if c.trunk != nil && !c.side.fresh && !errors.Is(c.err, net.ErrClosed) {
-		go c.trunk.end(fmt.Errorf("connection %d for copies: %w", c.side.n, c.err))
+	if c.trunk != nil && !c.branches.fresh && !errors.Is(c.err, net.ErrClosed) {
+		go c.trunk.end(fmt.Errorf("connection %d for copies: %w", c.branches.n, c.err))
 	}
 }
 
@@ -227,7 +227,7 @@ func (c *Conn) alongLocked() {
 func (c *Conn) all() (list []*Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, b := range c.side.list {
+	for _, b := range c.branches.list {
 		if b != nil {
 			list = append(list, b)
 		}
@@ -256,7 +256,7 @@ func (c *Conn) awaitBranches() {
 	defer cancel()
 	for _, b := range c.all() {
 		b.mu.Lock()
-		used := b.err == nil && !b.hold.on && !b.side.fresh
+		used := b.err == nil && !b.hold.on && !b.branches.fresh
 		b.mu.Unlock()
 		if used {
 			_ = b.Ready(ctx) // if there is none Hold says so
@@ -268,7 +268,7 @@ func (c *Conn) awaitBranches() {
 func (c *Conn) holdBranches() error {
 	for n, b := range c.all() {
 		b.mu.Lock()
-		fresh := b.side.fresh && b.up == nil
+		fresh := b.branches.fresh && b.up == nil
 		if fresh && b.err == nil {
 			b.hold = hold{on: true, told: true}
 			b.changed.Broadcast()
@@ -290,7 +290,7 @@ func (c *Conn) exportBranches() (list []State, err error) {
 	for n, b := range c.all() {
 		s, err := b.Export()
 		b.mu.Lock()
-		unused := b.side.fresh && b.err != nil
+		unused := b.branches.fresh && b.err != nil
 		b.mu.Unlock()
 		if unused { // it keeps its number
 			s, err = State{}, nil
@@ -320,13 +320,13 @@ func (c *Conn) importBranches(list []State) error {
 			return fmt.Errorf("branch %d: %w", n, err)
 		}
 		if s.Got > 0 || s.Start > 0 || len(s.Kept) > 0 {
-			b.side.fresh, b.now = false, b.limit
+			b.branches.fresh, b.now = false, b.limit
 		}
 		c.mu.Lock()
-		c.side.list[n] = b
+		c.branches.list[n] = b
 		c.mu.Unlock()
 		go b.routineSend()
-		go b.routineRedial(c.side.cfg, c.side.turn(c))
+		go b.routineRedial(c.branches.cfg, c.branches.dialer(c))
 	}
 	return nil
 }

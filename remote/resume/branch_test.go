@@ -29,8 +29,8 @@ func newForked(t testing.TB, n int, limit time.Duration, wrap func(n int, c net.
 	if wrap == nil {
 		wrap = func(_ int, c net.Conn, _ bool) net.Conn { return c }
 	}
-	f.client.side.cfg, f.client.side.kept, f.server.side.kept = f.clientAgain, f.budget, f.budget
-	f.client.side.dial = func(context.Context, error) (net.Conn, error) {
+	f.client.branches.cfg, f.client.branches.kept, f.server.branches.kept = f.clientAgain, f.budget, f.budget
+	f.client.branches.dial = func(context.Context, error) (net.Conn, error) {
 		n := int(f.dials.Add(1))
 		near, far := pair(t)
 		go func() { _ = f.server.Accept(wrap(n, far, true), f.serverAgain) }()
@@ -118,7 +118,7 @@ func TestBranchesEnd(t *testing.T) {
 		}, remote.ErrProtocol, nil},
 		"a branch is lost": {func(f *forked) {
 			f.near[0].mu.Lock()
-			f.client.side.dial = func(context.Context, error) (net.Conn, error) { return nil, errors.New("no way") }
+			f.client.branches.dial = func(context.Context, error) (net.Conn, error) { return nil, errors.New("no way") }
 			f.near[0].now = 100 * time.Millisecond
 			f.near[0].mu.Unlock()
 			f.server.mu.Lock()
@@ -162,7 +162,7 @@ func TestBranchesEnd(t *testing.T) {
 // session goes on.
 func TestBranchesRefused(t *testing.T) {
 	r := newRig(t, minute, nil)
-	r.server.side.kept = &budget{limit: 1}
+	r.server.branches.kept = &budget{limit: 1}
 	begins := func(what string, secret digest, from string, want, told error) {
 		t.Helper()
 		s, accepted := r.stranger(t)
@@ -225,17 +225,17 @@ func TestBranchesNeverMade(t *testing.T) {
 	}{
 		"none are taken": {func(*rig) {}, ErrBranch},
 		"no room there": {func(r *rig) {
-			r.server.side.kept = &budget{limit: 1}
+			r.server.branches.kept = &budget{limit: 1}
 			r.server.TakeBranches(2, func(n int, _ frame.Branch) { t.Errorf("branch %d begins", n) })
 		}, errFarBudget},
 		"no way": {func(r *rig) {
 			r.client.limit = 50 * time.Millisecond // branches take theirs from it
-			r.client.side.dial = func(context.Context, error) (net.Conn, error) { return nil, errors.New("no way") }
+			r.client.branches.dial = func(context.Context, error) (net.Conn, error) { return nil, errors.New("no way") }
 		}, ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, minute, nil)
-			r.client.side.cfg, r.client.side.dial = r.clientAgain, r.dial(t)
+			r.client.branches.cfg, r.client.branches.dial = r.clientAgain, r.dial(t)
 			c.begin(r)
 			list, err := r.client.Branch(2)
 			if err != nil {
@@ -266,10 +266,10 @@ func TestBranchesNeverMade(t *testing.T) {
 // TestBranchAway: a branch that no connection can be made for has the session go on over the others, and for longer than its first stream would; what it had on its way comes when there is one.
 func TestBranchAway(t *testing.T) {
 	f := newForked(t, 2, minute, nil)
-	dial := f.client.side.dial
+	dial := f.client.branches.dial
 	tries, open := make(chan struct{}), make(chan struct{})
-	f.client.side.dials.Lock()
-	f.client.side.dial = func(ctx context.Context, why error) (net.Conn, error) {
+	f.client.branches.dials.Lock()
+	f.client.branches.dial = func(ctx context.Context, why error) (net.Conn, error) {
 		select {
 		case <-open:
 			return dial(ctx, why)
@@ -277,7 +277,7 @@ func TestBranchAway(t *testing.T) {
 			return nil, errors.New("no way")
 		}
 	}
-	f.client.side.dials.Unlock()
+	f.client.branches.dials.Unlock()
 	f.near[0].broken(f.near[0].up, errors.New("cut"))
 	<-tries
 	for _, b := range []*Conn{f.near[0], f.far[0]} {

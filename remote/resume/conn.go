@@ -68,10 +68,10 @@ type Conn struct {
 	lift    Lifted     // of the first connection
 	pending []net.Conn // the server's: shake hands, the oldest first
 
-	client bool   // it makes connections
-	window uint64 // Window, or a branch's
-	trunk  *Conn  // a branch's
-	side   branches
+	client   bool   // it makes connections
+	window   uint64 // Window, or a branch's
+	trunk    *Conn  // a branch's
+	branches branches
 
 	lost chan struct{} // one place: for the client's redial
 	due  chan struct{} // one place: for routineSend
@@ -95,7 +95,7 @@ func newConn(first *frame.Secure, limit time.Duration, b Budget) (*Conn, error) 
 func newConnOver(first *frame.Secure, l Lifted, limit time.Duration, b Budget) (*Conn, error) {
 	secret, err := derived(first, labelSecret)
 	c := bareConn(secret, limit)
-	c.side.kept = b
+	c.branches.kept = b
 	if err == nil {
 		err = c.kept.begin(b)
 	}

@@ -39,7 +39,7 @@ func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Co
 func NewClientOver(first *frame.Secure, l Lifted, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c, err := newConnOver(first, l, Limit, b)
 	if err == nil {
-		c.client, c.side.cfg, c.side.dial = true, cfg, dial
+		c.client, c.branches.cfg, c.branches.dial = true, cfg, dial
 		go c.routineRedial(cfg, dial)
 	}
 	return c, err
@@ -91,7 +91,7 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 func (c *Conn) final(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	begins := c.trunk != nil && c.side.fresh
+	begins := c.trunk != nil && c.branches.fresh
 	return errors.Is(err, ErrGone) || errors.Is(err, remote.ErrProtocol) || begins && (errors.Is(err, ErrBranch) || errors.Is(err, errFarBudget) || errors.Is(err, ErrProof))
 }
 
@@ -105,7 +105,7 @@ func (c *Conn) isLost() bool {
 func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
 	c.mu.Lock()
 	why := c.why
-	if c.trunk != nil && c.side.fresh {
+	if c.trunk != nil && c.branches.fresh {
 		why = ErrFresh
 	}
 	c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Conn) addPending(raw net.Conn) error {
 	if c.err != nil {
 		return c.err
 	}
-	if len(c.pending) > c.side.most {
+	if len(c.pending) > c.branches.most {
 		_ = c.pending[0].Close()
 		c.pending = c.pending[1:]
 	}

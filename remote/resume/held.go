@@ -170,7 +170,7 @@ func (c *Conn) exportAlone() (State, error) {
 // Import makes a stream of what Export described, elsewhere perhaps, which is held until Release. What it keeps is booked in a budget, which may be nil.
 func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c := bareConn(s.Secret, Limit)
-	c.client, c.side.cfg, c.side.dial, c.side.kept = true, cfg, dial, b
+	c.client, c.branches.cfg, c.branches.dial, c.branches.kept = true, cfg, dial, b
 	err := c.kept.begin(b)
 	if err == nil {
 		err = c.adoptState(s)

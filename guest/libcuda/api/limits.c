@@ -9,14 +9,14 @@ static struct {
 	uint32_t ctx; /* 0: not known */
 	uint64_t value;
 } known[CU_LIMIT_MAX];
-static uint32_t turn;	 /* changes when what was asked for before may not be so any more */
+static uint32_t generation;	 /* changes when what was asked for before may not be so any more */
 static uint64_t deepest; /* the largest stack that a kernel which the program knows needs, in bytes */
 static struct cw_lock lock;
 
 void cw_limits_forget(void)
 {
 	cw_lock_acquire(&lock);
-	turn++;
+	generation++;
 	for (int i = 0; i < CU_LIMIT_MAX; i++)
 		known[i].ctx = 0;
 	cw_lock_release(&lock);
@@ -29,7 +29,7 @@ void cw_limits_kernel(int local)
 		deepest = (uint64_t)local;
 	if (known[CU_LIMIT_STACK_SIZE].value < deepest)
 		known[CU_LIMIT_STACK_SIZE].ctx = 0;
-	turn++;
+	generation++;
 	cw_lock_release(&lock);
 }
 
@@ -38,7 +38,7 @@ static int find(uint32_t ctx, uint32_t limit, uint64_t *value, uint32_t *now)
 	cw_lock_acquire(&lock);
 	int found = known[limit].ctx == ctx;
 	*value = known[limit].value;
-	*now = turn;
+	*now = generation;
 	cw_lock_release(&lock);
 	return found;
 }
@@ -46,7 +46,7 @@ static int find(uint32_t ctx, uint32_t limit, uint64_t *value, uint32_t *now)
 static void note(uint32_t ctx, uint32_t limit, uint64_t value, uint32_t asked)
 {
 	cw_lock_acquire(&lock);
-	if (turn == asked && (limit != CU_LIMIT_STACK_SIZE || value >= deepest)) {
+	if (generation == asked && (limit != CU_LIMIT_STACK_SIZE || value >= deepest)) {
 		known[limit].ctx = ctx;
 		known[limit].value = value;
 	}

@@ -19,9 +19,9 @@ static struct {
 	uint64_t next_id;
 } map;
 
-static void spin(int *turns)
+static void spin(int *spins)
 {
-	if (++*turns % 64 == 0)
+	if (++*spins % 64 == 0)
 		sched_yield();
 	else
 		cw_pause();
@@ -29,12 +29,12 @@ static void spin(int *turns)
 
 static void read_lock(void)
 {
-	for (int turns = 0;; spin(&turns)) {
+	for (int spins = 0;; spin(&spins)) {
 		if (!(atomic_fetch_add_explicit(&map.lock, 1, memory_order_acquire) & WRITER))
 			return;
 		atomic_fetch_sub_explicit(&map.lock, 1, memory_order_relaxed);
 		while (atomic_load_explicit(&map.lock, memory_order_relaxed) & WRITER)
-			spin(&turns);
+			spin(&spins);
 	}
 }
 
@@ -42,7 +42,7 @@ static void read_unlock(void) { atomic_fetch_sub_explicit(&map.lock, 1, memory_o
 
 static void write_lock(void)
 {
-	for (int turns = 0;; spin(&turns)) {
+	for (int spins = 0;; spin(&spins)) {
 		uint32_t none = 0;
 		if (atomic_compare_exchange_weak_explicit(&map.lock, &none, WRITER, memory_order_acquire, memory_order_relaxed))
 			return;

@@ -18,7 +18,7 @@ static struct {
 	struct cw_lock lock;
 	struct cw_chunk chunk[CW_CHUNKS_MOST];
 	uint32_t count; /* of chunks that are there */
-	uint64_t turn;	/* uses that began */
+	uint64_t uses;	/* uses that began */
 	int adding;	/* a thread is adding a region */
 	int exhausted;	/* the last attempt to add one failed */
 } st;
@@ -34,7 +34,7 @@ static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED
  * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
 static int spin_done(const struct cw_chunk *c)
 {
-	uint32_t n = cw_spin_turns() * (cw_copypool_size() > 1 ? SPIN_FACTOR : 1);
+	uint32_t n = cw_spin_limit() * (cw_copypool_size() > 1 ? SPIN_FACTOR : 1);
 	for (uint32_t i = 0; i < n; i++) {
 		if (done(c))
 			return 1;
@@ -83,7 +83,7 @@ static struct cw_chunk *oldest_busy(uint32_t stream, uint32_t *count)
 		if (c->state != BUSY || (stream != 0 && c->stream != stream))
 			continue;
 		++*count;
-		if (!oldest || c->turn < oldest->turn)
+		if (!oldest || c->use < oldest->use)
 			oldest = c;
 	}
 	return oldest;
@@ -199,7 +199,7 @@ void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream)
 	c->stream = stream;
 	c->thread = cw_thread_ordinal();
 	c->ctx = cw_current_ctx_id();
-	c->turn = ++st.turn;
+	c->use = ++st.uses;
 	c->state = BUSY;
 	cw_lock_release(&st.lock);
 }

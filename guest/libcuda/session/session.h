@@ -251,7 +251,7 @@ static inline _Atomic uint32_t *cw_word(uint32_t word) { return (_Atomic uint32_
 CUresult cw_word_wait(uint32_t word, uint32_t value);
 
 /* How many pauses a wait may spin before it sleeps; 0 on a single CPU. */
-uint32_t cw_spin_turns(void);
+uint32_t cw_spin_limit(void);
 
 /* --- logging: CAUSEWAY_LOG=none|error|info|trace, default error ---------------------------------------------------- */
 

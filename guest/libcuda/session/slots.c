@@ -54,7 +54,7 @@ void cw_slot_release(struct cw_session *s, uint32_t slot)
 	}
 }
 
-uint32_t cw_spin_turns(void) { return cw_s.spin_max; }
+uint32_t cw_spin_limit(void) { return cw_s.spin_max; }
 
 static int answered(struct cw_slot *slot, uint32_t seq)
 {
@@ -64,9 +64,9 @@ static int answered(struct cw_slot *slot, uint32_t seq)
 /* How long this thread spins for its next reply, in pauses. */
 static __thread uint32_t budget __attribute__((tls_model("initial-exec")));
 
-static int spin_for(struct cw_slot *slot, uint32_t seq, uint32_t turns)
+static int spin_for(struct cw_slot *slot, uint32_t seq, uint32_t spins)
 {
-	for (uint32_t i = 0; i < turns; i++) {
+	for (uint32_t i = 0; i < spins; i++) {
 		if (answered(slot, seq))
 			return 1;
 		cw_pause();
@@ -74,18 +74,18 @@ static int spin_for(struct cw_slot *slot, uint32_t seq, uint32_t turns)
 	return 0;
 }
 
-/* Spins for turns, by what a short wait deserves, and on if few others do: one that waits for long costs the worker's threads, which
+/* Spins for spins, by what a short wait deserves, and on if few others do: one that waits for long costs the worker's threads, which
  * make the calls of all, the other half of a core. */
-static int spin_on(struct cw_session *s, struct cw_slot *slot, uint32_t seq, uint32_t turns)
+static int spin_on(struct cw_session *s, struct cw_slot *slot, uint32_t seq, uint32_t spins)
 {
-	uint32_t brief = turns < s->spin_max ? turns : s->spin_max;
+	uint32_t brief = spins < s->spin_max ? spins : s->spin_max;
 	if (spin_for(slot, seq, brief))
 		return 1;
-	if (turns == brief)
+	if (spins == brief)
 		return 0;
 	int hit = 0;
 	if (atomic_fetch_add_explicit(&s->long_spinners, 1, memory_order_relaxed) < s->cpus / 4)
-		hit = spin_for(slot, seq, turns - brief);
+		hit = spin_for(slot, seq, spins - brief);
 	atomic_fetch_sub_explicit(&s->long_spinners, 1, memory_order_relaxed);
 	return hit;
 }

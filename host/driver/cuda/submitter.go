@@ -14,7 +14,7 @@ const (
 	submitterSpin  = 40 * time.Microsecond // how long a submitter looks for its next call before it says that it will sleep
 	submitterDoze  = 10 * time.Microsecond // how long it looks on then
 	submitterDoubt = time.Millisecond      // when it looks a last time
-	spinTurns      = 64                    // pauses between looks at the clock
+	spinPauses     = 64                    // pauses between looks at the clock
 )
 
 // submitter is a thread that makes driver calls in the order in which the worker goroutine put them.
@@ -85,7 +85,7 @@ func (l *submitter) put() uint64 {
 
 // reach waits until n calls have been made, or stop is closed; it reports which. Any goroutine.
 func (l *submitter) reach(n uint64, stop <-chan struct{}) bool {
-	for range 4 * spinTurns {
+	for range 4 * spinPauses {
 		if l.done.Load() >= n {
 			return true
 		}
@@ -101,7 +101,7 @@ func (l *submitter) reach(n uint64, stop <-chan struct{}) bool {
 			nap(watchNap)
 			continue
 		}
-		for range spinTurns {
+		for range spinPauses {
 			sys.Pause()
 		}
 	}

@@ -25,7 +25,7 @@ import (
 type submitters struct {
 	all   []*submitter
 	most  int // submitters that may be
-	turn  int // next submitter for a stream without
+	next  int // next submitter for a stream without
 	score int // how much the worker has been behind of late
 	hot   bool
 	ended atomic.Bool // a fault: any goroutine
@@ -179,8 +179,8 @@ func (s *session) pick(st *stream) *submitter {
 	if st.submitter != nil {
 		return st.submitter
 	}
-	ls.turn++
-	return ls.all[ls.turn%len(ls.all)]
+	ls.next++
+	return ls.all[ls.next%len(ls.all)]
 }
 
 // send puts the item that l.next returned, a call on st.

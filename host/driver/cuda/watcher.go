@@ -22,7 +22,7 @@ const (
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
 	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
-	watchTurns   = 64               // pauses between looks at waits that the GPU answers
+	watchPauses   = 64               // pauses between looks at waits that the GPU answers
 	watchQueries = time.Millisecond // between questions to the driver about one wait
 )
 
@@ -123,7 +123,7 @@ func (w *watcher) run() {
 			case youngest > watchSpin:
 				nap(min(max(youngest/128, watchNap), watchMaxNap))
 			case !needed(batch):
-				for range watchTurns { // and leaves the words to the threads that spin on them
+				for range watchPauses { // and leaves the words to the threads that spin on them
 					sys.Pause()
 				}
 			}

@@ -52,7 +52,7 @@ void cw_thread_as(uint32_t ordinal, uint32_t ctx) { (void)ordinal, (void)ctx; }
 uint32_t cw_current_ctx_id(void) { return current; }
 void cw_set_current_ctx_id(uint32_t id) { current = id; }
 uint32_t cw_thread_ordinal(void) { return 1; }
-uint32_t cw_spin_turns(void) { return 0; }
+uint32_t cw_spin_limit(void) { return 0; }
 CUresult cw_word_wait(uint32_t word, uint32_t value) { return (void)word, (void)value, CUDA_SUCCESS; }
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob) { return (void)p, (void)len, *blob = 1, CUDA_SUCCESS; }
 void cw_mark_dead(struct cw_session *s, const char *why) { (void)s, (void)why; }

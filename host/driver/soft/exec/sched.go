@@ -3,14 +3,14 @@ package exec
 import "math"
 
 // fairSlice is how many instructions a split may issue before one that waits
-// for it is let past, and fairTurn how many that one may issue. Threads of a
+// for it is let past, and fairLeast how many that one may issue. Threads of a
 // warp may wait for each other (independent thread scheduling, as since
-// sm_70), so running by priority alone could spin for ever. Every turn that
-// was needed halves the slice, down to fairTurn, until the lanes meet again:
+// sm_70), so running by priority alone could spin for ever. Every grant that
+// was needed halves the slice, down to fairLeast, until the lanes meet again:
 // they probably spin on a lock.
 const (
 	fairSlice = 32_000
-	fairTurn  = 500
+	fairLeast = 500
 )
 
 // spinCost is what an operation that programs wait with, a volatile load or a
@@ -22,7 +22,7 @@ func (w *warp) mayspin() {
 	w.patience -= spinCost
 }
 
-// losePatience ends the running split's slice, or the turn of one that was
+// losePatience ends the running split's slice, or the grant of one that was
 // let past.
 func (w *warp) losePatience() {
 	w.rotate, w.limit = !w.favoured, -1
@@ -31,7 +31,7 @@ func (w *warp) losePatience() {
 }
 
 // unsettle makes the warp look at its splits again, unless the running one has
-// a turn of its own.
+// a grant of its own.
 func (w *warp) unsettle() {
 	if !w.favoured {
 		w.limit = -1
@@ -46,7 +46,7 @@ func (w *warp) reschedule() bool {
 		w.park(split{fr: w.fr, pc: w.pc, mask: w.mask})
 		w.mask = 0
 	}
-	w.turn++
+	w.decision++
 	w.join()
 	best := -1
 	for i := range w.splits {
@@ -75,7 +75,7 @@ func (w *warp) reschedule() bool {
 // before reports whether a runs rather than b.
 func (w *warp) before(a, b *split) bool {
 	if w.rotate {
-		return a.turn < b.turn
+		return a.decision < b.decision
 	}
 	if a.fr.depth != b.fr.depth {
 		return a.fr.depth > b.fr.depth
@@ -88,8 +88,8 @@ func (w *warp) setLimit() {
 	w.limit = math.MaxInt32
 	w.favoured = w.rotate
 	if w.rotate {
-		w.rotate, w.patience = false, fairTurn
-		w.fair = max(w.fair/2, fairTurn)
+		w.rotate, w.patience = false, fairLeast
+		w.fair = max(w.fair/2, fairLeast)
 		return
 	}
 	if len(w.splits) == 0 {
@@ -114,7 +114,7 @@ func (w *warp) join() {
 			b := &w.splits[j]
 			if b.state == splitReady && b.fr == a.fr && b.pc == a.pc {
 				a.mask |= b.mask
-				a.turn = min(a.turn, b.turn)
+				a.decision = min(a.decision, b.decision)
 				last := len(w.splits) - 1
 				*b = w.splits[last]
 				w.splits = w.splits[:last]

@@ -25,7 +25,7 @@ type warp struct {
 	index    int // in the block
 	live     uint32
 	splits   []split
-	turn     uint64 // counts scheduling decisions
+	decision uint64 // counts scheduling decisions
 	rotate   bool   // next decision favours the split that waited longest
 	favoured bool   // the running split is such a one
 	patience int    // instructions until rotate is set
@@ -70,14 +70,14 @@ const (
 
 // split is a set of lanes that run together.
 type split struct {
-	fr    *frame
-	pc    int32
-	mask  uint32
-	need  uint32
-	state splitState
-	bar   int32
-	site  *barrierSite
-	turn  uint64
+	fr       *frame
+	pc       int32
+	mask     uint32
+	need     uint32
+	state    splitState
+	bar      int32
+	site     *barrierSite
+	decision uint64
 }
 
 var identity = [32]uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}
@@ -233,7 +233,7 @@ func (w *warp) diverge(b *block, taken uint32) {
 }
 
 func (w *warp) park(s split) {
-	s.turn = w.turn
+	s.decision = w.decision
 	w.splits = append(w.splits, s)
 }
 

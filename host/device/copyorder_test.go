@@ -14,16 +14,16 @@ import (
 	"causeway/host/worker/link"
 )
 
-// TestTurns: frames are followed in their order, over whichever connections they come; one that does not belong there ends all of them.
-func TestTurns(t *testing.T) {
+// TestCopyOrder: frames are followed in their order, over whichever connections they come; one that does not belong there ends all of them.
+func TestCopyOrder(t *testing.T) {
 	d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	drop := func(turn uint64) []byte { return frameOf(copyDrop, 1, turn, nil) } // of no stream: nothing is done
+	drop := func(seq uint64) []byte { return frameOf(copyDrop, 1, seq, nil) } // of no stream: nothing is done
 	for name, c := range map[string]struct {
-		by   [][]uint64 // turns, by connection
-		want error      // io.EOF: the connections ended, behind the last turn
+		by   [][]uint64 // numbers, by connection
+		want error      // io.EOF: the connections ended, behind the last frame
 	}{
 		"one":            {[][]uint64{{1, 2, 3}}, io.EOF},
 		"spread":         {[][]uint64{{2, 5}, {1, 4, 6}, {3}}, io.EOF},
@@ -35,13 +35,13 @@ func TestTurns(t *testing.T) {
 		"down":           {[][]uint64{{2, 1}, {3}}, errCopyFrame},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turns := newCopyTurns(d, io.Discard, nil, len(c.by))
+			order := newCopyOrder(d, io.Discard, nil, len(c.by))
 			var wg sync.WaitGroup
 			sent := uint64(len(slices.Concat(c.by...)))
 			ends := make([][2]net.Conn, len(c.by))
 			for i := range ends {
 				ends[i][0], ends[i][1] = net.Pipe()
-				turns.conns = append(turns.conns, ends[i][0])
+				order.conns = append(order.conns, ends[i][0])
 			}
 			for i, list := range c.by {
 				var b []byte
@@ -51,24 +51,24 @@ func TestTurns(t *testing.T) {
 				r, w := ends[i][0], ends[i][1]
 				wg.Go(func() {
 					_, _ = w.Write(append(b, frameOf(copyPing, 0, 0, nil)...))
-					turns.mu.Lock() // the end of one connection is that of all: not before all turns were had
-					for turns.ended == nil && turns.next <= sent {
-						turns.cond.Wait()
+					order.mu.Lock() // the end of one connection is that of all: not before all frames were taken
+					for order.ended == nil && order.next <= sent {
+						order.cond.Wait()
 					}
-					turns.mu.Unlock()
+					order.mu.Unlock()
 					_ = w.Close()
 				})
 				wg.Go(func() {
-					turns.end(turns.follow(r))
+					order.end(order.follow(r))
 					_ = r.Close()
 				})
 			}
 			wg.Wait()
-			if err := turns.wait(); !errors.Is(err, c.want) {
+			if err := order.wait(); !errors.Is(err, c.want) {
 				t.Error(err)
 			}
-			if errors.Is(c.want, io.EOF) && turns.next != sent+1 {
-				t.Errorf("%d of %d turns were had", turns.next-1, sent)
+			if errors.Is(c.want, io.EOF) && order.next != sent+1 {
+				t.Errorf("%d of %d frames were taken", order.next-1, sent)
 			}
 		})
 	}
@@ -93,28 +93,28 @@ func TestJoins(t *testing.T) {
 	if said := join(key); !strings.Contains(said, "joins none") {
 		t.Error(said)
 	}
-	turns := newCopyTurns(d, io.Discard, key, 2)
-	turns.conns = append(turns.conns, source{})
-	d.in.turns = turns
+	order := newCopyOrder(d, io.Discard, key, 2)
+	order.conns = append(order.conns, source{})
+	d.in.order = order
 	if said := join(make([]byte, tokenSize)); !strings.Contains(said, "joins another") {
 		t.Error(said)
 	}
 	if said := join(key); said != "" {
 		t.Error(said)
 	}
-	if err := turns.wait(); !errors.Is(err, io.EOF) { // what joined has ended, and all with it
+	if err := order.wait(); !errors.Is(err, io.EOF) { // what joined has ended, and all with it
 		t.Error(err)
 	}
 	if said := join(key); !strings.Contains(said, errCopyOver.Error()) {
 		t.Error(said)
 	}
-	d.in.turns = newCopyTurns(d, io.Discard, key, 1)
-	d.in.turns.conns = append(d.in.turns.conns, source{})
+	d.in.order = newCopyOrder(d, io.Discard, key, 1)
+	d.in.order.conns = append(d.in.order.conns, source{})
 	if said := join(key); !strings.Contains(said, "more than 1 connections") {
 		t.Error(said)
 	}
-	d.in.turns = newCopyTurns(d, io.Discard, nil, 2)
-	d.in.turns.conns = append(d.in.turns.conns, source{})
+	d.in.order = newCopyOrder(d, io.Discard, nil, 2)
+	d.in.order.conns = append(d.in.order.conns, source{})
 	if said := join(make([]byte, tokenSize)); !strings.Contains(said, "joins another") {
 		t.Error("no key is a key: ", said)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// copyTurns is the order of what comes over the connections of a pre-copy.
-type copyTurns struct {
+// copyOrder is the order of what comes over the connections of a pre-copy.
+type copyOrder struct {
 	d       *Device
 	answers io.Writer // of the first connection
 	key     []byte
@@ -21,13 +21,13 @@ type copyTurns struct {
 	cond  *sync.Cond
 	conns []io.Closer
 	next  uint64
-	busy  bool // somebody has the turn
+	busy  bool // somebody does what the one before says
 	waits []uint64
 	ended error
 }
 
-func newCopyTurns(d *Device, answers io.Writer, key []byte, most int) *copyTurns {
-	t := &copyTurns{d: d, answers: answers, key: key, most: most, next: 1}
+func newCopyOrder(d *Device, answers io.Writer, key []byte, most int) *copyOrder {
+	t := &copyOrder{d: d, answers: answers, key: key, most: most, next: 1}
 	t.cond = sync.NewCond(&t.mu)
 	return t
 }
@@ -59,10 +59,10 @@ func (d *Device) copyFrom(conn io.ReadCloser, to io.Writer, hello copyFrame) err
 		return err
 	}
 	d.log.Info("memory comes ahead of a VM", "connections", h.Connections)
-	t := newCopyTurns(d, to, h.Join, h.Connections)
+	t := newCopyOrder(d, to, h.Join, h.Connections)
 	t.conns = append(t.conns, conn)
 	d.in.mu.Lock()
-	d.in.turns = t
+	d.in.order = t
 	d.in.mu.Unlock()
 	if err := answer(to, copyWelcome, 0, nil); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (d *Device) copyFrom(conn io.ReadCloser, to io.Writer, hello copyFrame) err
 // joins follows another connection.
 func (d *Device) joins(conn io.ReadWriteCloser, key []byte) error {
 	d.in.mu.Lock()
-	t := d.in.turns
+	t := d.in.order
 	d.in.mu.Unlock()
 	err := t.admit(conn, key)
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *Device) joins(conn io.ReadWriteCloser, key []byte) error {
 }
 
 // admit takes a connection that knows the key.
-func (t *copyTurns) admit(conn io.Closer, key []byte) error {
+func (t *copyOrder) admit(conn io.Closer, key []byte) error {
 	if t == nil {
 		return fmt.Errorf("%w: it joins none", errCopyOver)
 	}
@@ -106,8 +106,8 @@ func (t *copyTurns) admit(conn io.Closer, key []byte) error {
 	return nil
 }
 
-// follow does what frames of one connection say, each in its turn.
-func (t *copyTurns) follow(conn io.Reader) error {
+// follow does what frames of one connection say, each when it is next.
+func (t *copyOrder) follow(conn io.Reader) error {
 	buf, room := make([]byte, mostCopyData), make([]byte, mostCopyData)
 	for last := uint64(0); ; {
 		await(conn)
@@ -121,10 +121,10 @@ func (t *copyTurns) follow(conn io.Reader) error {
 		if f.kind == copyPing {
 			continue
 		}
-		if !ofStreams(f.kind) || f.turn <= last {
-			return fmt.Errorf("%w: kind %d of turn %d behind %d", errCopyFrame, f.kind, f.turn, last)
+		if !ofStreams(f.kind) || f.seq <= last {
+			return fmt.Errorf("%w: kind %d of number %d behind %d", errCopyFrame, f.kind, f.seq, last)
 		}
-		last = f.turn
+		last = f.seq
 		if err := f.unpack(room); err != nil {
 			return err
 		}
@@ -134,22 +134,22 @@ func (t *copyTurns) follow(conn io.Reader) error {
 	}
 }
 
-// take waits for a frame's turn, and has it.
-func (t *copyTurns) take(f copyFrame) error {
+// take waits until a frame is next, and does what it says.
+func (t *copyOrder) take(f copyFrame) error {
 	t.mu.Lock()
-	t.waits = append(t.waits, f.turn)
-	for t.ended == nil && (t.busy || f.turn > t.next) {
+	t.waits = append(t.waits, f.seq)
+	for t.ended == nil && (t.busy || f.seq > t.next) {
 		if !t.busy && len(t.waits) == len(t.conns) && slices.Min(t.waits) > t.next { // nobody is left who could bring it
-			t.endLocked(fmt.Errorf("%w: turn %d comes over no connection", errCopyFrame, t.next))
+			t.endLocked(fmt.Errorf("%w: frame %d comes over no connection", errCopyFrame, t.next))
 			break
 		}
 		t.cond.Wait()
 	}
-	i := slices.Index(t.waits, f.turn)
+	i := slices.Index(t.waits, f.seq)
 	t.waits = slices.Delete(t.waits, i, i+1)
-	if t.ended == nil && f.turn < t.next {
+	if t.ended == nil && f.seq < t.next {
 		t.mu.Unlock()
-		return fmt.Errorf("%w: turn %d comes twice", errCopyFrame, f.turn)
+		return fmt.Errorf("%w: frame %d comes twice", errCopyFrame, f.seq)
 	}
 	if t.ended != nil {
 		t.mu.Unlock()
@@ -164,25 +164,25 @@ func (t *copyTurns) take(f copyFrame) error {
 	t.next++
 	t.cond.Broadcast()
 	if err != nil {
-		t.endLocked(err) // before anybody else has a turn
+		t.endLocked(err) // before anybody else is next
 	}
 	return err
 }
 
-func (t *copyTurns) over() error {
+func (t *copyOrder) over() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended
 }
 
 // end ends all connections; the first reason counts.
-func (t *copyTurns) end(err error) {
+func (t *copyOrder) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endLocked(err)
 }
 
-func (t *copyTurns) endLocked(err error) {
+func (t *copyOrder) endLocked(err error) {
 	if t.ended != nil {
 		return
 	}
@@ -196,8 +196,8 @@ func (t *copyTurns) endLocked(err error) {
 	}
 }
 
-// wait returns when nobody has a turn, nor gets one.
-func (t *copyTurns) wait() error {
+// wait returns when nobody does what a frame says, nor will.
+func (t *copyOrder) wait() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.busy {

@@ -100,8 +100,8 @@ func TestOneRevivalAtATime(t *testing.T) {
 	}
 }
 
-// TestFloodCostsNoTurn: one that is refused for coming too fast has had nothing, and comes in at its pace.
-func TestFloodCostsNoTurn(t *testing.T) {
+// TestFloodCostsNoPlace: one that is refused for coming too fast has had nothing, and comes in at its pace.
+func TestFloodCostsNoPlace(t *testing.T) {
 	for _, uid := range []uint32{0, 1000} {
 		d, now, in := newDoor(), time.Now(), 0
 		rate := openRate
