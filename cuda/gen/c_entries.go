@@ -103,7 +103,7 @@ func cExports(w *writer, f *idl.File) {
 // cEntries defines the exported symbols that hand-written functions implement.
 func cEntries(w *writer, f *idl.File) {
 	w.cFile("", "gen/entries.h", "gen/exports.h", "session/session.h")
-	w.f("/* A call that fails names itself with CAUSEWAY_LOG=trace. */\nstatic inline CUresult told(CUresult res, const char *call)\n{")
+	w.f("/* A call that fails names itself with CAUSEWAY_LOG=trace. */\nstatic inline CUresult logged(CUresult res, const char *call)\n{")
 	w.f("\treturn cw_unlikely(res) ? cw_failed(call, res) : res;\n}\n")
 	for _, e := range f.Entries {
 		if e.Mode == idl.ModeRefuse {
@@ -121,11 +121,11 @@ func cEntries(w *writer, f *idl.File) {
 			w.f("%s\n{", prototype(s, "", e.Params))
 			switch e.Guard {
 			case "free":
-				w.f("\treturn told(%s, %q);", call, s)
+				w.f("\treturn logged(%s, %q);", call, s)
 			case "alive":
-				w.f("\tCUresult r_ = cw_check_alive();\n\treturn told(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
+				w.f("\tCUresult r_ = cw_check_alive();\n\treturn logged(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
 			default:
-				w.f("\tCUresult r_ = cw_check();\n\treturn told(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
+				w.f("\tCUresult r_ = cw_check();\n\treturn logged(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
 			}
 			w.f("}\n")
 		}
@@ -145,13 +145,13 @@ func cRefused(w *writer, f *idl.File) {
 			n++
 		}
 	}
-	w.f("};\nstatic _Atomic unsigned char said[%d];\n", n)
+	w.f("};\nstatic _Atomic unsigned char named[%d];\n", n)
 	w.f(`static CUresult refuse(unsigned i)
 {
 	CUresult r = cw_check_alive();
 	if (r)
 		return r;
-	if (!atomic_exchange_explicit(&said[i], 1, memory_order_relaxed))
+	if (!atomic_exchange_explicit(&named[i], 1, memory_order_relaxed))
 		cw_log(CW_LOG_INFO, "%%s is not supported: %%s", refused[i].symbol, refused[i].reason);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }

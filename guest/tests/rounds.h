@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <vector>
 
-static volatile sig_atomic_t told_to_stop;
+static volatile sig_atomic_t stopping;
 static long few; // rounds in all; 0: until SIGTERM
 
 static inline int64_t now_ms()
@@ -51,7 +51,7 @@ struct Rounds {
     std::atomic<long> wrong{0};
     int64_t last = 0, said = 0, pause = 0;
 
-    bool over() const { return few ? n >= few : told_to_stop != 0; }
+    bool over() const { return few ? n >= few : stopping != 0; }
 
     // next ends a round, if there was one, and says whether there is to be another.
     bool next()

@@ -94,7 +94,7 @@ func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	}
 	f, err := lease.Read(rec.Spec.LeasePath(d.run))
 	if err == nil {
-		err = d.tellRelay(ctx, v, f)
+		err = d.useLease(ctx, v, f)
 	}
 	if err == nil {
 		err = d.goOn(v, p, f)
@@ -121,7 +121,7 @@ func (d *Daemon) foundComing(v *vgpu, p *process.Process) {
 	}
 	f, err := lease.Read(path)
 	if err == nil {
-		err = d.tellRelay(d.ctx, v, f)
+		err = d.useLease(d.ctx, v, f)
 	}
 	if err != nil { // the VM has come
 		d.log.Debug("a device process keeps its lease", "vgpu", v.rec.Spec.Key(), "error", err)

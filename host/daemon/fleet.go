@@ -58,11 +58,11 @@ func (d *Daemon) controller(r *http.Request) (h lease.Host, err error) {
 	if r.Method == http.MethodGet { // one that is not the newest any more has to learn that
 		return h, d.heard(epoch)
 	}
-	return h, d.fleet.Hear(epoch)
+	return h, d.fleet.Heartbeat(epoch)
 }
 
 func (d *Daemon) heard(epoch uint64) error {
-	if err := d.fleet.Hear(epoch); err != nil && !errors.Is(err, lease.ErrController) {
+	if err := d.fleet.Heartbeat(epoch); err != nil && !errors.Is(err, lease.ErrController) {
 		return err
 	}
 	return nil

@@ -44,7 +44,7 @@ func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error
 		if err != nil {
 			err = atServer(up.Server, err)
 		}
-		return errors.Join(err, d.tellHandover(ctx, v, host))
+		return errors.Join(err, d.allowHandover(ctx, v, host))
 	}
 	if h.Host == "" {
 		return allow("")
@@ -92,8 +92,8 @@ func atOther(host string, err error) error {
 	return refuse(http.StatusBadGateway, "see to causewayd there (migration.listen), and the way to it", "the other host, %s: %v", host, err)
 }
 
-// tellHandover has the device process give out the state of programs, or not.
-func (d *Daemon) tellHandover(ctx context.Context, v *vgpu, host string) error {
+// allowHandover has the device process give out the state of programs, or not.
+func (d *Daemon) allowHandover(ctx context.Context, v *vgpu, host string) error {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
@@ -220,7 +220,7 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	if err != nil {
 		return err
 	}
-	if err := d.tellRelay(ctx, v, f); err != nil {
+	if err := d.useLease(ctx, v, f); err != nil {
 		return errors.Join(err, d.hasLease(v, own))
 	}
 	if err := d.leave(had); err != nil {
@@ -230,8 +230,8 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	return d.goOn(v, proc, f)
 }
 
-// tellRelay has a device process without programs use another lease.
-func (d *Daemon) tellRelay(ctx context.Context, v *vgpu, f *lease.File) error {
+// useLease has a device process without programs use another lease.
+func (d *Daemon) useLease(ctx context.Context, v *vgpu, f *lease.File) error {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
@@ -245,7 +245,7 @@ func (d *Daemon) goOn(v *vgpu, p *process.Process, f *lease.File) error {
 	if err := d.hasLease(v, f); err != nil {
 		return err
 	}
-	d.tellLost(v, f.Upstream)
+	d.setLost(v, f.Upstream)
 	d.wg.Go(func() { d.routineRenew(v, p) })
 	return nil
 }

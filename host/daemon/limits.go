@@ -68,7 +68,7 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	rec, _ = d.copyOf(v)
 	if err = writeJSON(recordPath(d.run, &rec.Spec), &rec); err == nil {
 		var now api.Limits
-		if now, err = d.tellDevice(ctx, &rec.Spec, c); err == nil {
+		if now, err = d.changeLimits(ctx, &rec.Spec, c); err == nil {
 			d.log.Info("limits changed", "vgpu", rec.Spec.Key(), "limits", now)
 			return now, nil
 		}
@@ -83,8 +83,8 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	return api.Limits{}, fmt.Errorf("change limits of %s: %w", rec.Spec.Key(), err)
 }
 
-// tellDevice tells a device process, which may hang: whoever asked is told so.
-func (d *Daemon) tellDevice(ctx context.Context, s *api.Spec, c api.Change) (now api.Limits, err error) {
+// changeLimits tells a device process, which may hang: whoever asked is told so.
+func (d *Daemon) changeLimits(ctx context.Context, s *api.Spec, c api.Change) (now api.Limits, err error) {
 	told, cancel := context.WithTimeout(ctx, d.opt.Obey)
 	defer cancel()
 	device := api.NewClient(s.ControlPath(d.run))

@@ -47,7 +47,7 @@ func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Re
 	if err := d.promiseThere(ctx, v, c.GPU); err != nil {
 		return api.Relocated{}, err
 	}
-	did, err := d.tellMove(ctx, &rec, c)
+	did, err := d.relocateDevice(ctx, &rec, c)
 	return did, errors.Join(err, d.moved(v, err == nil))
 }
 
@@ -79,8 +79,8 @@ func (d *Daemon) promiseThere(ctx context.Context, v *vgpu, id string) error {
 	return nil
 }
 
-// tellMove has the device process do it.
-func (d *Daemon) tellMove(ctx context.Context, rec *record, c api.Relocation) (did api.Relocated, err error) {
+// relocateDevice has the device process do it.
+func (d *Daemon) relocateDevice(ctx context.Context, rec *record, c api.Relocation) (did api.Relocated, err error) {
 	ctx, cancel := context.WithTimeout(ctx, moveLimit)
 	defer cancel()
 	defer context.AfterFunc(d.closing, cancel)()

@@ -294,13 +294,13 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (came renew
 		d.hasCome(v, up, log)
 	}
 	if next.Lost != up.Lost {
-		d.tellLost(v, &next)
+		d.setLost(v, &next)
 	}
 	return came
 }
 
-// tellLost has the device process refuse new programs, or take them again.
-func (d *Daemon) tellLost(v *vgpu, up *api.Upstream) {
+// setLost has the device process refuse new programs, or take them again.
+func (d *Daemon) setLost(v *vgpu, up *api.Upstream) {
 	why := ""
 	if up.Lost {
 		why = "the GPU server " + up.Server + " is lost: " + up.Error
@@ -395,7 +395,7 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 	}
 	here := l.All()
 	here.Share, here.Cap, here.HostMemory = nil, nil, nil
-	if _, err := d.tellDevice(ctx, &spec, here); err != nil {
+	if _, err := d.changeLimits(ctx, &spec, here); err != nil {
 		d.log.Warn("the device process does not hold limits that its GPU server holds", "vgpu", spec.Key(), "error", err)
 	}
 	d.mu.Lock()

@@ -60,8 +60,8 @@ func (g *onGPU) id() wire.ID {
 
 const mib = 1 << 20
 
-// driverSays is what the driver says of the first session's worker, in bytes; 0: nothing.
-func (g *onGPU) driverSays(pid int) (n uint64) {
+// driverUse is what the driver says of the first session's worker, in bytes; 0: nothing.
+func (g *onGPU) driverUse(pid int) (n uint64) {
 	if g.nvml == nil {
 		return 0
 	}
@@ -83,8 +83,8 @@ func (g *onGPU) row(what string) {
 	if len(st.Sessions) > 0 {
 		pid, own = st.Sessions[0].Worker, st.Sessions[0].Memory
 	}
-	g.Logf("%-44s %7d MiB used of %d, session %7d, driver %7d", what, st.Memory/mib, st.Limits.Memory/mib, own/mib, g.driverSays(pid)/mib)
-	if says := g.driverSays(pid); says > st.Limits.Memory+g.slack {
+	g.Logf("%-44s %7d MiB used of %d, session %7d, driver %7d", what, st.Memory/mib, st.Limits.Memory/mib, own/mib, g.driverUse(pid)/mib)
+	if says := g.driverUse(pid); says > st.Limits.Memory+g.slack {
 		g.Errorf("%s: the driver says %d MiB", what, says/mib)
 	}
 	if st.Memory > st.Limits.Memory+g.slack {

@@ -92,8 +92,8 @@ func host(t *testing.T, files, programs map[string]string) *Machine {
 	}
 }
 
-// kvmSays has KVM's guest end so.
-func kvmSays(err error) func(*Machine) {
+// kvmFails has KVM's guest end so.
+func kvmFails(err error) func(*Machine) {
 	return func(m *Machine) { m.KVM = func(context.Context) error { return fmt.Errorf("%w: as it did", err) } }
 }
 
@@ -164,10 +164,10 @@ func TestChecks(t *testing.T) {
 		{"kernel config", OK, files{"boot/config-6.12.9-amd64": "", "proc/config.gz": zipped(t, good["boot/config-6.12.9-amd64"])}, nil, nil, "config.gz"},
 		{"KVM", Warning, nil, nil, func(m *Machine) { m.Open = func(string) error { return fs.ErrNotExist } }, "modprobe"},
 		{"KVM", Warning, nil, nil, func(m *Machine) { m.Open = func(string) error { return fs.ErrPermission } }, "usermod"},
-		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrSlow), "nested virtualization"},
-		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrStopped), "-accel tcg"},
-		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrHost), "arch-capabilities"},
-		{"KVM", Warning, nil, nil, kvmSays(errors.New("KVM_CREATE_VM: busy")), "KVM_CREATE_VM"},
+		{"KVM", Warning, nil, nil, kvmFails(kvm.ErrSlow), "nested virtualization"},
+		{"KVM", Warning, nil, nil, kvmFails(kvm.ErrStopped), "-accel tcg"},
+		{"KVM", Warning, nil, nil, kvmFails(kvm.ErrHost), "arch-capabilities"},
+		{"KVM", Warning, nil, nil, kvmFails(errors.New("KVM_CREATE_VM: busy")), "KVM_CREATE_VM"},
 		{"KVM", Failed, nil, nil, func(m *Machine) { m.Open = func(string) error { return errors.New("no such device") } }, "dmesg"},
 		{"memfd", Failed, nil, nil, func(m *Machine) { m.Memfd = func() error { return errors.New("not implemented") } }, "not implemented"},
 		{"shared huge pages", Warning, files{"sys/kernel/mm/transparent_hugepage/shmem_enabled": "always advise [never]"}, nil, nil, "shmem_enabled"},

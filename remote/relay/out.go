@@ -116,7 +116,7 @@ func (s *Session) gather() (full bool, err error) {
 
 // push sends what gather took, and ahead of it what its records may name.
 func (s *Session) push() error {
-	if err := s.tellRegions(); err != nil {
+	if err := s.sendRegions(); err != nil {
 		return err
 	}
 	from := s.sent
@@ -140,14 +140,14 @@ func (s *Session) awaitRoom(ctx context.Context) error {
 
 // aside does what waits beside the ring.
 func (s *Session) aside(ctx context.Context) error {
-	if err := s.atNetwork(ctx, s.tellRegions); err != nil {
+	if err := s.atNetwork(ctx, s.sendRegions); err != nil {
 		return err
 	}
 	return s.stand(ctx)
 }
 
-// tellRegions sends word of regions that came and went.
-func (s *Session) tellRegions() error {
+// sendRegions sends word of regions that came and went.
+func (s *Session) sendRegions() error {
 	for {
 		change, ok, err := s.regions.next()
 		if err != nil {

@@ -4,3283 +4,3283 @@
 #include "session/session.h"
 
 /* A call that fails names itself with CAUSEWAY_LOG=trace. */
-static inline CUresult told(CUresult res, const char *call)
+static inline CUresult logged(CUresult res, const char *call)
 {
 	return cw_unlikely(res) ? cw_failed(call, res) : res;
 }
 
 CUresult cuDriverGetVersion(int *driverVersion)
 {
-	return told(cwi_cuDriverGetVersion(driverVersion), "cuDriverGetVersion");
+	return logged(cwi_cuDriverGetVersion(driverVersion), "cuDriverGetVersion");
 }
 
 CUresult cuGetErrorName(CUresult error, const char **str)
 {
-	return told(cwi_cuGetErrorName(error, str), "cuGetErrorName");
+	return logged(cwi_cuGetErrorName(error, str), "cuGetErrorName");
 }
 
 CUresult cuGetErrorString(CUresult error, const char **str)
 {
-	return told(cwi_cuGetErrorString(error, str), "cuGetErrorString");
+	return logged(cwi_cuGetErrorString(error, str), "cuGetErrorString");
 }
 
 CUresult cuGetExportTable(const void **exportTable, const CUuuid *exportTableId)
 {
-	return told(cwi_cuGetExportTable(exportTable, exportTableId), "cuGetExportTable");
+	return logged(cwi_cuGetExportTable(exportTable, exportTableId), "cuGetExportTable");
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
-	return told(cwi_cuGetProcAddress(symbol, pfn, cudaVersion, flags), "cuGetProcAddress");
+	return logged(cwi_cuGetProcAddress(symbol, pfn, cudaVersion, flags), "cuGetProcAddress");
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus)
 {
-	return told(cwi_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus), "cuGetProcAddress_v2");
+	return logged(cwi_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus), "cuGetProcAddress_v2");
 }
 
 CUresult cuInit(unsigned int flags)
 {
-	return told(cwi_cuInit(flags), "cuInit");
+	return logged(cwi_cuInit(flags), "cuInit");
 }
 
 CUresult cuProfilerStart(void)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuProfilerStart(), "cuProfilerStart");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuProfilerStart(), "cuProfilerStart");
 }
 
 CUresult cuProfilerStop(void)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuProfilerStop(), "cuProfilerStop");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuProfilerStop(), "cuProfilerStop");
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxGetState(dev, flags, active), "cuDevicePrimaryCtxGetState");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxGetState(dev, flags, active), "cuDevicePrimaryCtxGetState");
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease(dev), "cuDevicePrimaryCtxRelease");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease(dev), "cuDevicePrimaryCtxRelease");
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease_v2(dev), "cuDevicePrimaryCtxRelease_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease_v2(dev), "cuDevicePrimaryCtxRelease_v2");
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset(dev), "cuDevicePrimaryCtxReset");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset(dev), "cuDevicePrimaryCtxReset");
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset_v2(dev), "cuDevicePrimaryCtxReset_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset_v2(dev), "cuDevicePrimaryCtxReset_v2");
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRetain(pctx, dev), "cuDevicePrimaryCtxRetain");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRetain(pctx, dev), "cuDevicePrimaryCtxRetain");
 }
 
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags(dev, flags), "cuDevicePrimaryCtxSetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags(dev, flags), "cuDevicePrimaryCtxSetFlags");
 }
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags_v2(dev, flags), "cuDevicePrimaryCtxSetFlags_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags_v2(dev, flags), "cuDevicePrimaryCtxSetFlags_v2");
 }
 
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev), "cuDeviceCanAccessPeer");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev), "cuDeviceCanAccessPeer");
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceComputeCapability(major, minor, dev), "cuDeviceComputeCapability");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceComputeCapability(major, minor, dev), "cuDeviceComputeCapability");
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGet(device, ordinal), "cuDeviceGet");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGet(device, ordinal), "cuDeviceGet");
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetAttribute(pi, attrib, dev), "cuDeviceGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetAttribute(pi, attrib, dev), "cuDeviceGetAttribute");
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetByPCIBusId(dev, pciBusId), "cuDeviceGetByPCIBusId");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetByPCIBusId(dev, pciBusId), "cuDeviceGetByPCIBusId");
 }
 
 CUresult cuDeviceGetCount(int *count)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetCount(count), "cuDeviceGetCount");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetCount(count), "cuDeviceGetCount");
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetExecAffinitySupport(pi, type, dev), "cuDeviceGetExecAffinitySupport");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetExecAffinitySupport(pi, type, dev), "cuDeviceGetExecAffinitySupport");
 }
 
 CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev), "cuDeviceGetHostAtomicCapabilities");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev), "cuDeviceGetHostAtomicCapabilities");
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetLuid(luid, deviceNodeMask, dev), "cuDeviceGetLuid");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetLuid(luid, deviceNodeMask, dev), "cuDeviceGetLuid");
 }
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetName(name, len, dev), "cuDeviceGetName");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetName(name, len, dev), "cuDeviceGetName");
 }
 
 CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice srcDevice, CUdevice dstDevice)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice), "cuDeviceGetP2PAtomicCapabilities");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice), "cuDeviceGetP2PAtomicCapabilities");
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice), "cuDeviceGetP2PAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice), "cuDeviceGetP2PAttribute");
 }
 
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetPCIBusId(pciBusId, len, dev), "cuDeviceGetPCIBusId");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetPCIBusId(pciBusId, len, dev), "cuDeviceGetPCIBusId");
 }
 
 CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetProperties(prop, dev), "cuDeviceGetProperties");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetProperties(prop, dev), "cuDeviceGetProperties");
 }
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned int numChannels, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev), "cuDeviceGetTexture1DLinearMaxWidth");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev), "cuDeviceGetTexture1DLinearMaxWidth");
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid(uuid, dev), "cuDeviceGetUuid");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid(uuid, dev), "cuDeviceGetUuid");
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid_v2(uuid, dev), "cuDeviceGetUuid_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid_v2(uuid, dev), "cuDeviceGetUuid_v2");
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem(bytes, dev), "cuDeviceTotalMem");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem(bytes, dev), "cuDeviceTotalMem");
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem_v2(bytes, dev), "cuDeviceTotalMem_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem_v2(bytes, dev), "cuDeviceTotalMem_v2");
 }
 
 CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFlushGPUDirectRDMAWrites(target, scope), "cuFlushGPUDirectRDMAWrites");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFlushGPUDirectRDMAWrites(target, scope), "cuFlushGPUDirectRDMAWrites");
 }
 
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxAttach(pctx, flags), "cuCtxAttach");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxAttach(pctx, flags), "cuCtxAttach");
 }
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate(pctx, flags, dev), "cuCtxCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate(pctx, flags, dev), "cuCtxCreate");
 }
 
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v2(pctx, flags, dev), "cuCtxCreate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v2(pctx, flags, dev), "cuCtxCreate_v2");
 }
 
 CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), "cuCtxCreate_v3");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), "cuCtxCreate_v3");
 }
 
 CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), "cuCtxCreate_v4");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), "cuCtxCreate_v4");
 }
 
 CUresult cuCtxDestroy(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy(ctx), "cuCtxDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy(ctx), "cuCtxDestroy");
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy_v2(ctx), "cuCtxDestroy_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy_v2(ctx), "cuCtxDestroy_v2");
 }
 
 CUresult cuCtxDetach(CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDetach(ctx), "cuCtxDetach");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxDetach(ctx), "cuCtxDetach");
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDisablePeerAccess(peerContext), "cuCtxDisablePeerAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxDisablePeerAccess(peerContext), "cuCtxDisablePeerAccess");
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxEnablePeerAccess(peerContext, flags), "cuCtxEnablePeerAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxEnablePeerAccess(peerContext, flags), "cuCtxEnablePeerAccess");
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetApiVersion(ctx, version), "cuCtxGetApiVersion");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetApiVersion(ctx, version), "cuCtxGetApiVersion");
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCacheConfig(pconfig), "cuCtxGetCacheConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCacheConfig(pconfig), "cuCtxGetCacheConfig");
 }
 
 CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCurrent(pctx), "cuCtxGetCurrent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCurrent(pctx), "cuCtxGetCurrent");
 }
 
 CUresult cuCtxGetDevice(CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice(device), "cuCtxGetDevice");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice(device), "cuCtxGetDevice");
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice_v2(device, ctx), "cuCtxGetDevice_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice_v2(device, ctx), "cuCtxGetDevice_v2");
 }
 
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *execAffinity, CUexecAffinityType type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetExecAffinity(execAffinity, type), "cuCtxGetExecAffinity");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetExecAffinity(execAffinity, type), "cuCtxGetExecAffinity");
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetFlags(flags), "cuCtxGetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetFlags(flags), "cuCtxGetFlags");
 }
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetId(ctx, ctxId), "cuCtxGetId");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetId(ctx, ctxId), "cuCtxGetId");
 }
 
 CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetLimit(pvalue, limit), "cuCtxGetLimit");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetLimit(pvalue, limit), "cuCtxGetLimit");
 }
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetSharedMemConfig(config), "cuCtxGetSharedMemConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetSharedMemConfig(config), "cuCtxGetSharedMemConfig");
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetStreamPriorityRange(leastPriority, greatestPriority), "cuCtxGetStreamPriorityRange");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetStreamPriorityRange(leastPriority, greatestPriority), "cuCtxGetStreamPriorityRange");
 }
 
 CUresult cuCtxPopCurrent(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent(pctx), "cuCtxPopCurrent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent(pctx), "cuCtxPopCurrent");
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent_v2(pctx), "cuCtxPopCurrent_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent_v2(pctx), "cuCtxPopCurrent_v2");
 }
 
 CUresult cuCtxPushCurrent(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent(ctx), "cuCtxPushCurrent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent(ctx), "cuCtxPushCurrent");
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent_v2(ctx), "cuCtxPushCurrent_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent_v2(ctx), "cuCtxPushCurrent_v2");
 }
 
 CUresult cuCtxResetPersistingL2Cache(void)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxResetPersistingL2Cache(), "cuCtxResetPersistingL2Cache");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxResetPersistingL2Cache(), "cuCtxResetPersistingL2Cache");
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCacheConfig(config), "cuCtxSetCacheConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCacheConfig(config), "cuCtxSetCacheConfig");
 }
 
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
 }
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetFlags(flags), "cuCtxSetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSetFlags(flags), "cuCtxSetFlags");
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetLimit(limit, value), "cuCtxSetLimit");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSetLimit(limit, value), "cuCtxSetLimit");
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetSharedMemConfig(config), "cuCtxSetSharedMemConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSetSharedMemConfig(config), "cuCtxSetSharedMemConfig");
 }
 
 CUresult cuCtxSynchronize(void)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize(), "cuCtxSynchronize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx), "cuCtxSynchronize_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx), "cuCtxSynchronize_v2");
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetGraphMemAttribute(device, attr, value), "cuDeviceGetGraphMemAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetGraphMemAttribute(device, attr, value), "cuDeviceGetGraphMemAttribute");
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGraphMemTrim(device), "cuDeviceGraphMemTrim");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGraphMemTrim(device), "cuDeviceGraphMemTrim");
 }
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value), "cuDeviceSetGraphMemAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value), "cuDeviceSetGraphMemAttribute");
 }
 
 CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddBatchMemOpNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddBatchMemOpNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddBatchMemOpNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddBatchMemOpNode");
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddChildGraphNode(graphNode, graph, dependencies, numDependencies, childGraph), "cuGraphAddChildGraphNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddChildGraphNode(graphNode, graph, dependencies, numDependencies, childGraph), "cuGraphAddChildGraphNode");
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies(graph, from, to, numDependencies), "cuGraphAddDependencies");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies(graph, from, to, numDependencies), "cuGraphAddDependencies");
 }
 
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphAddDependencies_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphAddDependencies_v2");
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEmptyNode(graphNode, graph, dependencies, numDependencies), "cuGraphAddEmptyNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEmptyNode(graphNode, graph, dependencies, numDependencies), "cuGraphAddEmptyNode");
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventRecordNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventRecordNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventRecordNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventRecordNode");
 }
 
 CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventWaitNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventWaitNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventWaitNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventWaitNode");
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddHostNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddHostNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddHostNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddHostNode");
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode");
 }
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode_v2(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode_v2(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode_v2");
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemAllocNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddMemAllocNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemAllocNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddMemAllocNode");
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemFreeNode(graphNode, graph, dependencies, numDependencies, ptr), "cuGraphAddMemFreeNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemFreeNode(graphNode, graph, dependencies, numDependencies, ptr), "cuGraphAddMemFreeNode");
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemcpyNode(graphNode, graph, dependencies, numDependencies, copyParams, ctx), "cuGraphAddMemcpyNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemcpyNode(graphNode, graph, dependencies, numDependencies, copyParams, ctx), "cuGraphAddMemcpyNode");
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemsetNode(graphNode, graph, dependencies, numDependencies, memsetParams, ctx), "cuGraphAddMemsetNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemsetNode(graphNode, graph, dependencies, numDependencies, memsetParams, ctx), "cuGraphAddMemsetNode");
 }
 
 CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddNode");
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode_v2(graphNode, graph, dependencies, dependencyData, numDependencies, nodeParams), "cuGraphAddNode_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode_v2(graphNode, graph, dependencies, dependencyData, numDependencies, nodeParams), "cuGraphAddNode_v2");
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeGetParams(node, nodeParams_out), "cuGraphBatchMemOpNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeGetParams(node, nodeParams_out), "cuGraphBatchMemOpNodeGetParams");
 }
 
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeSetParams(node, nodeParams), "cuGraphBatchMemOpNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeSetParams(node, nodeParams), "cuGraphBatchMemOpNodeSetParams");
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphChildGraphNodeGetGraph(node, graph), "cuGraphChildGraphNodeGetGraph");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphChildGraphNodeGetGraph(node, graph), "cuGraphChildGraphNodeGetGraph");
 }
 
 CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph), "cuGraphClone");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph), "cuGraphClone");
 }
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphConditionalHandleCreate(handle_out, graph, ctx, defaultLaunchValue, flags), "cuGraphConditionalHandleCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphConditionalHandleCreate(handle_out, graph, ctx, defaultLaunchValue, flags), "cuGraphConditionalHandleCreate");
 }
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphCreate(graph, flags), "cuGraphCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphCreate(graph, flags), "cuGraphCreate");
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDebugDotPrint(graph, path, flags), "cuGraphDebugDotPrint");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphDebugDotPrint(graph, path, flags), "cuGraphDebugDotPrint");
 }
 
 CUresult cuGraphDestroy(CUgraph graph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph), "cuGraphDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode node)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroyNode(node), "cuGraphDestroyNode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroyNode(node), "cuGraphDestroyNode");
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeGetEvent(node, event_out), "cuGraphEventRecordNodeGetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeGetEvent(node, event_out), "cuGraphEventRecordNodeGetEvent");
 }
 
 CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeSetEvent(node, event), "cuGraphEventRecordNodeSetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeSetEvent(node, event), "cuGraphEventRecordNodeSetEvent");
 }
 
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeGetEvent(node, event_out), "cuGraphEventWaitNodeGetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeGetEvent(node, event_out), "cuGraphEventWaitNodeGetEvent");
 }
 
 CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeSetEvent(node, event), "cuGraphEventWaitNodeSetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeSetEvent(node, event), "cuGraphEventWaitNodeSetEvent");
 }
 
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecBatchMemOpNodeSetParams(graphExec, node, nodeParams), "cuGraphExecBatchMemOpNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecBatchMemOpNodeSetParams(graphExec, node, nodeParams), "cuGraphExecBatchMemOpNodeSetParams");
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecChildGraphNodeSetParams(graphExec, node, childGraph), "cuGraphExecChildGraphNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecChildGraphNodeSetParams(graphExec, node, childGraph), "cuGraphExecChildGraphNodeSetParams");
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec graphExec)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec), "cuGraphExecDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec), "cuGraphExecDestroy");
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventRecordNodeSetEvent(graphExec, node, event), "cuGraphExecEventRecordNodeSetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventRecordNodeSetEvent(graphExec, node, event), "cuGraphExecEventRecordNodeSetEvent");
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventWaitNodeSetEvent(graphExec, node, event), "cuGraphExecEventWaitNodeSetEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventWaitNodeSetEvent(graphExec, node, event), "cuGraphExecEventWaitNodeSetEvent");
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags), "cuGraphExecGetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags), "cuGraphExecGetFlags");
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecHostNodeSetParams(graphExec, node, nodeParams), "cuGraphExecHostNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecHostNodeSetParams(graphExec, node, nodeParams), "cuGraphExecHostNodeSetParams");
 }
 
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams");
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams_v2(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams_v2(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams_v2");
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemcpyNodeSetParams(graphExec, node, copyParams, ctx), "cuGraphExecMemcpyNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemcpyNodeSetParams(graphExec, node, copyParams, ctx), "cuGraphExecMemcpyNodeSetParams");
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemsetNodeSetParams(graphExec, node, memsetParams, ctx), "cuGraphExecMemsetNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemsetNodeSetParams(graphExec, node, memsetParams, ctx), "cuGraphExecMemsetNodeSetParams");
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecNodeSetParams(graphExec, node, nodeParams), "cuGraphExecNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecNodeSetParams(graphExec, node, nodeParams), "cuGraphExecNodeSetParams");
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate(graphExec, graph, errorNode_out, updateResult_out), "cuGraphExecUpdate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate(graphExec, graph, errorNode_out, updateResult_out), "cuGraphExecUpdate");
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate_v2(graphExec, graph, resultInfo), "cuGraphExecUpdate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate_v2(graphExec, graph, resultInfo), "cuGraphExecUpdate_v2");
 }
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges(graph, from, to, numEdges), "cuGraphGetEdges");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges(graph, from, to, numEdges), "cuGraphGetEdges");
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges_v2(graph, from, to, edgeData, numEdges), "cuGraphGetEdges_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges_v2(graph, from, to, edgeData, numEdges), "cuGraphGetEdges_v2");
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetNodes(graph, nodes, numNodes), "cuGraphGetNodes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphGetNodes(graph, nodes, numNodes), "cuGraphGetNodes");
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes), "cuGraphGetRootNodes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes), "cuGraphGetRootNodes");
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeGetParams(node, nodeParams), "cuGraphHostNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeGetParams(node, nodeParams), "cuGraphHostNodeGetParams");
 }
 
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeSetParams(node, nodeParams), "cuGraphHostNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeSetParams(node, nodeParams), "cuGraphHostNodeSetParams");
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate");
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithFlags(graphExec, graph, flags), "cuGraphInstantiateWithFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithFlags(graphExec, graph, flags), "cuGraphInstantiateWithFlags");
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(0, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(0, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams");
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(1, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(1, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams_ptsz");
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate_v2");
 }
 
 CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeCopyAttributes(dst, src), "cuGraphKernelNodeCopyAttributes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeCopyAttributes(dst, src), "cuGraphKernelNodeCopyAttributes");
 }
 
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetAttribute(node, attr, value_out), "cuGraphKernelNodeGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetAttribute(node, attr, value_out), "cuGraphKernelNodeGetAttribute");
 }
 
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams(node, nodeParams), "cuGraphKernelNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams(node, nodeParams), "cuGraphKernelNodeGetParams");
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams_v2(node, nodeParams), "cuGraphKernelNodeGetParams_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams_v2(node, nodeParams), "cuGraphKernelNodeGetParams_v2");
 }
 
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetAttribute(node, attr, value), "cuGraphKernelNodeSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetAttribute(node, attr, value), "cuGraphKernelNodeSetAttribute");
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams(node, nodeParams), "cuGraphKernelNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams(node, nodeParams), "cuGraphKernelNodeSetParams");
 }
 
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams_v2(node, nodeParams), "cuGraphKernelNodeSetParams_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams_v2(node, nodeParams), "cuGraphKernelNodeSetParams_v2");
 }
 
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(0, graph, stream), "cuGraphLaunch");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(0, graph, stream), "cuGraphLaunch");
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream), "cuGraphLaunch_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream), "cuGraphLaunch_ptsz");
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemAllocNodeGetParams(node, params_out), "cuGraphMemAllocNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemAllocNodeGetParams(node, params_out), "cuGraphMemAllocNodeGetParams");
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemFreeNodeGetParams(node, dptr_out), "cuGraphMemFreeNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemFreeNodeGetParams(node, dptr_out), "cuGraphMemFreeNodeGetParams");
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeGetParams(node, nodeParams), "cuGraphMemcpyNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeGetParams(node, nodeParams), "cuGraphMemcpyNodeGetParams");
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeSetParams(node, nodeParams), "cuGraphMemcpyNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeSetParams(node, nodeParams), "cuGraphMemcpyNodeSetParams");
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeGetParams(node, nodeParams), "cuGraphMemsetNodeGetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeGetParams(node, nodeParams), "cuGraphMemsetNodeGetParams");
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeSetParams(node, nodeParams), "cuGraphMemsetNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeSetParams(node, nodeParams), "cuGraphMemsetNodeSetParams");
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeFindInClone(node, originalNode, clonedGraph), "cuGraphNodeFindInClone");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeFindInClone(node, originalNode, clonedGraph), "cuGraphNodeFindInClone");
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies(node, dependencies, numDependencies), "cuGraphNodeGetDependencies");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies(node, dependencies, numDependencies), "cuGraphNodeGetDependencies");
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies_v2(node, dependencies, edgeData, numDependencies), "cuGraphNodeGetDependencies_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies_v2(node, dependencies, edgeData, numDependencies), "cuGraphNodeGetDependencies_v2");
 }
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes(node, dependentNodes, numDependentNodes), "cuGraphNodeGetDependentNodes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes(node, dependentNodes, numDependentNodes), "cuGraphNodeGetDependentNodes");
 }
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes_v2(node, dependentNodes, edgeData, numDependentNodes), "cuGraphNodeGetDependentNodes_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes_v2(node, dependentNodes, edgeData, numDependentNodes), "cuGraphNodeGetDependentNodes_v2");
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetEnabled(graphExec, node, isEnabled), "cuGraphNodeGetEnabled");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetEnabled(graphExec, node, isEnabled), "cuGraphNodeGetEnabled");
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetType(node, type), "cuGraphNodeGetType");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetType(node, type), "cuGraphNodeGetType");
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled), "cuGraphNodeSetEnabled");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled), "cuGraphNodeSetEnabled");
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetParams(node, nodeParams), "cuGraphNodeSetParams");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetParams(node, nodeParams), "cuGraphNodeSetParams");
 }
 
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphReleaseUserObject(graph, object, count), "cuGraphReleaseUserObject");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphReleaseUserObject(graph, object, count), "cuGraphReleaseUserObject");
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies(graph, from, to, numDependencies), "cuGraphRemoveDependencies");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies(graph, from, to, numDependencies), "cuGraphRemoveDependencies");
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphRemoveDependencies_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphRemoveDependencies_v2");
 }
 
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRetainUserObject(graph, object, count, flags), "cuGraphRetainUserObject");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphRetainUserObject(graph, object, count, flags), "cuGraphRetainUserObject");
 }
 
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(0, graph, stream), "cuGraphUpload");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(0, graph, stream), "cuGraphUpload");
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream), "cuGraphUpload_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream), "cuGraphUpload_ptsz");
 }
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags), "cuUserObjectCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags), "cuUserObjectCreate");
 }
 
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRelease(object, count), "cuUserObjectRelease");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRelease(object, count), "cuUserObjectRelease");
 }
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRetain(object, count), "cuUserObjectRetain");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRetain(object, count), "cuUserObjectRetain");
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDefaultMemPool(pool_out, dev), "cuDeviceGetDefaultMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDefaultMemPool(pool_out, dev), "cuDeviceGetDefaultMemPool");
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetMemPool(pool, dev), "cuDeviceGetMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetMemPool(pool, dev), "cuDeviceGetMemPool");
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetMemPool(dev, pool), "cuDeviceSetMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetMemPool(dev, pool), "cuDeviceSetMemPool");
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(0, ptr, bytes, stream), "cuMemAllocAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(0, ptr, bytes, stream), "cuMemAllocAsync");
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(1, ptr, bytes, stream), "cuMemAllocAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(1, ptr, bytes, stream), "cuMemAllocAsync_ptsz");
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(0, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(0, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync");
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(1, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(1, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync_ptsz");
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(0, ptr, stream), "cuMemFreeAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(0, ptr, stream), "cuMemFreeAsync");
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(1, ptr, stream), "cuMemFreeAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(1, ptr, stream), "cuMemFreeAsync_ptsz");
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetDefaultMemPool(pool_out, location, type), "cuMemGetDefaultMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetDefaultMemPool(pool_out, location, type), "cuMemGetDefaultMemPool");
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetMemPool(pool, location, type), "cuMemGetMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetMemPool(pool, location, type), "cuMemGetMemPool");
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolCreate(pool, poolProps), "cuMemPoolCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolCreate(pool, poolProps), "cuMemPoolCreate");
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolDestroy(pool), "cuMemPoolDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolDestroy(pool), "cuMemPoolDestroy");
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportPointer(shareData_out, ptr), "cuMemPoolExportPointer");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportPointer(shareData_out, ptr), "cuMemPoolExportPointer");
 }
 
 CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags), "cuMemPoolExportToShareableHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags), "cuMemPoolExportToShareableHandle");
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAccess(flags, memPool, location), "cuMemPoolGetAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAccess(flags, memPool, location), "cuMemPoolGetAccess");
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAttribute(pool, attr, value), "cuMemPoolGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAttribute(pool, attr, value), "cuMemPoolGetAttribute");
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags), "cuMemPoolImportFromShareableHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags), "cuMemPoolImportFromShareableHandle");
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportPointer(ptr_out, pool, shareData), "cuMemPoolImportPointer");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportPointer(ptr_out, pool, shareData), "cuMemPoolImportPointer");
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAccess(pool, map, count), "cuMemPoolSetAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAccess(pool, map, count), "cuMemPoolSetAccess");
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAttribute(pool, attr, value), "cuMemPoolSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAttribute(pool, attr, value), "cuMemPoolSetAttribute");
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolTrimTo(pool, minBytesToKeep), "cuMemPoolTrimTo");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPoolTrimTo(pool, minBytesToKeep), "cuMemPoolTrimTo");
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemSetMemPool(location, type, pool), "cuMemSetMemPool");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemSetMemPool(location, type, pool), "cuMemSetMemPool");
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcCloseMemHandle(ptr), "cuIpcCloseMemHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcCloseMemHandle(ptr), "cuIpcCloseMemHandle");
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcGetEventHandle(handle, event), "cuIpcGetEventHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcGetEventHandle(handle, event), "cuIpcGetEventHandle");
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcGetMemHandle(handle, ptr), "cuIpcGetMemHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcGetMemHandle(handle, ptr), "cuIpcGetMemHandle");
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenEventHandle(event, handle), "cuIpcOpenEventHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenEventHandle(event, handle), "cuIpcOpenEventHandle");
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle(pdptr, handle, flags), "cuIpcOpenMemHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle(pdptr, handle, flags), "cuIpcOpenMemHandle");
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle_v2(pdptr, handle, flags), "cuIpcOpenMemHandle_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle_v2(pdptr, handle, flags), "cuIpcOpenMemHandle_v2");
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAddressFree(ptr, size), "cuMemAddressFree");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAddressFree(ptr, size), "cuMemAddressFree");
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAddressReserve(ptr, size, alignment, addr, flags), "cuMemAddressReserve");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAddressReserve(ptr, size, alignment, addr, flags), "cuMemAddressReserve");
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemCreate(handle, size, prop, flags), "cuMemCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemCreate(handle, size, prop, flags), "cuMemCreate");
 }
 
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags), "cuMemExportToShareableHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags), "cuMemExportToShareableHandle");
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAccess(flags, location, ptr), "cuMemGetAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetAccess(flags, location, ptr), "cuMemGetAccess");
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationGranularity(granularity, prop, option), "cuMemGetAllocationGranularity");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationGranularity(granularity, prop, option), "cuMemGetAllocationGranularity");
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationPropertiesFromHandle(prop, handle), "cuMemGetAllocationPropertiesFromHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationPropertiesFromHandle(prop, handle), "cuMemGetAllocationPropertiesFromHandle");
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemImportFromShareableHandle(handle, osHandle, shHandleType), "cuMemImportFromShareableHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemImportFromShareableHandle(handle, osHandle, shHandleType), "cuMemImportFromShareableHandle");
 }
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMap(ptr, size, offset, handle, flags), "cuMemMap");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemMap(ptr, size, offset, handle, flags), "cuMemMap");
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRelease(handle), "cuMemRelease");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemRelease(handle), "cuMemRelease");
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRetainAllocationHandle(handle, addr), "cuMemRetainAllocationHandle");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemRetainAllocationHandle(handle, addr), "cuMemRetainAllocationHandle");
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemSetAccess(ptr, size, desc, count), "cuMemSetAccess");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemSetAccess(ptr, size, desc, count), "cuMemSetAccess");
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemUnmap(ptr, size), "cuMemUnmap");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemUnmap(ptr, size), "cuMemUnmap");
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise(devPtr, count, advice, device), "cuMemAdvise");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise(devPtr, count, advice, device), "cuMemAdvise");
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise_v2(devPtr, count, advice, location), "cuMemAdvise_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise_v2(devPtr, count, advice, location), "cuMemAdvise_v2");
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocManaged(ptr, bytes, flags), "cuMemAllocManaged");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocManaged(ptr, bytes, flags), "cuMemAllocManaged");
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync");
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync_ptsz");
 }
 
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(0, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(0, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync");
 }
 
 CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(1, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(1, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync_ptsz");
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(0, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(0, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync");
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(1, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(1, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync_ptsz");
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(0, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(0, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2");
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(1, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(1, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2_ptsz");
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync");
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync_ptsz");
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count), "cuMemRangeGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count), "cuMemRangeGetAttribute");
 }
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count), "cuMemRangeGetAttributes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count), "cuMemRangeGetAttributes");
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(0, stream, ptr, length, flags), "cuStreamAttachMemAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(0, stream, ptr, length, flags), "cuStreamAttachMemAsync");
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags), "cuStreamAttachMemAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags), "cuStreamAttachMemAsync_ptsz");
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(0, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(0, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync");
 }
 
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(1, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(1, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync_ptsz");
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(0, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(0, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2");
 }
 
 CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(1, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(1, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync");
 }
 
 CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync_ptsz");
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2");
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2_ptsz");
 }
 
 CUresult cuMemAllocHost_v2(void **pp, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocHost_v2(pp, bytes), "cuMemAllocHost_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocHost_v2(pp, bytes), "cuMemAllocHost_v2");
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t widthInBytes, size_t height, unsigned int elementSizeBytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocPitch_v2(ptr, pitch, widthInBytes, height, elementSizeBytes), "cuMemAllocPitch_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAllocPitch_v2(ptr, pitch, widthInBytes, height, elementSizeBytes), "cuMemAllocPitch_v2");
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAlloc_v2(ptr, bytes), "cuMemAlloc_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemAlloc_v2(ptr, bytes), "cuMemAlloc_v2");
 }
 
 CUresult cuMemFreeHost(void *p)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeHost(p), "cuMemFreeHost");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemFreeHost(p), "cuMemFreeHost");
 }
 
 CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFree_v2(ptr), "cuMemFree_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemFree_v2(ptr), "cuMemFree_v2");
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAddressRange_v2(pbase, psize, ptr), "cuMemGetAddressRange_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetAddressRange_v2(pbase, psize, ptr), "cuMemGetAddressRange_v2");
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetInfo_v2(free, total), "cuMemGetInfo_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemGetInfo_v2(free, total), "cuMemGetInfo_v2");
 }
 
 CUresult cuMemHostAlloc(void **pp, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostAlloc(pp, bytes, flags), "cuMemHostAlloc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostAlloc(pp, bytes, flags), "cuMemHostAlloc");
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetDevicePointer_v2(pdptr, p, flags), "cuMemHostGetDevicePointer_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetDevicePointer_v2(pdptr, p, flags), "cuMemHostGetDevicePointer_v2");
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *p)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetFlags(flags, p), "cuMemHostGetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetFlags(flags, p), "cuMemHostGetFlags");
 }
 
 CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister");
 }
 
 CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister_v2");
 }
 
 CUresult cuMemHostUnregister(void *p)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostUnregister(p), "cuMemHostUnregister");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemHostUnregister(p), "cuMemHostUnregister");
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttribute(data, attribute, ptr), "cuPointerGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttribute(data, attribute, ptr), "cuPointerGetAttribute");
 }
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttributes(numAttributes, attributes, data, ptr), "cuPointerGetAttributes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttributes(numAttributes, attributes, data, ptr), "cuPointerGetAttributes");
 }
 
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerSetAttribute(value, attribute, ptr), "cuPointerSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuPointerSetAttribute(value, attribute, ptr), "cuPointerSetAttribute");
 }
 
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(0, dst, src, bytes), "cuMemcpy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(0, dst, src, bytes), "cuMemcpy");
 }
 
 CUresult cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(1, dst, src, bytes), "cuMemcpy_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(1, dst, src, bytes), "cuMemcpy_ptds");
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(0, copy, stream), "cuMemcpy2DAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(0, copy, stream), "cuMemcpy2DAsync_v2");
 }
 
 CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(1, copy, stream), "cuMemcpy2DAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(1, copy, stream), "cuMemcpy2DAsync_v2_ptsz");
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(0, copy), "cuMemcpy2DUnaligned_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(0, copy), "cuMemcpy2DUnaligned_v2");
 }
 
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(1, copy), "cuMemcpy2DUnaligned_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(1, copy), "cuMemcpy2DUnaligned_v2_ptds");
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(0, copy), "cuMemcpy2D_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(0, copy), "cuMemcpy2D_v2");
 }
 
 CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(1, copy), "cuMemcpy2D_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(1, copy), "cuMemcpy2D_v2_ptds");
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(0, copy, stream), "cuMemcpy3DAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(0, copy, stream), "cuMemcpy3DAsync_v2");
 }
 
 CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(1, copy, stream), "cuMemcpy3DAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(1, copy, stream), "cuMemcpy3DAsync_v2_ptsz");
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy), "cuMemcpy3DPeer");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy), "cuMemcpy3DPeer");
 }
 
 CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy), "cuMemcpy3DPeer_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy), "cuMemcpy3DPeer_ptds");
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(0, copy, stream), "cuMemcpy3DPeerAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(0, copy, stream), "cuMemcpy3DPeerAsync");
 }
 
 CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(1, copy, stream), "cuMemcpy3DPeerAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(1, copy, stream), "cuMemcpy3DPeerAsync_ptsz");
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(0, copy), "cuMemcpy3D_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(0, copy), "cuMemcpy3D_v2");
 }
 
 CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(1, copy), "cuMemcpy3D_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(1, copy), "cuMemcpy3D_v2_ptds");
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(0, dst, src, bytes, stream), "cuMemcpyAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(0, dst, src, bytes, stream), "cuMemcpyAsync");
 }
 
 CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(1, dst, src, bytes, stream), "cuMemcpyAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(1, dst, src, bytes, stream), "cuMemcpyAsync_ptsz");
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(0, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(0, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2");
 }
 
 CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(1, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(1, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(0, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(0, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2");
 }
 
 CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(1, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(1, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2_ptds");
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(0, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(0, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2");
 }
 
 CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(1, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(1, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(0, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(0, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2");
 }
 
 CUresult cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(1, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(1, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2_ptds");
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(0, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(0, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2");
 }
 
 CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(1, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(1, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(0, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(0, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2");
 }
 
 CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(1, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(1, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2_ptds");
 }
 
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer");
 }
 
 CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer_ptds");
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(0, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(0, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync");
 }
 
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(1, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(1, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync_ptsz");
 }
 
 CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(0, dstDevice, us, n, stream), "cuMemsetD16Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(0, dstDevice, us, n, stream), "cuMemsetD16Async");
 }
 
 CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(1, dstDevice, us, n, stream), "cuMemsetD16Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(1, dstDevice, us, n, stream), "cuMemsetD16Async_ptsz");
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(0, dstDevice, us, n), "cuMemsetD16_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(0, dstDevice, us, n), "cuMemsetD16_v2");
 }
 
 CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(1, dstDevice, us, n), "cuMemsetD16_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(1, dstDevice, us, n), "cuMemsetD16_v2_ptds");
 }
 
 CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(0, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(0, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async");
 }
 
 CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(1, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(1, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async_ptsz");
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(0, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(0, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2");
 }
 
 CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(1, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(1, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2_ptds");
 }
 
 CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(0, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(0, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async");
 }
 
 CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(1, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(1, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async_ptsz");
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(0, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(0, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2");
 }
 
 CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(1, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(1, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2_ptds");
 }
 
 CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(0, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(0, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async");
 }
 
 CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(1, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(1, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async_ptsz");
 }
 
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(0, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(0, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2");
 }
 
 CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(1, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(1, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2_ptds");
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(0, dstDevice, ui, n, stream), "cuMemsetD32Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(0, dstDevice, ui, n, stream), "cuMemsetD32Async");
 }
 
 CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(1, dstDevice, ui, n, stream), "cuMemsetD32Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(1, dstDevice, ui, n, stream), "cuMemsetD32Async_ptsz");
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(0, dstDevice, ui, n), "cuMemsetD32_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(0, dstDevice, ui, n), "cuMemsetD32_v2");
 }
 
 CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(1, dstDevice, ui, n), "cuMemsetD32_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(1, dstDevice, ui, n), "cuMemsetD32_v2_ptds");
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(0, dstDevice, uc, n, stream), "cuMemsetD8Async");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(0, dstDevice, uc, n, stream), "cuMemsetD8Async");
 }
 
 CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(1, dstDevice, uc, n, stream), "cuMemsetD8Async_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(1, dstDevice, uc, n, stream), "cuMemsetD8Async_ptsz");
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(0, dstDevice, uc, n), "cuMemsetD8_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(0, dstDevice, uc, n), "cuMemsetD8_v2");
 }
 
 CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n), "cuMemsetD8_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n), "cuMemsetD8_v2_ptds");
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxFromGreenCtx(context, ctx), "cuCtxFromGreenCtx");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxFromGreenCtx(context, ctx), "cuCtxFromGreenCtx");
 }
 
 CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevResource(ctx, resource, type), "cuCtxGetDevResource");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevResource(ctx, resource, type), "cuCtxGetDevResource");
 }
 
 CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxRecordEvent(ctx, event), "cuCtxRecordEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxRecordEvent(ctx, event), "cuCtxRecordEvent");
 }
 
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxWaitEvent(ctx, event), "cuCtxWaitEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuCtxWaitEvent(ctx, event), "cuCtxWaitEvent");
 }
 
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevResourceGenerateDesc(desc, resources, nbResources), "cuDevResourceGenerateDesc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevResourceGenerateDesc(desc, resources, nbResources), "cuDevResourceGenerateDesc");
 }
 
 CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount), "cuDevSmResourceSplitByCount");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount), "cuDevSmResourceSplitByCount");
 }
 
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDevResource(device, resource, type), "cuDeviceGetDevResource");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDevResource(device, resource, type), "cuDeviceGetDevResource");
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxCreate(ctx, desc, dev, flags), "cuGreenCtxCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxCreate(ctx, desc, dev, flags), "cuGreenCtxCreate");
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxDestroy(ctx), "cuGreenCtxDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxDestroy(ctx), "cuGreenCtxDestroy");
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetDevResource(ctx, resource, type), "cuGreenCtxGetDevResource");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetDevResource(ctx, resource, type), "cuGreenCtxGetDevResource");
 }
 
 CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetId(greenCtx, greenCtxId), "cuGreenCtxGetId");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetId(greenCtx, greenCtxId), "cuGreenCtxGetId");
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxRecordEvent(ctx, event), "cuGreenCtxRecordEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxRecordEvent(ctx, event), "cuGreenCtxRecordEvent");
 }
 
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority), "cuGreenCtxStreamCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority), "cuGreenCtxStreamCreate");
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxWaitEvent(ctx, event), "cuGreenCtxWaitEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxWaitEvent(ctx, event), "cuGreenCtxWaitEvent");
 }
 
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx), "cuStreamGetGreenCtx");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx), "cuStreamGetGreenCtx");
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback), "cuDeviceRegisterAsyncNotification");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback), "cuDeviceRegisterAsyncNotification");
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceUnregisterAsyncNotification(device, callback), "cuDeviceUnregisterAsyncNotification");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuDeviceUnregisterAsyncNotification(device, callback), "cuDeviceUnregisterAsyncNotification");
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsCurrent(iterator_out, flags), "cuLogsCurrent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLogsCurrent(iterator_out, flags), "cuLogsCurrent");
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToFile(iterator, pathToFile, flags), "cuLogsDumpToFile");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToFile(iterator, pathToFile, flags), "cuLogsDumpToFile");
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToMemory(iterator, buffer, size, flags), "cuLogsDumpToMemory");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToMemory(iterator, buffer, size, flags), "cuLogsDumpToMemory");
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsRegisterCallback(callbackFunc, userData, callback_out), "cuLogsRegisterCallback");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLogsRegisterCallback(callbackFunc, userData, callback_out), "cuLogsRegisterCallback");
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsUnregisterCallback(callback), "cuLogsUnregisterCallback");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLogsUnregisterCallback(callback), "cuLogsUnregisterCallback");
 }
 
 CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetSurfRef(surfRef, hmod, name), "cuModuleGetSurfRef");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetSurfRef(surfRef, hmod, name), "cuModuleGetSurfRef");
 }
 
 CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name), "cuModuleGetTexRef");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name), "cuModuleGetTexRef");
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetTexRef(hfunc, texunit, texRef), "cuParamSetTexRef");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuParamSetTexRef(hfunc, texunit, texRef), "cuParamSetTexRef");
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectCreate(surfObject, resDesc), "cuSurfObjectCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectCreate(surfObject, resDesc), "cuSurfObjectCreate");
 }
 
 CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectDestroy(surfObject), "cuSurfObjectDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectDestroy(surfObject), "cuSurfObjectDestroy");
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectGetResourceDesc(resDesc, surfObject), "cuSurfObjectGetResourceDesc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectGetResourceDesc(resDesc, surfObject), "cuSurfObjectGetResourceDesc");
 }
 
 CUresult cuSurfRefGetArray(CUarray *array, CUsurfref surfRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfRefGetArray(array, surfRef), "cuSurfRefGetArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuSurfRefGetArray(array, surfRef), "cuSurfRefGetArray");
 }
 
 CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfRefSetArray(surfRef, array, flags), "cuSurfRefSetArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuSurfRefSetArray(surfRef, array, flags), "cuSurfRefSetArray");
 }
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2col");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2col");
 }
 
 CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2colWide");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2colWide");
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeTiled");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeTiled");
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress), "cuTensorMapReplaceAddress");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress), "cuTensorMapReplaceAddress");
 }
 
 CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectCreate(texObject, resDesc, texDesc, resViewDesc), "cuTexObjectCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexObjectCreate(texObject, resDesc, texDesc, resViewDesc), "cuTexObjectCreate");
 }
 
 CUresult cuTexObjectDestroy(CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectDestroy(texObject), "cuTexObjectDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexObjectDestroy(texObject), "cuTexObjectDestroy");
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceDesc(resDesc, texObject), "cuTexObjectGetResourceDesc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceDesc(resDesc, texObject), "cuTexObjectGetResourceDesc");
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceViewDesc(resViewDesc, texObject), "cuTexObjectGetResourceViewDesc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceViewDesc(resViewDesc, texObject), "cuTexObjectGetResourceViewDesc");
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetTextureDesc(texDesc, texObject), "cuTexObjectGetTextureDesc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetTextureDesc(texDesc, texObject), "cuTexObjectGetTextureDesc");
 }
 
 CUresult cuTexRefCreate(CUtexref *texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefCreate(texRef), "cuTexRefCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefCreate(texRef), "cuTexRefCreate");
 }
 
 CUresult cuTexRefDestroy(CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefDestroy(texRef), "cuTexRefDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefDestroy(texRef), "cuTexRefDestroy");
 }
 
 CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddressMode(pam, texRef, dim), "cuTexRefGetAddressMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddressMode(pam, texRef, dim), "cuTexRefGetAddressMode");
 }
 
 CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddress_v2(pdptr, texRef), "cuTexRefGetAddress_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddress_v2(pdptr, texRef), "cuTexRefGetAddress_v2");
 }
 
 CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetArray(array, texRef), "cuTexRefGetArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetArray(array, texRef), "cuTexRefGetArray");
 }
 
 CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetBorderColor(borderColor, texRef), "cuTexRefGetBorderColor");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetBorderColor(borderColor, texRef), "cuTexRefGetBorderColor");
 }
 
 CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFilterMode(pfm, texRef), "cuTexRefGetFilterMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFilterMode(pfm, texRef), "cuTexRefGetFilterMode");
 }
 
 CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFlags(flags, texRef), "cuTexRefGetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFlags(flags, texRef), "cuTexRefGetFlags");
 }
 
 CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFormat(format, numChannels, texRef), "cuTexRefGetFormat");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFormat(format, numChannels, texRef), "cuTexRefGetFormat");
 }
 
 CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMaxAnisotropy(pmaxAniso, texRef), "cuTexRefGetMaxAnisotropy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMaxAnisotropy(pmaxAniso, texRef), "cuTexRefGetMaxAnisotropy");
 }
 
 CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapFilterMode(pfm, texRef), "cuTexRefGetMipmapFilterMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapFilterMode(pfm, texRef), "cuTexRefGetMipmapFilterMode");
 }
 
 CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelBias(pbias, texRef), "cuTexRefGetMipmapLevelBias");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelBias(pbias, texRef), "cuTexRefGetMipmapLevelBias");
 }
 
 CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, texRef), "cuTexRefGetMipmapLevelClamp");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, texRef), "cuTexRefGetMipmapLevelClamp");
 }
 
 CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmappedArray(mipmappedArray, texRef), "cuTexRefGetMipmappedArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmappedArray(mipmappedArray, texRef), "cuTexRefGetMipmappedArray");
 }
 
 CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v2(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v2(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v2");
 }
 
 CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v3(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v3");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v3(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v3");
 }
 
 CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddressMode(texRef, dim, am), "cuTexRefSetAddressMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddressMode(texRef, dim, am), "cuTexRefSetAddressMode");
 }
 
 CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress_v2(byteOffset, texRef, ptr, bytes), "cuTexRefSetAddress_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress_v2(byteOffset, texRef, ptr, bytes), "cuTexRefSetAddress_v2");
 }
 
 CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetArray(texRef, array, flags), "cuTexRefSetArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetArray(texRef, array, flags), "cuTexRefSetArray");
 }
 
 CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetBorderColor(texRef, borderColor), "cuTexRefSetBorderColor");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetBorderColor(texRef, borderColor), "cuTexRefSetBorderColor");
 }
 
 CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFilterMode(texRef, fm), "cuTexRefSetFilterMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFilterMode(texRef, fm), "cuTexRefSetFilterMode");
 }
 
 CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFlags(texRef, flags), "cuTexRefSetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFlags(texRef, flags), "cuTexRefSetFlags");
 }
 
 CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFormat(texRef, fmt, numPackedComponents), "cuTexRefSetFormat");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFormat(texRef, fmt, numPackedComponents), "cuTexRefSetFormat");
 }
 
 CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMaxAnisotropy(texRef, maxAniso), "cuTexRefSetMaxAnisotropy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMaxAnisotropy(texRef, maxAniso), "cuTexRefSetMaxAnisotropy");
 }
 
 CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapFilterMode(texRef, fm), "cuTexRefSetMipmapFilterMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapFilterMode(texRef, fm), "cuTexRefSetMipmapFilterMode");
 }
 
 CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelBias(texRef, bias), "cuTexRefSetMipmapLevelBias");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelBias(texRef, bias), "cuTexRefSetMipmapLevelBias");
 }
 
 CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelClamp(texRef, minMipmapLevelClamp, maxMipmapLevelClamp), "cuTexRefSetMipmapLevelClamp");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelClamp(texRef, minMipmapLevelClamp, maxMipmapLevelClamp), "cuTexRefSetMipmapLevelClamp");
 }
 
 CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmappedArray(texRef, mipmappedArray, flags), "cuTexRefSetMipmappedArray");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmappedArray(texRef, mipmappedArray, flags), "cuTexRefSetMipmappedArray");
 }
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArray3DCreate_v2(handle, allocateArray), "cuArray3DCreate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArray3DCreate_v2(handle, allocateArray), "cuArray3DCreate_v2");
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArray3DGetDescriptor_v2(arrayDescriptor, array), "cuArray3DGetDescriptor_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArray3DGetDescriptor_v2(arrayDescriptor, array), "cuArray3DGetDescriptor_v2");
 }
 
 CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayCreate_v2(handle, allocateArray), "cuArrayCreate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayCreate_v2(handle, allocateArray), "cuArrayCreate_v2");
 }
 
 CUresult cuArrayDestroy(CUarray array)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayDestroy(array), "cuArrayDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayDestroy(array), "cuArrayDestroy");
 }
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetDescriptor_v2(arrayDescriptor, array), "cuArrayGetDescriptor_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayGetDescriptor_v2(arrayDescriptor, array), "cuArrayGetDescriptor_v2");
 }
 
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetMemoryRequirements(memoryRequirements, array, device), "cuArrayGetMemoryRequirements");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayGetMemoryRequirements(memoryRequirements, array, device), "cuArrayGetMemoryRequirements");
 }
 
 CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetPlane(planeArray, array, planeIdx), "cuArrayGetPlane");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayGetPlane(planeArray, array, planeIdx), "cuArrayGetPlane");
 }
 
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array), "cuArrayGetSparseProperties");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array), "cuArrayGetSparseProperties");
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(0, mapInfoList, count, stream), "cuMemMapArrayAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(0, mapInfoList, count, stream), "cuMemMapArrayAsync");
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(1, mapInfoList, count, stream), "cuMemMapArrayAsync_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(1, mapInfoList, count, stream), "cuMemMapArrayAsync_ptsz");
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(0, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(0, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2");
 }
 
 CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(1, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(1, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2_ptds");
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(0, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(0, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2");
 }
 
 CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(1, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(1, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2_ptds");
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(0, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(0, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2");
 }
 
 CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(1, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(1, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(0, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(0, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2");
 }
 
 CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(1, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(1, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2_ptds");
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(0, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(0, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2");
 }
 
 CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(1, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(1, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2_ptds");
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(0, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(0, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2");
 }
 
 CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(1, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(1, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(0, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(0, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2");
 }
 
 CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(1, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2_ptds");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(1, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2_ptds");
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayCreate(handle, mipmappedArrayDesc, numMipmapLevels), "cuMipmappedArrayCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayCreate(handle, mipmappedArrayDesc, numMipmapLevels), "cuMipmappedArrayCreate");
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayDestroy(mipmappedArray), "cuMipmappedArrayDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayDestroy(mipmappedArray), "cuMipmappedArrayDestroy");
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetLevel(levelArray, mipmappedArray, level), "cuMipmappedArrayGetLevel");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetLevel(levelArray, mipmappedArray, level), "cuMipmappedArrayGetLevel");
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device), "cuMipmappedArrayGetMemoryRequirements");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device), "cuMipmappedArrayGetMemoryRequirements");
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap), "cuMipmappedArrayGetSparseProperties");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap), "cuMipmappedArrayGetSparseProperties");
 }
 
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData");
 }
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData_v2");
 }
 
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile(state, type, path, numOptions, options, optionValues), "cuLinkAddFile");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile(state, type, path, numOptions, options, optionValues), "cuLinkAddFile");
 }
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues), "cuLinkAddFile_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues), "cuLinkAddFile_v2");
 }
 
 CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkComplete(state, cubinOut, sizeOut), "cuLinkComplete");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkComplete(state, cubinOut, sizeOut), "cuLinkComplete");
 }
 
 CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate(numOptions, options, optionValues, stateOut), "cuLinkCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate(numOptions, options, optionValues, stateOut), "cuLinkCreate");
 }
 
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate_v2(numOptions, options, optionValues, stateOut), "cuLinkCreate_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate_v2(numOptions, options, optionValues, stateOut), "cuLinkCreate_v2");
 }
 
 CUresult cuLinkDestroy(CUlinkState state)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkDestroy(state), "cuLinkDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLinkDestroy(state), "cuLinkDestroy");
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleEnumerateFunctions(functions, numFunctions, mod), "cuModuleEnumerateFunctions");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleEnumerateFunctions(functions, numFunctions, mod), "cuModuleEnumerateFunctions");
 }
 
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunction(hfunc, hmod, name), "cuModuleGetFunction");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunction(hfunc, hmod, name), "cuModuleGetFunction");
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunctionCount(count, mod), "cuModuleGetFunctionCount");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunctionCount(count, mod), "cuModuleGetFunctionCount");
 }
 
 CUresult cuModuleGetGlobal(CUdeviceptr_v1 *ptr, unsigned int *bytes, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal(ptr, bytes, hmod, name), "cuModuleGetGlobal");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal(ptr, bytes, hmod, name), "cuModuleGetGlobal");
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal_v2(ptr, bytes, hmod, name), "cuModuleGetGlobal_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal_v2(ptr, bytes, hmod, name), "cuModuleGetGlobal_v2");
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetLoadingMode(mode), "cuModuleGetLoadingMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleGetLoadingMode(mode), "cuModuleGetLoadingMode");
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoad(module, fname), "cuModuleLoad");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleLoad(module, fname), "cuModuleLoad");
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadData(module, image), "cuModuleLoadData");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadData(module, image), "cuModuleLoadData");
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadDataEx(module, image, numOptions, options, optionValues), "cuModuleLoadDataEx");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadDataEx(module, image, numOptions, options, optionValues), "cuModuleLoadDataEx");
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadFatBinary(module, fatCubin), "cuModuleLoadFatBinary");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadFatBinary(module, fatCubin), "cuModuleLoadFatBinary");
 }
 
 CUresult cuModuleUnload(CUmodule hmod)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleUnload(hmod), "cuModuleUnload");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuModuleUnload(hmod), "cuModuleUnload");
 }
 
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetAttribute(pi, attrib, kernel, dev), "cuKernelGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelGetAttribute(pi, attrib, kernel, dev), "cuKernelGetAttribute");
 }
 
 CUresult cuKernelGetFunction(CUfunction *func, CUkernel kernel)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetFunction(func, kernel), "cuKernelGetFunction");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelGetFunction(func, kernel), "cuKernelGetFunction");
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *lib, CUkernel kernel)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetLibrary(lib, kernel), "cuKernelGetLibrary");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelGetLibrary(lib, kernel), "cuKernelGetLibrary");
 }
 
 CUresult cuKernelGetName(const char **name, CUkernel hfunc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetName(name, hfunc), "cuKernelGetName");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelGetName(name, hfunc), "cuKernelGetName");
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize), "cuKernelGetParamInfo");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize), "cuKernelGetParamInfo");
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelSetAttribute(attrib, val, kernel, dev), "cuKernelSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelSetAttribute(attrib, val, kernel, dev), "cuKernelSetAttribute");
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelSetCacheConfig(kernel, config, dev), "cuKernelSetCacheConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuKernelSetCacheConfig(kernel, config, dev), "cuKernelSetCacheConfig");
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryEnumerateKernels(kernels, numKernels, lib), "cuLibraryEnumerateKernels");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryEnumerateKernels(kernels, numKernels, lib), "cuLibraryEnumerateKernels");
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetGlobal(ptr, bytes, library, name), "cuLibraryGetGlobal");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetGlobal(ptr, bytes, library, name), "cuLibraryGetGlobal");
 }
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernel(kernel, library, name), "cuLibraryGetKernel");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernel(kernel, library, name), "cuLibraryGetKernel");
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernelCount(count, lib), "cuLibraryGetKernelCount");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernelCount(count, lib), "cuLibraryGetKernelCount");
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetManaged(ptr, bytes, library, name), "cuLibraryGetManaged");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetManaged(ptr, bytes, library, name), "cuLibraryGetManaged");
 }
 
 CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetModule(mod, library), "cuLibraryGetModule");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetModule(mod, library), "cuLibraryGetModule");
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadData");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadData");
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadFromFile");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadFromFile");
 }
 
 CUresult cuLibraryUnload(CUlibrary library)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryUnload(library), "cuLibraryUnload");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLibraryUnload(library), "cuLibraryUnload");
 }
 
 CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetAttribute(pi, attrib, hfunc), "cuFuncGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncGetAttribute(pi, attrib, hfunc), "cuFuncGetAttribute");
 }
 
 CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetModule(hmod, hfunc), "cuFuncGetModule");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncGetModule(hmod, hfunc), "cuFuncGetModule");
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetName(name, hfunc), "cuFuncGetName");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncGetName(name, hfunc), "cuFuncGetName");
 }
 
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize), "cuFuncGetParamInfo");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize), "cuFuncGetParamInfo");
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncIsLoaded(state, function), "cuFuncIsLoaded");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncIsLoaded(state, function), "cuFuncIsLoaded");
 }
 
 CUresult cuFuncLoad(CUfunction function)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncLoad(function), "cuFuncLoad");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncLoad(function), "cuFuncLoad");
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetAttribute(hfunc, attrib, value), "cuFuncSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncSetAttribute(hfunc, attrib, value), "cuFuncSetAttribute");
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetCacheConfig(hfunc, config), "cuFuncSetCacheConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncSetCacheConfig(hfunc, config), "cuFuncSetCacheConfig");
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedMemConfig(hfunc, config), "cuFuncSetSharedMemConfig");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedMemConfig(hfunc, config), "cuFuncSetSharedMemConfig");
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetBlockShape(hfunc, x, y, z), "cuFuncSetBlockShape");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncSetBlockShape(hfunc, x, y, z), "cuFuncSetBlockShape");
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedSize(hfunc, bytes), "cuFuncSetSharedSize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedSize(hfunc, bytes), "cuFuncSetSharedSize");
 }
 
 CUresult cuLaunch(CUfunction f)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunch(f), "cuLaunch");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunch(f), "cuLaunch");
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchGrid(f, grid_width, grid_height), "cuLaunchGrid");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchGrid(f, grid_width, grid_height), "cuLaunchGrid");
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchGridAsync(f, grid_width, grid_height, stream), "cuLaunchGridAsync");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchGridAsync(f, grid_width, grid_height, stream), "cuLaunchGridAsync");
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetSize(hfunc, numbytes), "cuParamSetSize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuParamSetSize(hfunc, numbytes), "cuParamSetSize");
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetf(hfunc, offset, value), "cuParamSetf");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuParamSetf(hfunc, offset, value), "cuParamSetf");
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSeti(hfunc, offset, value), "cuParamSeti");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuParamSeti(hfunc, offset, value), "cuParamSeti");
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetv(hfunc, offset, ptr, numbytes), "cuParamSetv");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuParamSetv(hfunc, offset, ptr, numbytes), "cuParamSetv");
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel");
 }
 
 CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel_ptsz");
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel");
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel_ptsz");
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(0, config, f, kernelParams, extra), "cuLaunchKernelEx");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(0, config, f, kernelParams, extra), "cuLaunchKernelEx");
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(1, config, f, kernelParams, extra), "cuLaunchKernelEx_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(1, config, f, kernelParams, extra), "cuLaunchKernelEx_ptsz");
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize), "cuOccupancyAvailableDynamicSMemPerBlock");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize), "cuOccupancyAvailableDynamicSMemPerBlock");
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags), "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags), "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
 }
 
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveClusters(numClusters, func, config), "cuOccupancyMaxActiveClusters");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveClusters(numClusters, func, config), "cuOccupancyMaxActiveClusters");
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSize(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit), "cuOccupancyMaxPotentialBlockSize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSize(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit), "cuOccupancyMaxPotentialBlockSize");
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, flags), "cuOccupancyMaxPotentialBlockSizeWithFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, flags), "cuOccupancyMaxPotentialBlockSizeWithFlags");
 }
 
 CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialClusterSize(clusterSize, func, config), "cuOccupancyMaxPotentialClusterSize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialClusterSize(clusterSize, func, config), "cuOccupancyMaxPotentialClusterSize");
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *userData)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(0, stream, fn, userData), "cuLaunchHostFunc");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(0, stream, fn, userData), "cuLaunchHostFunc");
 }
 
 CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn, void *userData)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(1, stream, fn, userData), "cuLaunchHostFunc_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(1, stream, fn, userData), "cuLaunchHostFunc_ptsz");
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(0, stream, callback, userData, flags), "cuStreamAddCallback");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(0, stream, callback, userData, flags), "cuStreamAddCallback");
 }
 
 CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags), "cuStreamAddCallback_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags), "cuStreamAddCallback_ptsz");
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(0, stream), "cuStreamBeginCapture");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(0, stream), "cuStreamBeginCapture");
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(1, stream), "cuStreamBeginCapture_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(1, stream), "cuStreamBeginCapture_ptsz");
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(0, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(0, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph");
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(1, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(1, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph_ptsz");
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(0, stream, mode), "cuStreamBeginCapture_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(0, stream, mode), "cuStreamBeginCapture_v2");
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(1, stream, mode), "cuStreamBeginCapture_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(1, stream, mode), "cuStreamBeginCapture_v2_ptsz");
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(0, stream, graph), "cuStreamEndCapture");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(0, stream, graph), "cuStreamEndCapture");
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(1, stream, graph), "cuStreamEndCapture_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(1, stream, graph), "cuStreamEndCapture_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(0, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(0, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo");
 }
 
 CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(1, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(1, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2");
 }
 
 CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3");
 }
 
 CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3_ptsz");
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(0, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(0, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(1, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(1, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies_ptsz");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(0, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(0, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(1, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(1, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2_ptsz");
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode");
 }
 
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags), "cuStreamBatchMemOp");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags), "cuStreamBatchMemOp");
 }
 
 CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_ptsz");
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2");
 }
 
 CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2_ptsz");
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(0, dstStream, srcStream), "cuStreamCopyAttributes");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(0, dstStream, srcStream), "cuStreamCopyAttributes");
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(1, dstStream, srcStream), "cuStreamCopyAttributes_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(1, dstStream, srcStream), "cuStreamCopyAttributes_ptsz");
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCreate(stream, flags), "cuStreamCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamCreate(stream, flags), "cuStreamCreate");
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCreateWithPriority(stream, flags, priority), "cuStreamCreateWithPriority");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamCreateWithPriority(stream, flags, priority), "cuStreamCreateWithPriority");
 }
 
 CUresult cuStreamDestroy(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy(stream), "cuStreamDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy_v2(stream), "cuStreamDestroy_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy_v2(stream), "cuStreamDestroy_v2");
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(0, stream, attr, value), "cuStreamGetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(0, stream, attr, value), "cuStreamGetAttribute");
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(1, stream, attr, value), "cuStreamGetAttribute_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(1, stream, attr, value), "cuStreamGetAttribute_ptsz");
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(0, stream, pctx), "cuStreamGetCtx");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(0, stream, pctx), "cuStreamGetCtx");
 }
 
 CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(1, stream, pctx), "cuStreamGetCtx_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(1, stream, pctx), "cuStreamGetCtx_ptsz");
 }
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *greenCtx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(0, stream, ctx, greenCtx), "cuStreamGetCtx_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(0, stream, ctx, greenCtx), "cuStreamGetCtx_v2");
 }
 
 CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenCtx *greenCtx)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(1, stream, ctx, greenCtx), "cuStreamGetCtx_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(1, stream, ctx, greenCtx), "cuStreamGetCtx_v2_ptsz");
 }
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(0, stream, device), "cuStreamGetDevice");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(0, stream, device), "cuStreamGetDevice");
 }
 
 CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(1, stream, device), "cuStreamGetDevice_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(1, stream, device), "cuStreamGetDevice_ptsz");
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(0, stream, flags), "cuStreamGetFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(0, stream, flags), "cuStreamGetFlags");
 }
 
 CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(1, stream, flags), "cuStreamGetFlags_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(1, stream, flags), "cuStreamGetFlags_ptsz");
 }
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long *streamId)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(0, stream, streamId), "cuStreamGetId");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(0, stream, streamId), "cuStreamGetId");
 }
 
 CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *streamId)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(1, stream, streamId), "cuStreamGetId_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(1, stream, streamId), "cuStreamGetId_ptsz");
 }
 
 CUresult cuStreamGetPriority(CUstream stream, int *priority)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(0, stream, priority), "cuStreamGetPriority");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(0, stream, priority), "cuStreamGetPriority");
 }
 
 CUresult cuStreamGetPriority_ptsz(CUstream stream, int *priority)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(1, stream, priority), "cuStreamGetPriority_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(1, stream, priority), "cuStreamGetPriority_ptsz");
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *captureStatus)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(0, stream, captureStatus), "cuStreamIsCapturing");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(0, stream, captureStatus), "cuStreamIsCapturing");
 }
 
 CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus)
 {
 	CUresult r_ = cw_check_alive();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(1, stream, captureStatus), "cuStreamIsCapturing_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(1, stream, captureStatus), "cuStreamIsCapturing_ptsz");
 }
 
 CUresult cuStreamQuery(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(0, stream), "cuStreamQuery");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(0, stream), "cuStreamQuery");
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(1, stream), "cuStreamQuery_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(1, stream), "cuStreamQuery_ptsz");
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(0, stream, attr, param), "cuStreamSetAttribute");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(0, stream, attr, param), "cuStreamSetAttribute");
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(1, stream, attr, param), "cuStreamSetAttribute_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(1, stream, attr, param), "cuStreamSetAttribute_ptsz");
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(0, stream), "cuStreamSynchronize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(0, stream), "cuStreamSynchronize");
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(1, stream), "cuStreamSynchronize_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(1, stream), "cuStreamSynchronize_ptsz");
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(0, stream, event, flags), "cuStreamWaitEvent");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(0, stream, event, flags), "cuStreamWaitEvent");
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(1, stream, event, flags), "cuStreamWaitEvent_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(1, stream, event, flags), "cuStreamWaitEvent_ptsz");
 }
 
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(0, stream, addr, value, flags), "cuStreamWaitValue32");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(0, stream, addr, value, flags), "cuStreamWaitValue32");
 }
 
 CUresult cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(1, stream, addr, value, flags), "cuStreamWaitValue32_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(1, stream, addr, value, flags), "cuStreamWaitValue32_ptsz");
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(0, stream, addr, value, flags), "cuStreamWaitValue32_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(0, stream, addr, value, flags), "cuStreamWaitValue32_v2");
 }
 
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(1, stream, addr, value, flags), "cuStreamWaitValue32_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(1, stream, addr, value, flags), "cuStreamWaitValue32_v2_ptsz");
 }
 
 CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(0, stream, addr, value, flags), "cuStreamWaitValue64");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(0, stream, addr, value, flags), "cuStreamWaitValue64");
 }
 
 CUresult cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(1, stream, addr, value, flags), "cuStreamWaitValue64_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(1, stream, addr, value, flags), "cuStreamWaitValue64_ptsz");
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(0, stream, addr, value, flags), "cuStreamWaitValue64_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(0, stream, addr, value, flags), "cuStreamWaitValue64_v2");
 }
 
 CUresult cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(1, stream, addr, value, flags), "cuStreamWaitValue64_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(1, stream, addr, value, flags), "cuStreamWaitValue64_v2_ptsz");
 }
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(0, stream, addr, value, flags), "cuStreamWriteValue32");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(0, stream, addr, value, flags), "cuStreamWriteValue32");
 }
 
 CUresult cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(1, stream, addr, value, flags), "cuStreamWriteValue32_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(1, stream, addr, value, flags), "cuStreamWriteValue32_ptsz");
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(0, stream, addr, value, flags), "cuStreamWriteValue32_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(0, stream, addr, value, flags), "cuStreamWriteValue32_v2");
 }
 
 CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(1, stream, addr, value, flags), "cuStreamWriteValue32_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(1, stream, addr, value, flags), "cuStreamWriteValue32_v2_ptsz");
 }
 
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(0, stream, addr, value, flags), "cuStreamWriteValue64");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(0, stream, addr, value, flags), "cuStreamWriteValue64");
 }
 
 CUresult cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(1, stream, addr, value, flags), "cuStreamWriteValue64_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(1, stream, addr, value, flags), "cuStreamWriteValue64_ptsz");
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(0, stream, addr, value, flags), "cuStreamWriteValue64_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(0, stream, addr, value, flags), "cuStreamWriteValue64_v2");
 }
 
 CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(1, stream, addr, value, flags), "cuStreamWriteValue64_v2_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(1, stream, addr, value, flags), "cuStreamWriteValue64_v2_ptsz");
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventCreate(event, flags), "cuEventCreate");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventCreate(event, flags), "cuEventCreate");
 }
 
 CUresult cuEventDestroy(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy(event), "cuEventDestroy");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy(event), "cuEventDestroy");
 }
 
 CUresult cuEventDestroy_v2(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy_v2(event), "cuEventDestroy_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy_v2(event), "cuEventDestroy_v2");
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime(milliseconds, start, end), "cuEventElapsedTime");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime(milliseconds, start, end), "cuEventElapsedTime");
 }
 
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime_v2(milliseconds, start, end), "cuEventElapsedTime_v2");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime_v2(milliseconds, start, end), "cuEventElapsedTime_v2");
 }
 
 CUresult cuEventQuery(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventQuery(event), "cuEventQuery");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventQuery(event), "cuEventQuery");
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(0, event, stream), "cuEventRecord");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(0, event, stream), "cuEventRecord");
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(1, event, stream), "cuEventRecord_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(1, event, stream), "cuEventRecord_ptsz");
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(0, event, stream, flags), "cuEventRecordWithFlags");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(0, event, stream, flags), "cuEventRecordWithFlags");
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(1, event, stream, flags), "cuEventRecordWithFlags_ptsz");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(1, event, stream, flags), "cuEventRecordWithFlags_ptsz");
 }
 
 CUresult cuEventSynchronize(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return told(cw_unlikely(r_) ? r_ : cwi_cuEventSynchronize(event), "cuEventSynchronize");
+	return logged(cw_unlikely(r_) ? r_ : cwi_cuEventSynchronize(event), "cuEventSynchronize");
 }
 

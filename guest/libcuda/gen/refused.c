@@ -137,14 +137,14 @@ static const struct {
 	{"cuLibraryGetUnifiedFunction", "a pointer to code that processor and GPU share: no page of the guest is code of the GPU"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[128];
+static _Atomic unsigned char named[128];
 
 static CUresult refuse(unsigned i)
 {
 	CUresult r = cw_check_alive();
 	if (r)
 		return r;
-	if (!atomic_exchange_explicit(&said[i], 1, memory_order_relaxed))
+	if (!atomic_exchange_explicit(&named[i], 1, memory_order_relaxed))
 		cw_log(CW_LOG_INFO, "%s is not supported: %s", refused[i].symbol, refused[i].reason);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -227,7 +227,7 @@ static void over_budget(void *arg, void *data, CUhandle handle)
 	say("@over %ld %ld\n", (long)info->over, 16l * budget.left, 0);
 }
 
-static int told_of_budget(void)
+static int budget_known(void)
 {
 	CUhandle handle;
 	if (check("open", gpu_open()))
@@ -410,7 +410,7 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "pinned"))
 		return pinned();
 	if (!strcmp(mode, "budget"))
-		return told_of_budget();
+		return budget_known();
 	if (!strcmp(mode, "hoard") && n > 0)
 		return hoard(n);
 	if (!strcmp(mode, "idlecpu") && n > 0)

@@ -20,7 +20,7 @@ struct smi_query {
 	const char *refusal; /* why it is refused; NULL: it is not */
 };
 
-/* What a process or another line has and no device does is told by the line itself (tell_line). */
+/* What a process or another line has and no device does is told by the line itself (print_line). */
 enum { PID = 1, PROCESS_NAME, PROCESS_MEMORY, CAUSE };
 
 #define DEVICE_COLUMNS \
@@ -149,7 +149,7 @@ struct line {
 	const char *cause;
 };
 
-static void tell_line(const struct line *line, const struct smi_source *source, int units, FILE *out)
+static void print_line(const struct line *line, const struct smi_source *source, int units, FILE *out)
 {
 	switch (source->arg) {
 	case PID: fprintf(out, "%u", line->process->pid); break;
@@ -174,12 +174,12 @@ static void tell(const struct smi_property *const *columns, unsigned count, nvml
 		if (source->get)
 			smi_show(device, source, absent, units, out);
 		else
-			tell_line(line, source, units, out);
+			print_line(line, source, units, out);
 	}
 	fputc('\n', out);
 }
 
-static void tell_processes(const struct smi_property *const *columns, unsigned count, nvmlDevice_t device, int units, FILE *out)
+static void print_processes(const struct smi_property *const *columns, unsigned count, nvmlDevice_t device, int units, FILE *out)
 {
 	unsigned n;
 	struct smi_process *list = smi_processes(device, &n);
@@ -190,14 +190,14 @@ static void tell_processes(const struct smi_property *const *columns, unsigned c
 	free(list);
 }
 
-static void tell_device(const struct smi_query *query, const struct smi_property *const *columns, unsigned count, nvmlDevice_t device,
+static void print_device(const struct smi_query *query, const struct smi_property *const *columns, unsigned count, nvmlDevice_t device,
 			int units, FILE *out)
 {
 	static const char *const causes[] = {"Single Bit ECC", "Double Bit ECC"};
 
 	switch (query->lines) {
 	case DEVICES: tell(columns, count, device, NULL, units, out); break;
-	case PROCESSES: tell_processes(columns, count, device, units, out); break;
+	case PROCESSES: print_processes(columns, count, device, units, out); break;
 	case CAUSES:
 		for (int i = 0; i < 2; i++)
 			tell(columns, count, device, &(struct line){NULL, causes[i]}, units, out);
@@ -231,6 +231,6 @@ int smi_run_query(const struct smi_query *query, const char *fields, const struc
 	if (with_header && !format->noheader)
 		header(columns, count, out);
 	for (unsigned i = 0; i < gpus->count; i++)
-		tell_device(query, columns, count, gpus->gpu[i].device, !format->nounits, out);
+		print_device(query, columns, count, gpus->gpu[i].device, !format->nounits, out);
 	return STATUS_OK;
 }

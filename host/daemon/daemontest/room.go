@@ -15,7 +15,7 @@ func (d *device) serveRoom(mux *http.ServeMux) {
 		if r.URL.Query().Get("wait") != "" {
 			time.Sleep(10 * time.Millisecond)
 		}
-		d.tellRoom(w)
+		d.writeRoom(w)
 	})
 	mux.HandleFunc("PUT /v1/room", func(w http.ResponseWriter, r *http.Request) {
 		var c api.RoomChange
@@ -37,7 +37,7 @@ func (d *device) serveRoom(mux *http.ServeMux) {
 			d.room.Sessions = append(d.room.Sessions, api.RoomSession{ID: n.Session, Bytes: n.Bytes, Here: time.Hour, Idle: time.Hour})
 		}
 		d.mu.Unlock()
-		d.tellRoom(w)
+		d.writeRoom(w)
 	})
 	mux.HandleFunc("POST /v1/suspend", func(w http.ResponseWriter, r *http.Request) {
 		var what struct {
@@ -63,7 +63,7 @@ func (d *device) serveRoom(mux *http.ServeMux) {
 	})
 }
 
-func (d *device) tellRoom(w http.ResponseWriter) {
+func (d *device) writeRoom(w http.ResponseWriter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = json.NewEncoder(w).Encode(d.room)

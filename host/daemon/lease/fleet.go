@@ -113,8 +113,8 @@ func NewReserved(f ReservedFile, save func(ReservedFile) error) (*Reserved, erro
 	return &Reserved{file: f, save: save}, nil
 }
 
-// Hear judges a controller's epoch, which is the newest from now on unless it is refused.
-func (b *Reserved) Hear(epoch uint64) error {
+// Heartbeat judges a controller's epoch, which is the newest from now on unless it is refused.
+func (b *Reserved) Heartbeat(epoch uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch > MostEpoch {

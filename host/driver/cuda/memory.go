@@ -316,7 +316,7 @@ func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
 		}
 		return cuda.Success
 	}
-	s.tellPools()
+	s.syncPools()
 	res := s.drv.MemPoolTrimTo(p, a.Keep)
 	s.settlePools()
 	return res

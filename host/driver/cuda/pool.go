@@ -131,8 +131,8 @@ func (s *session) owesPools() bool {
 	return owed
 }
 
-// tellPools has the driver see that streams are idle, so that what was freed on them can go.
-func (s *session) tellPools() {
+// syncPools has the driver see that streams are idle, so that what was freed on them can go.
+func (s *session) syncPools() {
 	for _, st := range s.streams.m {
 		if !st.busy() {
 			s.drv.StreamSynchronize(st.handle)

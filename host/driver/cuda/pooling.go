@@ -173,7 +173,7 @@ func (s *session) trim() {
 	if s.pooling.spare == 0 && s.pooling.changes == 0 {
 		return
 	}
-	s.tellPools()
+	s.syncPools()
 	for _, h := range s.ownPools() {
 		s.drv.MemPoolTrimTo(h, 0)
 	}

@@ -22,7 +22,7 @@ const (
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
 	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
-	watchPauses   = 64               // pauses between looks at waits that the GPU answers
+	watchPauses  = 64               // pauses between looks at waits that the GPU answers
 	watchQueries = time.Millisecond // between questions to the driver about one wait
 )
 

@@ -116,10 +116,10 @@ func TestCacheInWorker(t *testing.T) {
 	if _, err := sandbox.Enter(policy, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = os.Stdout.WriteString("cache: " + cacheSays(do) + "\n")
+	_, _ = os.Stdout.WriteString("cache: " + cacheResult(do) + "\n")
 }
 
-func cacheSays(do string) string {
+func cacheResult(do string) string {
 	dir, ok := os.LookupEnv("CUDA_CACHE_PATH")
 	if !ok {
 		return "no cache"

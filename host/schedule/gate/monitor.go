@@ -58,7 +58,7 @@ func (g *Gate) follow() bool {
 		g.mu.Lock()
 		now := time.Now()
 		g.lookLocked(now)
-		rest, d := g.tellLocked(w, now)
+		rest, d := g.reportLocked(w, now)
 		g.mu.Unlock()
 		switch {
 		case rest:
@@ -111,8 +111,8 @@ func (g *Gate) settle() {
 	})
 }
 
-// tellLocked tells the scheduler what is new. It reports whether there is nothing more to see, or else when to look again.
-func (g *Gate) tellLocked(w page.Word, now time.Time) (rest bool, again time.Duration) {
+// reportLocked tells the scheduler what is new. It reports whether there is nothing more to see, or else when to look again.
+func (g *Gate) reportLocked(w page.Word, now time.Time) (rest bool, again time.Duration) {
 	if g.loose.Load() {
 		return true, 0 // whoever fences it wakes the monitor
 	}
