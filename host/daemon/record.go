@@ -12,6 +12,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/limit"
+	"causeway/remote/sys"
 )
 
 // recordFormat is raised when a causewayd could misread what a newer one wrote.
@@ -44,36 +45,14 @@ func writeJSON(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return sys.Replace(name, append(b, '\n'), 0o644)
 }
 
 // maxRecord bounds what is read of a file that others might have written.
 const maxRecord = 1 << 20
 
 func readJSON(name string, v any) error {
-	info, err := os.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxRecord {
-		return fmt.Errorf("%s is no record of causewayd's", name)
-	}
-	b, err := os.ReadFile(name)
+	b, err := sys.ReadRegular(name, maxRecord)
 	if err != nil {
 		return err
 	}

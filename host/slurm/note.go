@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"causeway/remote/sys"
 )
 
 // note is what Prolog tells Task of a job: the socket of its vGPU, or why it has none.
@@ -35,32 +37,17 @@ func (n note) leave(dir string, job uint32) error {
 	if err != nil {
 		return fmt.Errorf("note of job %d: %w", job, err)
 	}
-	f, err := os.CreateTemp(dir, ".new-")
-	if err != nil {
-		return fmt.Errorf("note of job %d: %w", job, err)
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), notePath(dir, job))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := sys.Replace(notePath(dir, job), b, 0o644); err != nil {
 		return fmt.Errorf("note of job %d: %w", job, err)
 	}
 	return nil
 }
 
 func readNote(dir string, job uint32) (n note, found bool, err error) {
-	f, err := os.Open(notePath(dir, job))
+	b, err := sys.ReadRegular(notePath(dir, job), mostNote)
 	if errors.Is(err, fs.ErrNotExist) {
 		return note{}, false, nil
 	}
-	if err != nil {
-		return note{}, false, fmt.Errorf("note of job %d: %w", job, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, mostNote))
 	if err == nil {
 		err = json.Unmarshal(b, &n)
 	}

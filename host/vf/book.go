@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // Use is what a function was given to.
@@ -129,15 +130,10 @@ func (b Book) path() string { return filepath.Join(b.Run, "vfs.json") }
 
 // read is the book at this moment; no file is an empty book.
 func (b Book) read() (*book, error) {
-	f, err := os.OpenFile(b.path(), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	text, err := sys.ReadRegular(b.path(), maxBook)
 	if errors.Is(err, os.ErrNotExist) {
 		return &book{Format: bookFormat}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRecord, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxBook+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
@@ -160,16 +156,7 @@ func (b Book) write(k *book) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(b.Run, ".vfs.json.*")
-	if err != nil {
-		return explain("write "+b.path(), err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), b.path())
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := sys.Replace(b.path(), append(text, '\n'), 0o644); err != nil {
 		return explain("write "+b.path(), err)
 	}
 	return nil

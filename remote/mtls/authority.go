@@ -17,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"causeway/remote/sys"
 )
 
 // Names of files in an authority's folder.
@@ -132,10 +134,5 @@ func write(dir, cert, keyFile string, t, parent *x509.Certificate, key *ecdsa.Pr
 
 // writeNew makes a file, in place of one that is there: a certificate is renewed so.
 func writeNew(path, kind string, der []byte, mode fs.FileMode) error {
-	tmp := path + ".new"
-	_ = os.Remove(tmp)
-	if err := os.WriteFile(tmp, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return sys.Replace(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
 }

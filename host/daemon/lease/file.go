@@ -2,18 +2,15 @@ package lease
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
 	"causeway/remote"
 	"causeway/remote/mtls"
+	"causeway/remote/sys"
 )
 
 // File is what one side of a lease keeps: causewayd finds it again after its restart, and the vGPU's device process reads the keys there. Only
@@ -51,17 +48,7 @@ func (f *File) Write(name string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write down a lease: %w", err)
-	}
-	_, err = tmp.Write(b)
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
+	if err := sys.Replace(name, b, 0o600); err != nil {
 		return fmt.Errorf("write down a lease: %w", err)
 	}
 	return nil
@@ -69,16 +56,12 @@ func (f *File) Write(name string) error {
 
 // Read reads one, which must be this user's, and nobody else's to read.
 func Read(name string) (*File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, st, err := sys.OpenRegular(name, mostFile)
 	if err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Size > mostFile {
+	if st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() && st.Uid != 0 {
 		return nil, fmt.Errorf("lease: %s: %w: it must be a file that its owner alone can read", name, fs.ErrInvalid)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, mostFile))

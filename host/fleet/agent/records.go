@@ -13,6 +13,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/fleet/claim"
+	"causeway/remote/sys"
 )
 
 // Record is what this host has of a claim: written before causewayd is asked for anything of it, removed after all of it is gone.
@@ -53,19 +54,7 @@ func (d Dir) Put(r *Record) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), d.path(r.UID))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return sys.Replace(d.path(r.UID), append(b, '\n'), 0o600)
 }
 
 // Remove forgets one; that there is none is no error.
@@ -92,14 +81,10 @@ func (d Dir) All() (list []Record, err error) {
 }
 
 func readRecord(file string) (r Record, err error) {
-	st, err := os.Lstat(file)
-	if err != nil {
-		return r, err
+	b, err := sys.ReadRegular(file, mostRecord)
+	if errors.Is(err, sys.ErrNotRegular) {
+		return r, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	if !st.Mode().IsRegular() || st.Size() > mostRecord {
-		return r, ErrRecord
-	}
-	b, err := os.ReadFile(file)
 	if err != nil {
 		return r, err
 	}

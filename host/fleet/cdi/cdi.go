@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"causeway/remote/sys"
 )
 
 // Kind of our devices.
@@ -55,32 +57,15 @@ func (d Dir) Write(c Claim, edits map[string]specs.ContainerEdits) error {
 	}
 	b, err := json.MarshalIndent(&s, "", "  ")
 	if err == nil {
-		err = d.replace(d.path(c.UID), append(b, '\n'))
+		err = os.MkdirAll(string(d), 0o755)
+	}
+	if err == nil {
+		err = sys.Replace(d.path(c.UID), append(b, '\n'), 0o644) // which has a name that no runtime reads while it is written
 	}
 	if err != nil {
 		return fmt.Errorf("write the container specification: %w", err)
 	}
 	return nil
-}
-
-// replace: while it is written the file has a name that no runtime reads.
-func (d Dir) replace(path string, b []byte) error {
-	if err := os.MkdirAll(string(d), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(string(d), ".causeway-*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 // Remove removes a claim's file; that there is none is no error.
@@ -114,14 +99,7 @@ func (d Dir) Claims() ([]Claim, error) {
 }
 
 func read(file string) (Claim, error) {
-	info, err := os.Lstat(file)
-	if err != nil {
-		return Claim{}, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > mostFile {
-		return Claim{}, errors.New("it is no container specification")
-	}
-	b, err := os.ReadFile(file)
+	b, err := sys.ReadRegular(file, mostFile)
 	if err != nil {
 		return Claim{}, err
 	}
