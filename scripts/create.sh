@@ -40,7 +40,7 @@ done
 echo "@memory $(grep MemTotal /proc/meminfo | tr -dc 0-9)"
 G
 chmod 755 "$tmp/look"
-base=$BUILD/images/base-$kernel.cpio.gz
+base=$BUILD/images/base-$kernel.cpio
 [ -f "$base" ] || "$ROOT/images/build-initramfs.sh" $kernel "$base"
 "$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "$tmp/look:/app/run"
 cat "$base" "$tmp/layer" >"$tmp/initrd"

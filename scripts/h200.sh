@@ -38,9 +38,9 @@ make_pack() {
   scripts/build-tests.sh
   scripts/bench/managed.sh --build
   scripts/qemu-bundle.sh
-  images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
-  scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
+  images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio"
+  scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio"
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -191,7 +191,7 @@ phase_moves() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" ${MOVES:-}; }
 phase_vmmove() {
   export QEMU=${QEMU:-$BUILD/qb/qemu}
   local rc=0
-  timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm "${WARM:-1}" ${VMMOVE:-idle move pause file move} || rc=$?
+  timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio" --warm "${WARM:-1}" ${VMMOVE:-idle move pause file move} || rc=$?
   mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/*/* "$out/vmmove.d/"
   awk -f scripts/lib/arrivals.awk "$out"/vmmove.d/device-*.log | tee "$out/vmmove.d/arrivals" | grep -A 12 'loaded a VM' # where the pause went
   return $rc
@@ -200,7 +200,7 @@ phase_vmmove() {
 phase_torchmove() {
   local rc=0 vm
   export QEMU=${QEMU:-$BUILD/qb/qemu} PYTHONDONTWRITEBYTECODE=1
-  timeout -k 10 "${TORCHMOVE_TIMEOUT:-340}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm 1 train >"$out/torchmove.vm" 2>&1 & vm=$!
+  timeout -k 10 "${TORCHMOVE_TIMEOUT:-340}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio" --warm 1 train >"$out/torchmove.vm" 2>&1 & vm=$!
   nice -n 10 scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" training || rc=$?
   wait $vm || rc=$?
   cat "$out/torchmove.vm"

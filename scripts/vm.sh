@@ -74,7 +74,7 @@ cleanup() {
 on_exit cleanup
 
 # Base image, rebuilt when any of its ingredients is newer.
-base=$BUILD/images/base-$kernel.cpio.gz
+base=$BUILD/images/base-$kernel.cpio
 if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" "$vmlinuz" "$BUILD/tools" -newer "$base" -print -quit 2>/dev/null)" ]; then
   "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
 fi

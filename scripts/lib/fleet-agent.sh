@@ -18,7 +18,7 @@ placeholder() {
 
 agent_domain() {
   local kernel=6.12 base
-  base=$BUILD/images/base-$kernel.cpio.gz
+  base=$BUILD/images/base-$kernel.cpio
   [ -f "$base" ] || "$ROOT/images/build-initramfs.sh" $kernel "$base"
   cat >"$kube/run.sh" <<'T'
 #!/bin/sh

@@ -4,7 +4,7 @@
 fleet_vm_image() {
   local kernel=6.12 qemu f files=() base
   qemu=$(command -v qemu-system-x86_64) || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-  base=$BUILD/images/base-$kernel.cpio.gz
+  base=$BUILD/images/base-$kernel.cpio
   [ -f "$base" ] || "$ROOT/images/build-initramfs.sh" $kernel "$base"
   echo "${guest_run:-exec /app/vectoradd}" >"$kube/run.sh"
   chmod 755 "$kube/run.sh"

@@ -121,7 +121,7 @@ build_life() {
 
 # guest_image KERNEL OUT FILE... packs the base image and an agent with files for /app.
 guest_image() {
-  local base=$BUILD/images/base-$1.cpio.gz out=$2 kernel=$1 dir
+  local base=$BUILD/images/base-$1.cpio out=$2 kernel=$1 dir
   shift 2
   dir=$(mktemp -d)
   agent_script >"$dir/run"
