@@ -376,7 +376,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    signal(SIGTERM, [](int) { told_to_stop = 1; });
+    signal(SIGTERM, [](int) { stopping = 1; });
     bool found = false;
     few = argc > 1 ? 0 : 3;
     for (const auto &m : modes) {

@@ -9,8 +9,8 @@ static struct {
 	uint32_t ctx; /* 0: not known */
 	uint64_t value;
 } known[CU_LIMIT_MAX];
-static uint32_t generation;	 /* changes when what was asked for before may not be so any more */
-static uint64_t deepest; /* the largest stack that a kernel which the program knows needs, in bytes */
+static uint32_t generation; /* changes when what was asked for before may not be so any more */
+static uint64_t deepest;    /* the largest stack that a kernel which the program knows needs, in bytes */
 static struct cw_lock lock;
 
 void cw_limits_forget(void)

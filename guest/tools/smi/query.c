@@ -191,7 +191,7 @@ static void print_processes(const struct smi_property *const *columns, unsigned 
 }
 
 static void print_device(const struct smi_query *query, const struct smi_property *const *columns, unsigned count, nvmlDevice_t device,
-			int units, FILE *out)
+			 int units, FILE *out)
 {
 	static const char *const causes[] = {"Single Bit ECC", "Double Bit ECC"};
 
