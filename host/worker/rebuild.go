@@ -16,6 +16,7 @@ import (
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
+	"causeway/host/worker/state"
 	"causeway/remote"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
@@ -374,6 +375,9 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	info := op.Info()
 	if info == nil {
 		return fmt.Errorf("replay: unknown operation %d", op)
+	}
+	if !replayable(info) {
+		return fmt.Errorf("%w: replay of %s, which no record has", state.ErrState, info.Name)
 	}
 	c := &w.call
 	*c = wire.Call{Op: op, Ctx: hdr.Ctx, Thread: hdr.Thread, Replay: true, Placed: slices.Clone(r.Placed)}

@@ -50,6 +50,7 @@ type object struct {
 	mods     []*entry
 	mark     *entry // the last request that marks it: an event's record
 	retains  int    // primary contexts: how often create is to be made
+	ended    bool   // it was destroyed, and its children were not: mods end with that
 	parents  []*object
 	children map[*object]struct{}
 }
@@ -197,6 +198,9 @@ func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, rep
 	r.scratch = rec
 	if id, ok := info.ObjectOf(rec, reply, c.Ctx); ok {
 		if o := r.objects[keyIn(c.Ctx, info.Kind, id)]; o != nil {
+			if stays, err := r.outlived(o, c, info, a); stays || err != nil {
+				return err
+			}
 			r.drop(o)
 		}
 	}
@@ -257,7 +261,9 @@ func (r *recorder) drop(o *object) {
 	}
 	delete(r.objects, o.key)
 	for _, p := range o.parents {
-		delete(p.children, o)
+		if delete(p.children, o); p.ended && len(p.children) == 0 {
+			r.drop(p)
+		}
 	}
 	r.dropChildren(o)
 	r.release(o.create)
@@ -289,7 +295,7 @@ func (r *recorder) entries() []*entry {
 			es = append(es, create)
 		}
 		for _, m := range o.mods {
-			if r.stands(m) { // else what it brought in is gone
+			if o.ended || r.stands(m) { // else what it brought in is gone
 				es = append(es, r.within(o, m))
 			}
 		}

@@ -227,6 +227,9 @@ func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) c
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.execs, a.Exec)
+	if s.pruneEnding(); !x.last.finished() {
+		s.ending = append(s.ending, x)
+	}
 	for o, n := range x.users {
 		s.releaseObject(o, n)
 	}

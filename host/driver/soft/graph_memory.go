@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"slices"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
@@ -19,7 +21,14 @@ func (s *session) prepareAlloc(c *wire.Call, n *graphNode, p []byte) cuda.Result
 		return cuda.ErrorInvalidValue
 	}
 	g := n.work.ctx
-	m, res := s.obtain(c, request{device: g.device, size: v.Size, align: allocUnit, ctx: g})
+	if len(s.graphMem) >= 2*s.graphMemLeft+graphMemFew {
+		s.endUnusedGraphMem()
+	}
+	want := request{device: g.device, size: v.Size, align: allocUnit, ctx: g}
+	m, res := s.obtain(c, want)
+	if res == cuda.ErrorOutOfMemory && s.endUnusedGraphMem() {
+		m, res = s.obtain(c, want)
+	}
 	if res != cuda.Success {
 		return res
 	}
@@ -90,30 +99,68 @@ func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Resu
 	if int(a.Dev) >= len(s.gpus) {
 		return cuda.ErrorInvalidDevice
 	}
+	s.trimGraphMem(func(g *graphAlloc) bool { return g.mem.device == int(a.Dev) })
+	return cuda.Success
+}
+
+// trimGraphMem ends what is no graph's and no executable graph's any more, and reports whether there was any.
+func (s *session) trimGraphMem(which func(*graphAlloc) bool) bool {
 	used := s.allocNodes()
-	for _, x := range s.execs {
+	launches := func(x *graphExec) {
 		for i := range x.plan.nodes {
 			used[x.plan.nodes[i].work.alloc] = true
 		}
 	}
+	for _, x := range s.execs {
+		launches(x)
+	}
+	s.pruneEnding()
+	for _, x := range s.ending {
+		launches(x)
+	}
 	var gone []*allocation
 	for at, g := range s.graphMem {
-		if g.mem.device == int(a.Dev) && !used[g] && !g.live.Load() {
+		if which(g) && !used[g] && !g.live.Load() {
 			gone = append(gone, g.mem)
 			delete(s.graphMem, at)
 		}
 	}
 	s.free(gone)
-	return cuda.Success
+	return len(gone) > 0
+}
+
+// graphMemFew is how much memory of graphs is not worth a look at what of it can go.
+const graphMemFew = 16
+
+// endUnusedGraphMem does so on all devices, as a driver has graphs take the memory of those that are gone: a program that captures all day would keep it all otherwise.
+func (s *session) endUnusedGraphMem() bool {
+	ended := s.trimGraphMem(func(*graphAlloc) bool { return true })
+	s.graphMemLeft = len(s.graphMem)
+	return ended
+}
+
+// pruneEnding forgets executable graphs that were destroyed and whose launches have run.
+func (s *session) pruneEnding() {
+	s.ending = slices.DeleteFunc(s.ending, func(x *graphExec) bool { return x.last.finished() })
 }
 
 // allocNodes is the memory of nodes of graphs.
 func (s *session) allocNodes() map[*graphAlloc]bool {
 	used := map[*graphAlloc]bool{}
-	for _, g := range s.graphs {
+	var look func(g *graph)
+	look = func(g *graph) {
 		for _, n := range g.nodes {
 			used[n.work.alloc] = true
+			for _, in := range n.inner {
+				look(in)
+			}
 		}
+	}
+	for _, g := range s.graphs {
+		look(g)
+	}
+	for _, x := range s.captures {
+		look(x.graph)
 	}
 	return used
 }

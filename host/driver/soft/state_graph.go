@@ -23,4 +23,7 @@ type graphState struct {
 	conditions conditionTable
 	graphMem   map[uint64]*graphAlloc // by address
 	memHigh    uint64
+
+	ending       []*graphExec // that were destroyed with launches queued
+	graphMemLeft int          // how many of them were in use when that was looked at
 }
