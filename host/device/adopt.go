@@ -129,7 +129,9 @@ func (s *session) expected() (*arrival, error) {
 	cfg := s.config()
 	cfg.Brings = kept == nil // it was suspended elsewhere, or not at all
 	if s.rehearses {
-		cfg.Rehearsal, cfg.Pages, cfg.MemoryLimit = true, nil, 0 // it takes nothing of what the session itself is to have
+		if err := s.setApart(&cfg); err != nil {
+			return nil, errors.Join(err, unix.Close(theirs), ours.Close())
+		}
 	}
 	p, err := s.dev.workers.adopt(s.at, cfg, s.wake, theirs, bell, memory)
 	_ = unix.Close(theirs)

@@ -29,7 +29,7 @@ type copyIn struct {
 
 // Times of a destination.
 const (
-	// silentLimit is how long a source may say nothing at all.
+	// silentLimit is how long a source may say nothing at all, or not read an answer.
 	silentLimit = 30 * time.Second
 	// claimLimit is how long what was sealed waits for the state of its VM when the connection has ended.
 	claimLimit = moveLimit
@@ -41,11 +41,25 @@ const (
 var errNoVM = errors.New("no VM is awaited here")
 
 // deadliner is a connection that can be bounded in time.
-type deadliner interface{ SetReadDeadline(time.Time) error }
+type deadliner interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// timely bounds how long a source may not read what it is told.
+type timely struct{ conn io.Writer }
+
+// Write implements io.Writer.
+func (t timely) Write(b []byte) (int, error) {
+	if c, ok := t.conn.(deadliner); ok {
+		_ = c.SetWriteDeadline(time.Now().Add(silentLimit))
+	}
+	return t.conn.Write(b)
+}
 
 // CopyFrom takes memory of sessions that comes ahead of them over conn, which it takes over, until that ends. What was not sealed then is gone.
 func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
-	to := &toSource{w: conn}
+	to := &toSource{w: timely{conn}}
 	defer to.end()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()

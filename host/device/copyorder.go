@@ -78,9 +78,9 @@ func (d *Device) joins(conn io.ReadWriteCloser, key []byte) error {
 	d.in.mu.Unlock()
 	err := t.admit(conn, key)
 	if err != nil {
-		return errors.Join(err, answer(conn, copyRefused, 0, err))
+		return errors.Join(err, answer(timely{conn}, copyRefused, 0, err))
 	}
-	if err = answer(conn, copyWelcome, 0, nil); err == nil {
+	if err = answer(timely{conn}, copyWelcome, 0, nil); err == nil {
 		err = t.follow(conn)
 	}
 	t.end(err)

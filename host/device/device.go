@@ -84,6 +84,7 @@ type Device struct {
 
 	budget *memory.Page  // the GPU's memory, of all sessions
 	host   *memory.Page  // the host's memory that requests hold
+	apart  apart         // what rehearsals have beside them
 	door   *door         // through which they come
 	starts chan struct{} // one for each worker that starts
 	comes  chan struct{} // one for each that starts for a session that comes with its VM
@@ -156,6 +157,10 @@ func New(o Options) (*Device, error) {
 		return nil, err
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.host)
+	if d.apart, err = newApart(d.limits); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(d, apart.close, d.apart)
 	if o.Scheduler != nil {
 		if d.member, err = o.Scheduler(d.limits); err != nil {
 			return nil, err

@@ -43,6 +43,7 @@ type fakeWorker struct {
 	replies chan link.ToParent
 	done    chan struct{}
 	wake    func(slot uint32)
+	cfg     link.Config
 
 	mu      sync.Mutex
 	regions map[uint32]*fakeRegion
@@ -68,7 +69,7 @@ type fakeRegion struct {
 }
 
 func (f *fakeWorkers) start(_ *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error) {
-	w := &fakeWorker{of: f, spare: cfg.Spare, tenant: cfg.Tenant, carrier: cfg.Carrier, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+	w := &fakeWorker{of: f, cfg: cfg, spare: cfg.Spare, tenant: cfg.Tenant, carrier: cfg.Carrier, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, w)

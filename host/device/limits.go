@@ -65,6 +65,7 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
 	d.host.SetLimit(l.HostMemory)
+	d.apart.limit(l)
 	d.sendLimit(l.Memory)
 	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions, "host_memory", l.HostMemory, "user_sessions", limit.UserSessions(l.UserSessions))
 	return l, nil

@@ -14,8 +14,9 @@ import (
 // resources are what a session has of its virtual GPU while it has a worker, one after the other of which use them. They are made
 // and given back on routine, and read under session.mu.
 type resources struct {
-	slot      int // of the memory budget
-	host      int // slot of the budget of host memory
+	slot      int         // of the memory budget
+	host      int         // slot of the budget of host memory
+	apart     *apartSlots // of a rehearsal; nil: it is none
 	meter     *meter.Page
 	scheduled *schedule.Session // nil: GPU time is not shared
 	left      []workerProcess   // workers that the session has left, and that are about to end
@@ -88,6 +89,7 @@ func (s *session) yield(p workerProcess) {
 	d := s.dev
 	d.budget.Free(r.slot)
 	d.host.Free(r.host)
+	d.apart.free(r.apart)
 	d.mu.Lock()
 	d.past.Add(c)
 	d.departedLocked(p)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"sort"
 
 	"causeway/host/driver"
 )
@@ -21,7 +19,7 @@ type Receiver struct {
 	most   int    // ranges
 	sum    uint64 // bytes of ranges
 	kept   uint64 // of those that wait here
-	ranges []held // sorted, apart
+	ranges rangeList
 	round  uint64
 	buf    []byte // for a block of the last round
 	win    *Window
@@ -77,11 +75,11 @@ func (v *Receiver) follow(f frame, r io.Reader) error {
 	case frameRange:
 		return fmt.Errorf("%w: the last round before its time", ErrStream)
 	}
-	i := v.at(at.Addr)
-	if i < 0 || at.end() > v.ranges[i].end() {
+	h := v.ranges.at(at.Addr)
+	if h == nil || at.end() > h.end() {
 		return fmt.Errorf("%w: %#x+%#x lies in no range", ErrStream, at.Addr, at.Size)
 	}
-	return v.put(&v.ranges[i], f, r)
+	return v.put(h, f, r)
 }
 
 // put has a block where it belongs.
@@ -119,26 +117,12 @@ func (v *Receiver) ends(f frame) error {
 	return nil
 }
 
-// at finds the range that holds an address; -1: none.
-func (v *Receiver) at(addr uint64) int {
-	i := v.after(addr)
-	if i == len(v.ranges) || v.ranges[i].Addr > addr {
-		return -1
-	}
-	return i
-}
-
-// after is the first range that ends behind an address.
-func (v *Receiver) after(addr uint64) int {
-	return sort.Search(len(v.ranges), func(i int) bool { return v.ranges[i].end() > addr })
-}
-
 func (v *Receiver) add(r Range) error {
-	i := v.after(r.Addr)
+	next := v.ranges.next(r.Addr)
 	switch {
-	case i < len(v.ranges) && v.ranges[i].Addr < r.end():
-		return fmt.Errorf("%w: %#x+%#x overlaps %#x+%#x", ErrStream, r.Addr, r.Size, v.ranges[i].Addr, v.ranges[i].Size)
-	case len(v.ranges) >= v.most:
+	case next != nil && next.Addr < r.end():
+		return fmt.Errorf("%w: %#x+%#x overlaps %#x+%#x", ErrStream, r.Addr, r.Size, next.Addr, next.Size)
+	case v.ranges.n >= v.most:
 		return fmt.Errorf("more than %d allocations", v.most)
 	case r.Size > v.limit-v.sum:
 		return fmt.Errorf("more than %d bytes", v.limit)
@@ -158,23 +142,23 @@ func (v *Receiver) add(r Range) error {
 	if err != nil {
 		return err
 	}
-	v.ranges = slices.Insert(v.ranges, i, h)
+	v.ranges.insert(h)
 	v.sum += r.Size
 	return nil
 }
 
 func (v *Receiver) remove(r Range) error {
-	i := v.at(r.Addr)
-	if i < 0 || v.ranges[i].Range != r {
+	h := v.ranges.exactly(r)
+	if h == nil {
 		return fmt.Errorf("%w: %#x+%#x is no range", ErrStream, r.Addr, r.Size)
 	}
-	if v.ranges[i].mem == nil {
+	if h.mem == nil {
 		if err := v.into.Forget(r.Addr, r.Size); err != nil {
 			return err
 		}
 	}
-	v.kept -= uint64(len(v.ranges[i].mem))
-	v.ranges = slices.Delete(v.ranges, i, i+1)
+	v.kept -= uint64(len(h.mem))
+	v.ranges.remove(r.Addr)
 	v.sum -= r.Size
 	return nil
 }
@@ -183,7 +167,7 @@ func (v *Receiver) remove(r Range) error {
 // afterwards.
 func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size uint64, r io.Reader) error) (err error) {
 	defer func() {
-		if v.ranges, v.sum, v.kept = nil, 0, 0; v.into != nil {
+		if v.ranges, v.sum, v.kept = (rangeList{}), 0, 0; v.into != nil {
 			err = errors.Join(err, v.into.Settle())
 		}
 	}()
@@ -193,23 +177,20 @@ func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size u
 			return err
 		}
 		at := Range{f.addr, f.len}
-		i := v.at(at.Addr)
-		switch known := i >= 0 && v.ranges[i].Range == at; {
-		case known && v.ranges[i].ended:
-			return fmt.Errorf("%w: %#x+%#x comes twice", ErrStream, at.Addr, at.Size)
-		case known && v.ranges[i].mem == nil:
-			f, err = v.complete(&v.ranges[i], r)
-		case known:
-			f, err = v.fill(at, v.ranges[i].mem, r, fill)
-		default:
+		h := v.ranges.exactly(at)
+		switch {
+		case h == nil:
 			f, err = v.fill(at, nil, r, fill)
+			continue
+		case h.ended:
+			return fmt.Errorf("%w: %#x+%#x comes twice", ErrStream, at.Addr, at.Size)
+		case h.mem == nil:
+			f, err = v.complete(h, r)
+		default:
+			f, err = v.fill(at, h.mem, r, fill)
+			h.mem = nothing[:0] // it can go
 		}
-		if i >= 0 && v.ranges[i].Range == at {
-			v.ranges[i].ended = true
-			if v.ranges[i].mem != nil {
-				v.ranges[i].mem = nothing[:0] // it can go
-			}
-		}
+		h.ended = true
 	}
 	switch {
 	case err != nil:
