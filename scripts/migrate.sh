@@ -315,7 +315,10 @@ for p in "${phases[@]}"; do
   "phase_$p"
   printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
 done
-if [ -n "$begun" ]; then programs end; row "the programs end: rounds made" "$rounds"; fi
+if [ -n "$begun" ]; then
+  programs end; row "the programs end: rounds made" "$rounds"
+  if [[ " $modes " == *" training "* ]]; then same_curve "$gpu"; row "its losses are those of a run that was not moved" "$curve"; fi
+fi
 calm_kernels
 echo "migrate: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

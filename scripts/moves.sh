@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
-modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm"
+modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training"
 [ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
 

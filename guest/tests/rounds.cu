@@ -366,13 +366,14 @@ static void times(Rounds &r)
 #include "rounds_objects.h"
 #include "rounds_ordered.h"
 #include "rounds_processes.h"
+#include "rounds_training.h"
 
 static const struct {
     const char *name;
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared}, {"lasting", lasting}, {"waits", waits}, {"idle", idle}, {"times", times}, {"written", written}, {"graphs", graphs},
-             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}};
+             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}};
 
 int main(int argc, char **argv)
 {

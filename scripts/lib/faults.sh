@@ -13,8 +13,12 @@
 #   here       at the source, all programs right
 #   there      at the destination, all programs right
 #   maimed     at the source, where its programs get errors: it has lost its GPU as it would without a migration
-#   less       at the destination, where one program gets an error: its worker was killed
+#   hurt       at the source, where one program gets an error, and all others are right: its worker was killed
+#   less       at the destination, the same
+#   sent       at the destination, all programs right, if the worker had sent its session when it was killed; else hurt
 #   nowhere    it was killed: what is killed is the VM, which is not at the destination yet
+# Never on both sides, and never is a round of a program wrong. Behind each: no process is left but what serves the VM and both hosts, no session, no memory of the GPU or the host
+# where the VM is not, and no descriptor or file more than behind the first fault. FAULTS, an extended regular expression over rows, has allfaults do those alone.
 faults_fast="
 memory   destination-device  here
 memory   link                here
@@ -53,21 +57,30 @@ after    source-qemu         there
 after    source-keeper       there
 after    source-worker       there
 after    destination-keeper  there
+after    link                there
+loading  destination-worker  here
 setup    source-device       maimed
+logging  source-device       maimed
 memory   source-device       maimed
 saving   source-device       maimed
 loading  source-device       maimed
 adopting source-device       maimed
+setup    source-worker       less
+logging  source-worker       less
 memory   source-worker       less
-saving   source-worker       maimed
+saving   source-worker       hurt
+loading  source-worker       sent
+adopting source-worker       sent
 setup    source-qemu         nowhere
+logging  source-qemu         nowhere
 memory   source-qemu         nowhere
 saving   source-qemu         nowhere
 loading  source-qemu         nowhere
 adopting source-qemu         nowhere"
 
 declare -A keeper_pid=()
-link= link_pid= killed=
+link= link_pid= killed= left=
+declare -A most=() # descriptors of a device process with a VM, and without, and files in $tmp: behind the first fault
 
 # ours WHAT prints the processes of this build whose first argument that is.
 ours() {
@@ -103,7 +116,7 @@ slay() {
     *-qemu) killed=${vm_pid[$host]} ;;
     *-device) killed=${device_pid[$host]} ;;
     *-keeper) killed=${keeper_pid[$host]} ;;
-    *-worker) killed=$(pgrep -P "${device_pid[$host]}" | head -n 1) ;;
+    *-worker) killed=$(ps -o pid= --sort=-rss --ppid "${device_pid[$host]}" | head -n 1 | tr -d ' ') ;; # the one with most to send
   esac
   [ -n "$killed" ] && kill -9 "$killed" || return
   wait "$killed" 2>/dev/null # or it is no child
@@ -133,7 +146,9 @@ reach() {
     logging) slow=1 set_off && until_true 10 logs_writes ;;
     memory) slow=1 set_off && until_true 10 sent_some ;;
     after) set_off && until_true 60 migration_is "$source_host" completed && until_true 10 runs "$(other "$source_host")" ;;
-    *) : >"$tmp/stop/$part.stop"; set_off && until_true 30 [ -e "$tmp/stop/$part.at" ] ;;
+    # The destination has a worker when the second session is about to be loaded.
+    *) if [ "$part-$victim" = loading-destination-worker ]; then echo 1; fi >"$tmp/stop/$part.stop"
+      set_off && until_true 30 [ -e "$tmp/stop/$part.at" ] ;;
   esac
 }
 
@@ -156,6 +171,41 @@ workers_are() { # as many as programs
   for _ in $modes; do n=$((n + 1)); done
   echo "$n"
 }
+callers() { # programs that call all the time, and so hear of an error
+  local n=0 m
+  for m in $modes; do [ "$m" = idle ] || n=$((n + 1)); done
+  echo "$n"
+}
+
+# vgpu_says HOST PATTERN...: its device process says all of that of itself, and nothing of what stands behind a !.
+vgpu_says() {
+  local said pattern; said=$(curl -s -m 5 --unix-socket "$tmp/$1.ctl" http://causeway/v1/status); shift
+  for pattern; do
+    case $pattern in
+      !*) ! [[ $said =~ ${pattern#!} ]] ;;
+      *) [[ $said =~ $pattern ]] ;;
+    esac || { left="not $pattern: $said"; return 1; }
+  done
+}
+# no_more WHAT LIST: no more lines than behind the first fault.
+no_more() {
+  local n; n=$(grep -c . <<<"$2")
+  [ "$n" -gt "$(grep -c . <<<"${most[$1]:=$2}")" ] || return 0
+  left="$1: more than behind the first fault: $(diff <(uniq -c <<<"${most[$1]}") <(uniq -c <<<"$2") | tr -s '\n ' ' ')"
+  return 1
+}
+descriptors() { find "/proc/${device_pid[$1]}/fd" -type l -printf '%l\n' 2>/dev/null | sed 's/:\[[0-9]*\]//' | sort; }
+files() { find "$tmp" -mindepth 1 ! -name gap ! -name info ! -path '*/stop/*' | sort; }
+
+# nothing_left says in $left what is. A descriptor is the connection by which one asks.
+nothing_left() {
+  local idle; idle=$(other "$at_host")
+  left="$(count device) devices, $(count keeper) keepers, $(count worker) workers"
+  census "$(workers_are)" && no_more "descriptors with a VM" "$(descriptors "$at_host")" && no_more "descriptors without" "$(descriptors "$idle")" && no_more files "$(files)" &&
+    vgpu_says "$idle" '"connected":false' '"memory":0,' '"host_memory":0,' '"sessions":(null|\[\])' '!"copy":' &&
+    vgpu_says "$at_host" '"connected":true' '"runs":true' '!"migrating":true' '!"copy":' &&
+    left="$(descriptors "$at_host" | grep -c .) and $(descriptors "$idle" | grep -c .) descriptors"
+}
 
 # fault PART VICTIM OUTCOME
 fault() {
@@ -164,30 +214,48 @@ fault() {
   relay && expect_vm "$(other "$source_host")" && reach "$part" && slay "$victim"; row "$what" "process $killed" || return
   goes_on "$part"
   "outcome_$outcome"; row "  the VM goes on $outcome" "$why" || return
-  tidy; row "  and nothing else is left" "$(keep count device) devices, $(keep count keeper) keepers, $(keep count worker) workers"
+  tidy; row "  and nothing else is left" "$left"
 }
 
-outcome_here() {
-  until_true 30 settled && migration_is "$source_host" failed cancelled; local rc=$?
+# alone HOST: the other one's QEMU, which may be gone or wait for its device, does not run the VM.
+runs_now() { timeout 5 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" 'info status' 2>/dev/null | grep -q 'VM status: running'; }
+alone() { ! runs_now "$(other "$1")" || { why="both hosts run it"; return 1; }; }
+
+# stays_here: the migration came to nothing, and the source goes on.
+stays_here() {
+  until_true 30 settled && migration_is "$source_host" failed cancelled && alone "$source_host"; local rc=$?
   quit_vm "$(other "$source_host")"
-  [ $rc = 0 ] && until_true 10 runs "$source_host" && programs on
+  [ $rc = 0 ] && { until_true 10 runs "$source_host" || { why="the source does not go on: $why"; return 1; }; }
 }
-outcome_there() {
-  why=
+# is_there: the destination goes on.
+is_there() {
   [ "$victim-$part" = source-qemu-after ] || until_true 60 migration_is "$source_host" completed || return
+  alone "$(other "$source_host")" || return
   quit_vm "$source_host"
   at_host=$(other "$source_host")
-  until_true 10 runs "$at_host" && programs on
+  until_true 10 runs "$at_host"
 }
+# one_less: the program whose worker was killed had an error, and nothing of it is left; all others go on.
+one_less() {
+  programs on_but 1 || { why="the programs do not go on but one"; return 1; }
+  until_true 10 a_worker_less || { why="workers: $(ours worker | tr '\n' ' ')"; return 1; }
+  again || { why="it is not restored"; return 1; }
+}
+a_worker_less() { [ "$(count worker)" = $(($(workers_are) - 1)) ]; }
+
+outcome_here() { stays_here && programs on; }
+outcome_hurt() { stays_here && one_less; }
+outcome_sent() {
+  until_true 60 settled || return
+  if ! migration_is "$source_host" completed; then outcome_hurt && why="it had not sent its session: $why"; return; fi
+  is_there && programs on && why="it had sent its session"
+}
+outcome_there() { why=; is_there && programs on; }
+outcome_less() { why=; is_there && one_less; }
 outcome_maimed() {
-  until_true 30 settled; quit_vm "$(other "$source_host")"
-  until_true 10 runs "$source_host" && guest true && ! programs on >/dev/null && again
-}
-outcome_less() {
-  until_true 60 migration_is "$source_host" completed || return
-  quit_vm "$source_host"
-  at_host=$(other "$source_host")
-  until_true 10 runs "$at_host" && guest true && ! programs on >/dev/null && [ "$(count worker)" = $(($(workers_are) - 1)) ] && again
+  until_true 30 settled; alone "$source_host"; local rc=$?
+  quit_vm "$(other "$source_host")"
+  [ $rc = 0 ] && until_true 10 runs "$source_host" && guest true && programs on_but "$(callers)" && again
 }
 outcome_nowhere() {
   why=
@@ -214,7 +282,7 @@ tidy() {
     [ "$h" != "$at_host" ] || move || return
     stop_serving "$h"; serve_kept "$h"
   done
-  until_true 10 census "$(workers_are)"
+  until_true 10 nothing_left
 }
 
 faults() { # ROWS
@@ -231,5 +299,5 @@ phase_allfaults() {
   at_a || return
   depart completed "exec:cat >$tmp/before"; sent_then=$sent; row "saved, for what ends without a VM" "$took ms" || return
   again; row "restored" "" || return
-  faults "$faults_fast$faults_slow"
+  faults "$(grep -E "${FAULTS:-.}" <<<"$faults_fast$faults_slow")"
 }

@@ -1,7 +1,7 @@
 # Programs of guest/tests/rounds in a guest of guest.sh's: sourced after it. The script sets tmp, kernel, and modes: which of them run.
 
 # shellcheck disable=SC2034 # of the scripts' options
-rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings vmm"
+rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings vmm training"
 
 # other HOST: VMs move between a and b.
 other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
@@ -34,6 +34,10 @@ on_by() {
   tail -n 3 "/tmp/rounds.$3"
   return 1
 }
+# fell MODE: it has ended by an error, and no round that it made was wrong.
+fell() {
+  [ ! -d "/proc/$(cat "/tmp/pid.$1")" ] && grep -q '^@round ' "/tmp/rounds.$1" && ! grep -q -e '^@done ' -e '^@round [0-9]* [1-9]' "/tmp/rounds.$1"
+}
 rc=0
 case $what in
   start)
@@ -45,6 +49,16 @@ case $what in
   on)
     for m; do number $m >/tmp/at.$m; done
     for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 40 || rc=1; done ;;
+  on_but) # GONE MODE...: so many have ended by an error, all others go on
+    gone=$1 ended=; shift
+    for m; do number $m >/tmp/at.$m; done
+    for m; do
+      read -r n </tmp/at.$m
+      on_by $m $((n + 2)) 40 >/tmp/why.$m && [ -d "/proc/$(cat /tmp/pid.$m)" ] && continue
+      if fell $m; then ended="$ended $m"; else rc=1; cat /tmp/why.$m; fi
+    done
+    set -- $ended
+    [ $# = "$gone" ] || { rc=1; echo "ended by an error: ${ended:- none}; $gone should be"; } ;;
   end)
     for m; do kill "$(cat /tmp/pid.$m)"; done
     for m; do
@@ -52,15 +66,27 @@ case $what in
       grep -q '^@done [1-9][0-9]* 0 ' /tmp/rounds.$m || { rc=1; echo "$m: $(tail -n 3 /tmp/rounds.$m)"; }
       all="$all $m $(sed -n 's/^@done \([0-9]*\) .*/\1/p' /tmp/rounds.$m)"
     done
+    grep -h '^@curve ' /tmp/rounds.training 2>/dev/null
     echo "@rounds$all" ;;
 esac
 exit $rc
 RUN
 }
-# programs start|on|end: their status; at the end $rounds says how many rounds each made.
+# programs start|on|end: their status; at the end $rounds says how many rounds each made, and $curve what training came to. programs on_but N: N of them have
+# ended by an error, all others go on.
 programs() {
-  rounds=
-  send "./watch $1 $modes"
-  if [ "$1" = end ]; then await '@rounds *' 60 && rounds=${line#@rounds }; fi
+  rounds= curve=
+  send "./watch $* $modes"
+  if [ "$1" = end ]; then
+    [[ " $modes " != *" training "* ]] || { await '@curve *' 60 && curve=${line#@curve }; }
+    await '@rounds *' 60 && rounds=${line#@rounds }
+  fi
   await "@end $sent *" 120 && [ "${line##* }" = 0 ]
+}
+
+# same_curve trains here, on the GPU SEL, unmoved: each loss of $curve was the same. unmoved is what it came to.
+same_curve() { # SEL
+  [ -n "$curve" ] || return
+  unmoved=$(ROUNDS_NAP=0 ROUNDS_STEPS=${curve%% *} timeout 60 "$CAUSEWAY" run --gpu "$1" -- "$BUILD/tests/13.0-static/rounds" training 2>&1 | sed -n 's/^@curve //p')
+  [ "$unmoved" = "$curve" ]
 }
