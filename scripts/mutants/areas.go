@@ -11,7 +11,7 @@ import (
 type area struct {
 	name     string
 	patterns []string
-	tests    string // of C: the folder, below guest/libcuda, of the tests that are run
+	tests    []string // of C: the folders, below guest/libcuda, of the tests that are run
 }
 
 // goAreas and cAreas are what mutants are drawn from.
@@ -27,8 +27,8 @@ var (
 		{name: "streams", patterns: []string{"remote/resume/*.go", "remote/relay/*.go", "remote/tcp/wide.go"}},
 	}
 	cAreas = []area{
-		{"session", []string{"guest/libcuda/session/*.c"}, "session/tests"},
-		{"managed", []string{"guest/libcuda/memory/resident.c", "guest/libcuda/memory/touch.c"}, "memory/tests/alone"},
+		{"session", []string{"guest/libcuda/session/*.c"}, []string{"session/tests", "session/tests/alone"}},
+		{"managed", []string{"guest/libcuda/memory/resident.c", "guest/libcuda/memory/touch.c"}, []string{"memory/tests/alone"}},
 	}
 )
 

@@ -111,10 +111,12 @@ const cFlags = "-std=c11 -O2 -g -fPIC -fvisibility=hidden -MMD -MP"
 // targets are what make is asked for of each test of an area.
 func (r *cRunner) targets(of string, suffixes ...string) (list []string) {
 	i := slices.IndexFunc(cAreas, func(a area) bool { return a.name == of })
-	found, _ := filepath.Glob(filepath.Join(r.dir, "guest", "libcuda", cAreas[i].tests, "*_test.c"))
-	for _, suffix := range suffixes {
-		for _, f := range found {
-			list = append(list, filepath.Join(r.dir, "built", "tests", cAreas[i].tests, strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
+	for _, folder := range cAreas[i].tests {
+		found, _ := filepath.Glob(filepath.Join(r.dir, "guest", "libcuda", folder, "*_test.c"))
+		for _, suffix := range suffixes {
+			for _, f := range found {
+				list = append(list, filepath.Join(r.dir, "built", "tests", folder, strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
+			}
 		}
 	}
 	return list
