@@ -97,7 +97,15 @@ func TestRunner(t *testing.T) {
 		before := runtime.NumGoroutine()
 		b := newRunner(t, o)
 		b.add(t, 3) // before the start: no kick is needed
+		runs := func(want bool) {
+			t.Helper()
+			if b.r.Running() != want {
+				t.Errorf("running: %v", !want)
+			}
+		}
+		runs(false)
 		must(t, b.r.StartQueue(1, b.cfg))
+		runs(true)
 		if b.r.StartQueue(1, b.cfg) == nil || b.r.StartQueue(2, b.cfg) == nil || b.r.StartQueue(-1, b.cfg) == nil {
 			t.Error("a queue started twice, or beyond the last")
 		}
@@ -110,6 +118,7 @@ func TestRunner(t *testing.T) {
 		if next := b.r.StopQueue(1); next != 8 {
 			t.Errorf("stopped at %d", next)
 		}
+		runs(false)
 		for range 8 {
 			if _, ok := b.d.Poll(); !ok {
 				t.Fatal("a chain did not come back")

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -105,7 +106,8 @@ func TestReply(t *testing.T) {
 	if r.Reply(&remote.Outgoing{Slot: 3, Seq: 10}) {
 		t.Error("thread is to be woken twice")
 	}
-	if r.Reply(&remote.Outgoing{Slot: remote.SlotCount, Seq: 1}) {
+	behind := bytes.Clone(mem[uint64(remote.SlotsOffset)+uint64(remote.SlotCount)*uint64(remote.SlotSize):])
+	if r.Reply(&remote.Outgoing{Slot: remote.SlotCount, Seq: 1, Result: 1, Payload: payload}) || !bytes.Equal(behind, mem[len(mem)-len(behind):]) {
 		t.Error("slot that does not exist")
 	}
 	s := mem[remote.SlotsOffset+3*uint64(remote.SlotSize):]

@@ -1,0 +1,53 @@
+package resume
+
+import (
+	"testing"
+
+	"causeway/remote/frame"
+)
+
+// TestBetweenFramesOnly: an acknowledgement, and the word that the stream stands still, go where a frame of what was sent ends, wherever a connection had to
+// begin again: before that the rest of the frame goes, and no more.
+func TestBetweenFramesOnly(t *testing.T) {
+	for name, want := range map[string]struct {
+		kind frame.Kind
+		make func(c *Conn)
+	}{
+		"hold": {frame.Hold, func(c *Conn) { c.hold = hold{on: true, tells: true} }},
+		"ack":  {frame.Ack, func(c *Conn) { c.got, c.told = ackEach+5, 5 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := func(sent, reached uint64, out boundary) *Conn {
+				c := &Conn{sent: sent, reached: reached, out: out, up: struct{ Way }{}}
+				c.kept = kept{start: 100, end: 300, chunks: [][]byte{make([]byte, 200)}}
+				want.make(c)
+				return c
+			}
+			for _, x := range []struct {
+				what          string
+				sent, reached uint64
+				out           boundary
+				bytes         int // of what is kept; 0: the frame
+			}{
+				{"the boundary is further on", 150, 200, boundary{}, 50},
+				{"in a frame's body", 200, 200, boundary{left: 30}, 30},
+				{"in a frame's header", 200, 200, boundary{have: frame.HeaderSize - 3}, 3},
+				{"at a boundary", 200, 200, boundary{}, 0},
+			} {
+				c := made(x.sent, x.reached, x.out)
+				_, list := c.nextLocked(nil)
+				n := 0
+				for _, b := range list {
+					n += len(b)
+				}
+				if x.bytes == 0 {
+					if h := frame.ParseHeader(list[0]); len(list) != 1 || h.Kind != want.kind {
+						t.Errorf("%s: %d bytes, %+v", x.what, n, h)
+					}
+				} else if n < x.bytes || x.sent == x.reached && n > x.bytes {
+					t.Errorf("%s: %d bytes, not %d", x.what, n, x.bytes)
+				}
+			}
+		})
+	}
+}
