@@ -2,8 +2,6 @@ package shm
 
 import (
 	"fmt"
-
-	"causeway/remote"
 )
 
 // Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when other pages take the place of the region's.
@@ -13,13 +11,11 @@ func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err e
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r, ok := m.regions[id]
-	switch {
-	case !ok || !r.mapped:
-		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
-	case m.detached:
-		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
-	case r.revoke != nil:
+	r, err := m.leasedLocked(id)
+	if err != nil {
+		return err
+	}
+	if r.revoke != nil {
 		return fmt.Errorf("region %d is exposed already", id)
 	}
 	revoke, err := expose(r.mem)

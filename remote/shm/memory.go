@@ -378,17 +378,27 @@ func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r, ok := m.regions[id]
-	switch {
-	case !ok || !r.mapped:
-		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
-	case m.detached:
-		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
-	case off > r.Size || uint64(n) > r.Size-off:
+	r, err := m.leasedLocked(id)
+	if err != nil {
+		return err
+	}
+	if off > r.Size || uint64(n) > r.Size-off {
 		return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
 	}
 	move(r.mem[off : off+uint64(n)])
 	return nil
+}
+
+// leasedLocked is a region whose pages are there.
+func (m *Memory) leasedLocked(id uint32) (*region, error) {
+	r, ok := m.regions[id]
+	switch {
+	case !ok || !r.mapped:
+		return nil, fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+	case m.detached:
+		return nil, fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
+	}
+	return r, nil
 }
 
 // Close unmaps and forgets everything.

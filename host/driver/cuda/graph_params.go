@@ -123,7 +123,7 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	return res
 }
 
-// nodeOperand is one side of a copy of which all lies in memory that the guest may name.
+// nodeOperand is an operand of a copy of which all lies in memory that the guest may name.
 func (s *session) nodeOperand(v *wire.MemcpyOperand, e bind.Box) (bind.Operand, cuda.Result) {
 	x := operand{kind: wire.OperandAddress, ptr: v.Ptr, Placement: bind.Placement{X: v.X, Y: v.Y, Z: v.Z, Pitch: v.Pitch, Height: v.Height}}
 	switch v.Type {

@@ -114,19 +114,24 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	if m.library {
 		of = owner{lib: true, id: m.lib}
 	}
-	if v, ok := s.managed[of][string(a.Name)]; ok {
-		r.Ptr, r.Size = v.addr, v.size
-		return cuda.Success
+	var res cuda.Result
+	r.Ptr, r.Size, res = s.variable(c, of, a.Name, func() (bind.Address, uint64, cuda.Result) { return s.drv.ModuleGetGlobal(m.handle, a.Name) })
+	return res
+}
+
+// variable is where one of a module or a library lies: in memory of this session's, if it is a managed one, else where the driver finds it.
+func (s *session) variable(c *wire.Call, of owner, name []byte, find func() (bind.Address, uint64, cuda.Result)) (ptr, size uint64, res cuda.Result) {
+	if v, ok := s.managed[of][string(name)]; ok {
+		return v.addr, v.size, cuda.Success
 	}
 	if res := s.use(c); res != cuda.Success {
-		return res
+		return 0, 0, res
 	}
-	at, size, res := s.drv.ModuleGetGlobal(m.handle, a.Name)
-	if res == cuda.Success {
-		r.Ptr, r.Size = at.Value(), size
-		res = s.refuseManaged(at, a.Name)
+	at, size, res := find()
+	if res != cuda.Success {
+		return 0, 0, res
 	}
-	return res
+	return at.Value(), size, s.refuseManaged(at, name)
 }
 
 // ModuleListFunctions names a module's kernels.
@@ -225,26 +230,17 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 
 // LibraryGetGlobal finds a global or managed variable of a library.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
-	if v, ok := s.managed[owner{lib: true, id: a.Library}][string(a.Name)]; ok {
-		r.Ptr, r.Size = v.addr, v.size
-		return cuda.Success
-	}
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
-	h, ok := s.libs.get(a.Library)
-	if !ok {
-		return cuda.ErrorInvalidHandle
-	}
-	find := s.drv.LibraryGetGlobal
-	if a.Managed != 0 {
-		find = s.drv.LibraryGetManaged
-	}
-	at, size, res := find(h, a.Name)
-	if res == cuda.Success {
-		r.Ptr, r.Size = at.Value(), size
-		res = s.refuseManaged(at, a.Name)
-	}
+	var res cuda.Result
+	r.Ptr, r.Size, res = s.variable(c, owner{lib: true, id: a.Library}, a.Name, func() (bind.Address, uint64, cuda.Result) {
+		h, ok := s.libs.get(a.Library)
+		switch {
+		case !ok:
+			return bind.Address{}, 0, cuda.ErrorInvalidHandle
+		case a.Managed != 0:
+			return s.drv.LibraryGetManaged(h, a.Name)
+		}
+		return s.drv.LibraryGetGlobal(h, a.Name)
+	})
 	return res
 }
 

@@ -129,15 +129,7 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 	}
 	t := describeTexture(a.Texture, list)
 	t.Linear1D = binary.LittleEndian.Uint32(a.Resource) == resourceLinear
-	if s.texSerial == 0 {
-		s.texSerial = 1
-	}
-	value, ok := c.Place()
-	if !ok {
-		value = s.texSerial
-		c.Placed = append(c.Placed, value)
-	}
-	s.texSerial = max(s.texSerial, value+1)
+	value := s.placeTexture(c)
 	r.Object = value
 	if s.textures == nil {
 		s.textures = table[*texture]{}
@@ -197,15 +189,7 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 	if !ok || len(a.Resource) != resourceDescSize || binary.LittleEndian.Uint32(a.Resource) != resourceArray {
 		return cuda.ErrorInvalidValue
 	}
-	if s.texSerial == 0 {
-		s.texSerial = 1
-	}
-	value, placed := c.Place()
-	if !placed {
-		value = s.texSerial
-		c.Placed = append(c.Placed, value)
-	}
-	s.texSerial = max(s.texSerial, value+1)
+	value := s.placeTexture(c)
 	r.Object = value
 	if s.surfaces == nil {
 		s.surfaces = table[*texture]{}
@@ -252,4 +236,16 @@ func (s *session) forgetTexturesOf(a *allocation) {
 			delete(set.surfaces, v)
 		}
 	})
+}
+
+// placeTexture is the value by which kernels name a new texture or surface: the recorded one in a session that is rebuilt, else the next.
+func (s *session) placeTexture(c *wire.Call) uint64 {
+	s.texSerial = max(s.texSerial, 1)
+	value, placed := c.Place()
+	if !placed {
+		value = s.texSerial
+		c.Placed = append(c.Placed, value)
+	}
+	s.texSerial = max(s.texSerial, value+1)
+	return value
 }
