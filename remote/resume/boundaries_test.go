@@ -51,3 +51,20 @@ func TestBetweenFramesOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestWants: what fits the last chunk needs none, nor what has been booked or is free; each byte beyond that needs one more.
+func TestWants(t *testing.T) {
+	for _, c := range []struct{ last, have, free, booked, n, want int }{
+		{keptChunk - 10, 3, 1, 2, 10, 0}, {keptChunk - 10, 3, 1, 2, 11, 1}, {keptChunk - 10, 3, 1, 2, keptChunk + 10, 1}, {keptChunk - 10, 3, 1, 2, keptChunk + 11, 2},
+		{keptChunk, 3, 0, 3, 0, 0}, {keptChunk, 3, 0, 3, 1, 1}, {keptChunk, 3, 1, 3, 1, 0}, {keptChunk, 3, 0, 9, 1, 0},
+		{-1, 0, 0, 0, 1, 1}, {-1, 0, 0, 0, keptChunk, 1}, {-1, 0, 0, 0, keptChunk + 1, 2}, {-1, 0, 2, 0, keptChunk + 1, 0},
+	} {
+		k := kept{have: c.have, booked: c.booked, free: make([][]byte, c.free)}
+		if c.last >= 0 {
+			k.chunks = [][]byte{make([]byte, keptChunk), make([]byte, c.last)}
+		}
+		if got := k.wants(c.n); got != c.want {
+			t.Errorf("%d bytes behind a last chunk of %d, with %d of which %d are free and %d booked: %d more, want %d", c.n, c.last, c.have, c.free, c.booked, got, c.want)
+		}
+	}
+}
