@@ -57,7 +57,9 @@ struct cw_area {
 	uint32_t index;
 	uint8_t filed, half; /* its pages here are of the group's file, and of which half of that */
 	struct cw_warmth warmth;
-	uint8_t holder[]; /* of each unit: enum cw_holder */
+	uint32_t named;	       /* launches that did */
+	uint32_t since, moves; /* named, and which moves those were (room.c), when it changed places last */
+	uint8_t holder[];      /* of each unit: enum cw_holder */
 };
 
 /* The pieces of one allocation. */

@@ -3,12 +3,13 @@
  *
  * What a kernel will touch nobody knows before; but launches name what they use, by the addresses among their arguments. Each launch warms the pieces of
  * an allocation from the one that it names to the end, the first most, and all cool with each. A piece that lies here and is a good deal warmer
- * than one at the GPU changes places with it: not for one launch, and not where all are used alike, as there whatever lies here is reached over the
- * link once each time, which is the least that can be had. Time that goes into moving is followed by as much without: who uses more than there is
- * room for, in turns, has the link's speed, and half of it at worst.
+ * than one at the GPU changes places with it, and what else of its allocation is warmer: not for one launch, and not where all are used alike, as there
+ * whatever lies here is reached over the link once each time, which is the least that can be had. Time that goes into moving is followed by as much
+ * without: who uses more than there is room for, in turns, has the link's speed, and half of it at worst.
  *
- * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the thread, not for long: a kernel may wait for what is
- * launched next.
+ * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the thread, not for much longer than what it has given the
+ * GPU takes over the link: a kernel may wait for what is launched next. Whether time enough has passed is known then and not before: launches are given in
+ * microseconds and take the GPU seconds, so that by the clock of who gives them all would be given before it is time to look again.
  */
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,7 +19,17 @@
 #include "memory/resident.h"
 #include "session/internal.h"
 
-enum { ASKED_MS = 1000 /* a launch waits for the mover, at most */, LOOK_MS = 1000 /* the GPU's free memory is asked for, at most each */ };
+enum {
+	ASKED_MS =
+		1000, /* a launch waits for the mover, at most, and LINK_MS for each GiB that was named and lies here, up to ASKED_MOST_MS */
+	LINK_MS = 64, /* twice what a link takes for it (H100) */
+	ASKED_MOST_MS = 10000,
+	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
+	GAP_MOST = 256, /* launches between two looks that came too early, at most */
+	LOST_MOST = 5
+};
+/* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
+#define LINK_BYTES 33000000ll
 
 _Atomic uint32_t cw_short;
 
@@ -27,6 +38,10 @@ static struct {
 	uint64_t launch;	    /* that many were told of */
 	uint64_t free;		    /* of the GPU's memory, when it was asked for last */
 	int64_t looked, next;	    /* ms; next: not before that */
+	int64_t moved, took;	    /* ms; when pieces moved last, and for how long */
+	uint32_t moves, lost;	    /* times that some did; how many of the last of those did not pay, each after the other */
+	uint64_t by_link;	    /* bytes that were named and lay here since the GPU was last seen idle */
+	uint64_t look, gap;	    /* launches: none looks before number look; how many were left out last */
 	uint64_t to_gpu, to_guest;  /* bytes that moved */
 	uint64_t evicted, returned; /* pieces */
 } room;
@@ -40,8 +55,14 @@ static void name(uint64_t addr)
 {
 	struct cw_area *a = cw_area_at(addr);
 	struct cw_group *g = a ? a->group : NULL;
-	for (uint32_t i = g ? a->index : 0, first = i; g && i < g->count; i++)
-		cw_warm(&g->all[i]->warmth, room.launch, cw_warm_by(i, first, g->count));
+	for (uint32_t i = g ? a->index : 0, first = i; g && i < g->count; i++) {
+		a = g->all[i];
+		if (a->warmth.launch != room.launch) {
+			a->named++;
+			room.by_link += a->region ? a->size : 0;
+		}
+		cw_warm(&a->warmth, room.launch, cw_warm_by(i, first, g->count));
+	}
 }
 
 /* --- what to move -------------------------------------------------------------------------------------------------------------------- */
@@ -72,7 +93,11 @@ static struct cw_area *coolest(int device)
 	return best;
 }
 
-static int much_warmer(const struct cw_area *a, const struct cw_area *than) { return cw_much_warmer(heat_of(a), heat_of(than)); }
+/* Whether one is to take the other's place; begun: others of its allocation did just now. */
+static int takes_place(const struct cw_area *a, const struct cw_area *of, const struct cw_group *begun)
+{
+	return cw_warmer(heat_of(a), heat_of(of), a->group == begun ? CW_WARM : CW_MUCH_WARMER);
+}
 
 static uint64_t ask_free(int64_t now)
 {
@@ -86,19 +111,25 @@ static uint64_t ask_free(int64_t now)
 }
 
 /* A piece that is to come to the GPU, if it pays: there is room for it, or for what may leave in its place. */
-static struct cw_area *worthy(int64_t now)
+static struct cw_area *worthy(int64_t now, const struct cw_group *begun)
 {
 	struct cw_area *a = warmest();
 	if (!a)
 		return NULL;
 	uint64_t have = ask_free(now);
 	for (struct cw_area *v = cw_areas; v && have < a->backed; v = v->next)
-		if (may_leave(v, a->device) && much_warmer(a, v))
+		if (may_leave(v, a->device) && takes_place(a, v, begun))
 			have += v->backed;
 	return have >= a->backed ? a : NULL;
 }
 
 void cw_room_short(void) { atomic_fetch_add(&cw_short, 1); }
+
+static void moves(struct cw_area *a)
+{
+	a->since = a->named;
+	a->moves = room.moves;
+}
 
 static CUresult out(struct cw_area *a)
 {
@@ -108,6 +139,7 @@ static CUresult out(struct cw_area *a)
 	cw_room_short();
 	room.to_guest += a->size;
 	room.evicted++;
+	moves(a);
 	room.free += a->backed;
 	return res;
 }
@@ -123,22 +155,23 @@ static CUresult in(struct cw_area *a)
 	atomic_fetch_sub(&cw_short, 1);
 	room.to_gpu += a->size;
 	room.returned++;
+	moves(a);
 	room.free -= room.free < a->backed ? room.free : a->backed;
 	return res;
 }
 
-/* One piece comes to the GPU. 0: none is to, or could. */
-static int improve(void)
+/* One piece comes to the GPU, of the allocation that is returned. NULL: none is to, or could. */
+static struct cw_group *improve(const struct cw_group *begun)
 {
-	struct cw_area *a = worthy(cw_now_ms()), *v;
+	struct cw_area *a = worthy(cw_now_ms(), begun), *v;
 	if (!a)
-		return 0;
+		return NULL;
 	while (room.free < a->backed) {
 		v = coolest(a->device);
-		if (!v || !much_warmer(a, v) || out(v) != 0)
-			return 0;
+		if (!v || !takes_place(a, v, begun) || out(v) != 0)
+			return NULL;
 	}
-	return in(a) == 0;
+	return in(a) == 0 ? a->group : NULL;
 }
 
 void cw_room_tell(void)
@@ -169,20 +202,65 @@ static int quiet(void)
 
 static void loud(void) { atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY); }
 
+/* Too early: not with the next launch again, and later and later, as each look keeps the GPU from having the next launch ready. */
+static void leave_out(void)
+{
+	room.gap = room.gap == 0 ? 1 : room.gap < GAP_MOST ? 2 * room.gap : GAP_MOST;
+	room.look = room.launch + room.gap;
+}
+
+/* Whether what the last moves brought to the GPU has been named so much more than what they took from it that the link would have taken longer, for
+ * these and for those that will undo them. */
+static void judge(void)
+{
+	int64_t gain = 0;
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		if (room.moves != 0 && a->moves == room.moves)
+			gain += (a->region ? -1 : 1) * (int64_t)a->size * (int64_t)(a->named - a->since);
+	if (gain >= 2 * room.took * LINK_BYTES)
+		room.lost = 0;
+	else if (room.lost < LOST_MOST)
+		room.lost++;
+}
+
+/* Before that nothing moves again. What does not pay is tried more and more seldom. */
+static int64_t rested(void) { return room.moved + (room.took << room.lost); }
+
+static void improve_all(int64_t begun)
+{
+	const struct cw_group *g = NULL, *last;
+	int moved = 0;
+	if (!worthy(begun, NULL))
+		return;
+	judge();
+	if (begun < rested()) {
+		leave_out();
+		return;
+	}
+	room.moves++;
+	while ((last = g, g = improve(last)) != NULL)
+		moved = 1;
+	if (!moved)
+		return;
+	room.gap = 0;
+	room.moved = cw_now_ms();
+	room.took = room.moved - begun;
+	cw_room_tell();
+	cw_log(CW_LOG_TRACE, "managed memory: %llu pieces have left the GPU, %llu have come back; this took %lld ms",
+	       (unsigned long long)room.evicted, (unsigned long long)room.returned, (long long)room.took);
+}
+
 static int move_some(void)
 {
-	int moved = 0;
 	cw_lock_acquire(&cw_resident_lock);
 	int ok = quiet();
 	if (ok) {
-		int64_t begun = cw_now_ms();
-		while (improve())
-			moved = 1;
-		room.next = cw_now_ms() + (cw_now_ms() - begun);
-		if (moved)
-			cw_room_tell();
-		cw_log(CW_LOG_TRACE, "managed memory: %llu pieces have left the GPU, %llu have come back; this took %lld ms",
-		       (unsigned long long)room.evicted, (unsigned long long)room.returned, (long long)(cw_now_ms() - begun));
+		int64_t now = cw_now_ms();
+		room.by_link = 0;
+		if (now < room.moved + room.took)
+			leave_out();
+		else
+			improve_all(now);
 		loud();
 	}
 	cw_lock_release(&cw_resident_lock);
@@ -214,9 +292,10 @@ static void *move(void *arg)
 	return NULL;
 }
 
-/* Has the mover look, and waits for it as long as that is harmless. */
-static void ask(void)
+/* Has the mover look, and waits for it as long as that is harmless. by_link: what the GPU has to reach over the link before it is idle, at most. */
+static void ask(uint64_t by_link)
 {
+	int64_t most = ASKED_MS + (int64_t)(by_link >> 20) * LINK_MS / 1024;
 	cw_lock_acquire(&mover.lock);
 	if (!mover.started)
 		mover.started = cw_thread_start(move, NULL) == 0;
@@ -226,7 +305,8 @@ static void ask(void)
 		return;
 	uint32_t turn = atomic_fetch_add(&mover.asked, 1) + 1, done;
 	cw_futex_wake(&mover.asked, 1, CW_FUTEX_PRIVATE);
-	for (int64_t until = cw_now_ms() + ASKED_MS; (int32_t)((done = atomic_load(&mover.done)) - turn) < 0 && cw_now_ms() < until;) {
+	most = most < ASKED_MOST_MS ? most : ASKED_MOST_MS;
+	for (int64_t until = cw_now_ms() + most; (int32_t)((done = atomic_load(&mover.done)) - turn) < 0 && cw_now_ms() < until;) {
 		struct timespec t = {0, 20000000};
 		cw_futex_wait(&mover.done, done, CW_FUTEX_PRIVATE, &t);
 	}
@@ -246,10 +326,11 @@ void cw_room_named(const uint8_t *args, uint32_t size)
 		if (word >> 32 != 0)
 			name(word);
 	}
-	int pays = now >= room.next && cw_pieces_return() && worthy(now) != NULL;
+	int pays = now >= room.next && room.launch >= room.look && cw_pieces_return() && worthy(now, NULL) != NULL;
+	uint64_t by_link = room.by_link;
 	cw_lock_release(&cw_resident_lock);
 	if (pays && may_wait())
-		ask();
+		ask(by_link);
 }
 
 void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
@@ -265,10 +346,13 @@ void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
 		a->warmth = (struct cw_warmth){room.launch, at_gpu ? CW_WISHED : 0, 0};
 		wanting |= at_gpu && a->region;
 	}
-	int pays = wanting && cw_pieces_return() && worthy(cw_now_ms()) != NULL;
+	int pays = wanting && cw_pieces_return() && worthy(cw_now_ms(), NULL) != NULL;
+	uint64_t by_link = room.by_link;
+	if (pays)
+		room.took = 0; /* it is asked for */
 	cw_lock_release(&cw_resident_lock);
 	if (pays && may_wait())
-		ask();
+		ask(by_link);
 }
 
 void cw_room_freed(void) { atomic_store(&freed, 1); }
