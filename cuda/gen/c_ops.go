@@ -21,6 +21,8 @@ func cOpsHeader(w *writer, f *idl.File) {
 	w.f("extern const uint8_t cw_op_works[%d];\n", len(f.Ops)+1)
 	w.f("/* Which of them run code that may touch any memory, or name memory that nobody has looked at. */")
 	w.f("extern const uint8_t cw_op_runs[%d];\n", len(f.Ops)+1)
+	w.f("/* In which of them a driver may wait for the device, and the worker with it. */")
+	w.f("extern const uint8_t cw_op_drains[%d];\n", len(f.Ops)+1)
 	for _, o := range f.Ops {
 		cFixed(w, "cw_in_"+o.Name, o.In, o.InLen)
 		cFixed(w, "cw_out_"+o.Name, o.Out, o.OutLen)
@@ -171,6 +173,13 @@ func cOps(w *writer, f *idl.File) {
 	w.f("const uint8_t cw_op_runs[%d] = {", len(f.Ops)+1)
 	for _, o := range f.Ops {
 		if o.Counts == "launch" || o.Name == "StreamWriteValue" || o.Name == "StreamWaitValue" {
+			w.f("\t[%s] = 1,", opMacro(o.Name))
+		}
+	}
+	w.f("};\n")
+	w.f("const uint8_t cw_op_drains[%d] = {", len(f.Ops)+1)
+	for _, o := range f.Ops {
+		if o.Drains {
 			w.f("\t[%s] = 1,", opMacro(o.Name))
 		}
 	}

@@ -13,7 +13,7 @@ var (
 	captures = []string{"any", "node", "refused", "unsafe", "wait"}
 	counts   = []string{"nothing", "launch", "bytes", "guest"}
 	effects  = []string{string(Creates), string(Destroys), string(Retains), string(Releases), string(Modifies), string(Marks), string(Resets)}
-	flags    = []string{"ownresult", "always", "bare", "current"}
+	flags    = []string{"ownresult", "always", "bare", "current", "drains"}
 	// others are the further words that may follow the fields of keyed.
 	others = []string{"order", "capture", "counts", "awaited", string(Transient), string(Unrecorded)}
 )
@@ -80,7 +80,7 @@ func (w *words) attribute() error {
 		o.Effect = Effect(word)
 		w.keys()
 	case slices.Contains(flags, word):
-		to := map[string]*bool{"ownresult": &o.OwnResult, "always": &o.Always, "bare": &o.Bare, "current": &o.Current}[word]
+		to := map[string]*bool{"ownresult": &o.OwnResult, "always": &o.Always, "bare": &o.Bare, "current": &o.Current, "drains": &o.Drains}[word]
 		ok, *to = !*to, true
 	default:
 		return w.Errorf("op %s: unknown word %s", o.Name, word)
@@ -121,6 +121,7 @@ func (o *Op) checkTraits(consts []Const) error {
 	no(o.Place == "worker" && o.Current, "a context is current for a driver")
 	no(o.Place != "worker" && o.Order == "none", "order none is for what no driver sees")
 	no(o.Order == "stream" && !stream && !slices.ContainsFunc(o.In, func(f Field) bool { return f.Kind == "event" }), "order stream without a stream or an event")
+	no(o.Drains && (o.Place != "driver" || o.Mode == Wait), "drains is for calls of a driver in which the worker waits")
 	no(o.Keyed && o.Effect != Modifies && o.Effect != Resets, "keyed is for modifies and resets")
 	no(o.Effect == Marks && (o.Mode != Async || !o.HasIn("id")), "marks is for async operations on an id")
 	for _, name := range []string{"fresh", "names"} {

@@ -107,6 +107,7 @@ type Op struct {
 	Awaited     Condition
 	OwnResult   bool // said; see OwnReply
 	Always      bool
+	Drains      bool // a driver may wait for the device in it
 	Bare        bool
 	Current     bool // the calling thread's context is made current before
 	In          []Field

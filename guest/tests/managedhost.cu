@@ -1,7 +1,9 @@
-// Functions of the program that streams call and that touch managed memory, with more queued behind them than a driver takes, and while a thread waits to free
-// memory. Argument: launches (3000). needs: cuda 13.0
+// Functions of the program that streams call and that touch managed memory or want a lock of the program's, with more queued behind them than a driver takes,
+// and while a thread waits to free memory. Argument: launches (3000). needs: cuda 13.0
 #include "driver.h"
 
+#include <atomic>
+#include <mutex>
 #include <thread>
 #include <unistd.h>
 
@@ -20,6 +22,74 @@ static void CUDART_CB touch(void *arg)
     usleep(200000);
     j->seen = j->p[0];
     j->p[1000] += 7;
+}
+
+static std::mutex lock;
+static void CUDART_CB wants_lock(void *arg)
+{
+    usleep(100000);
+    std::lock_guard<std::mutex> held(lock);
+    ++*(std::atomic<int> *)arg;
+}
+
+// Memory that the driver has pinned is freed by one thread, as what is taken last may still be used; another holds the lock and asks for something.
+static void pinned(cudaStream_t s, job *j)
+{
+    uint32_t *h[3];
+    std::atomic<int> calls{0};
+    for (auto &x : h)
+        CUDA(cudaMallocHost(&x, 4 << 20));
+    uint32_t before = j->p[1000];
+    CUDA(cudaLaunchHostFunc(s, touch, j));
+    std::thread frees([&h] { CUDA(cudaFreeHost(h[0])); });
+    frees.join();
+    CUDA(cudaStreamSynchronize(s));
+    expect(j->p[1000] == before + 7, "freeing pinned memory while a function is ahead");
+    lock.lock();
+    CUDA(cudaLaunchHostFunc(s, wants_lock, &calls));
+    std::thread second([&h] { CUDA(cudaFreeHost(h[1])); });
+    usleep(200000);
+    size_t left, total;
+    CUDA(cudaMemGetInfo(&left, &total));
+    lock.unlock();
+    second.join();
+    CUDA(cudaStreamSynchronize(s));
+    expect(calls == 1, "the same with a lock that is held around a question");
+    CUDA(cudaFreeHost(h[2]));
+}
+
+// Copies and graphs behind a function.
+static void queued(cudaStream_t s, job *j, uint32_t *d, uint32_t times)
+{
+    cudaGraph_t g;
+    cudaGraphExec_t exec;
+    uint32_t *h;
+    CUDA(cudaMallocHost(&h, 4 << 20));
+    CUDA(cudaMemset(d, 0, 4096));
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    add<<<1, 32, 0, s>>>(d);
+    CUDA(cudaStreamEndCapture(s, &g));
+    CUDA(cudaGraphInstantiateWithFlags(&exec, g, 0));
+    uint32_t before = j->p[1000];
+    CUDA(cudaLaunchHostFunc(s, touch, j));
+    for (uint32_t k = 0; k < times; k++) {
+        CUDA(cudaMemcpyAsync(h, d, 4096, cudaMemcpyDeviceToHost, s));
+        CUDA(cudaGraphLaunch(exec, s));
+    }
+    CUDA(cudaStreamSynchronize(s));
+    expect(j->p[1000] == before + 7 && h[0] == times - 1, "copies and graphs behind a function");
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(g));
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    CUDA(cudaLaunchHostFunc(s, touch, j));
+    CUDA(cudaStreamEndCapture(s, &g));
+    CUDA(cudaGraphInstantiateWithFlags(&exec, g, 0));
+    CUDA(cudaGraphLaunch(exec, s));
+    CUDA(cudaFreeHost(h));
+    CUDA(cudaStreamSynchronize(s));
+    expect(j->p[1000] == before + 14, "freeing pinned memory while a graph calls a function");
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(g));
 }
 
 int main(int argc, char **argv)
@@ -52,6 +122,11 @@ int main(int argc, char **argv)
     }
     CUDA(cudaStreamSynchronize(s));
     expect(p[0] == launches + 5 && p[1000] == 35, "freeing while a function is ahead");
+    pinned(s, &j);
+    uint32_t *few;
+    CUDA(cudaMalloc(&few, 4096));
+    queued(s, &j, few, launches / 4);
+    CUDA(cudaFree(few));
     CUDA(cudaFree(p));
     CUDA(cudaStreamDestroy(s));
     return finish();

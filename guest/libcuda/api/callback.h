@@ -14,6 +14,8 @@ CUresult cw_hostfn_new(CUhostFn fn, void *data, int keep, uint64_t *id);
 CUresult cw_hostfn_new_stream(CUstreamCallback fn, CUstream stream, void *data, uint64_t *id);
 /* Nothing calls id any more; safe while it runs. Ids that are gone are ignored. */
 void cw_hostfn_drop(uint64_t id);
+/* Whether there are any that are called more than once: those of graphs. */
+int cw_hostfns_kept(void);
 /* What stands behind an id of cw_hostfn_new: 1, or 0 if nothing does. */
 int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data);
 

@@ -1,6 +1,8 @@
 /* Executable graphs. A launch is one record without a reply. */
 #include "api/capture.h"
+#include "api/callback.h"
 #include "api/graph.h"
+#include "session/ahead.h"
 
 #include <string.h>
 
@@ -99,7 +101,12 @@ CUresult cwi_cuGraphLaunch(int ptds, CUgraphExec exec, CUstream stream)
 	uint32_t id;
 	CUresult res = target(exec, ptds, stream, &x, &id);
 
-	return res ? res : cw_settle(cwop_GraphLaunch(x->o.id, id), id);
+	if (res)
+		return res;
+	res = cwop_GraphLaunch(x->o.id, id);
+	if (cw_unlikely(cw_hostfns_kept()))
+		cw_host_in_graph();
+	return cw_settle(res, id);
 }
 
 CUresult cwi_cuGraphUpload(int ptds, CUgraphExec exec, CUstream stream)

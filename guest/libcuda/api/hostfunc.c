@@ -4,6 +4,7 @@
  */
 #include "api/callback.h"
 #include "api/capture.h"
+#include "session/ahead.h"
 
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@ struct hostfn {
 	uint32_t generation;
 	uint32_t next; /* of the free list */
 	uint8_t live, keep, of_stream;
-	uint8_t queued; /* on a stream, once */
+	uint32_t ahead; /* on a stream, once: cw_host_add */
 };
 
 static struct {
@@ -27,6 +28,7 @@ static struct {
 	struct hostfn *chunk[CHUNKS];
 	uint32_t count; /* entries in all chunks */
 	uint32_t free_; /* first free entry + 1; 0: none */
+	_Atomic uint32_t kept;
 } table;
 
 static struct hostfn *at(uint32_t i) { return &table.chunk[i / CHUNK][i % CHUNK]; }
@@ -43,6 +45,7 @@ static void end(struct hostfn *h, uint32_t i)
 {
 	h->live = 0;
 	h->generation++;
+	table.kept -= h->keep;
 	h->next = table.free_;
 	table.free_ = i + 1;
 }
@@ -79,6 +82,7 @@ static CUresult add(const struct hostfn *f, uint64_t *id)
 	*at(i) = *f;
 	at(i)->generation = generation;
 	at(i)->live = 1;
+	table.kept += f->keep;
 	*id = (uint64_t)generation << 32 | i;
 	cw_lock_release(&table.lock);
 	return CUDA_SUCCESS;
@@ -104,6 +108,8 @@ void cw_hostfn_drop(uint64_t id)
 		end(h, (uint32_t)id);
 	cw_lock_release(&table.lock);
 }
+
+int cw_hostfns_kept(void) { return atomic_load_explicit(&table.kept, memory_order_relaxed) != 0; }
 
 int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data)
 {
@@ -134,25 +140,19 @@ void cw_hostfn_run(uint64_t id, CUresult status)
 		f.call.stream_fn(f.stream, status, f.data);
 	else
 		f.call.fn(f.data);
-	if (f.queued)
-		cw_host_ahead(-1);
+	cw_host_done(f.ahead);
 }
 
 static CUresult enqueue(uint32_t stream, uint64_t id, uint32_t status)
 {
 	cw_lock_acquire(&table.lock);
 	struct hostfn *h = find(id);
-	int queued = h && !h->keep;
-	if (queued) {
-		h->queued = 1;
-		cw_host_ahead(1);
-	}
+	uint32_t ahead = h &&!h->keep ? h->ahead = cw_host_add(stream) : 0;
 	cw_lock_release(&table.lock);
 	CUresult res = cw_settle(cwop_LaunchHostFunc(stream, id, status), stream);
 	if (res != 0) {
 		cw_hostfn_drop(id);
-		if (queued)
-			cw_host_ahead(-1);
+		cw_host_done(ahead);
 	}
 	return res;
 }

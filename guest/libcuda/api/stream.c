@@ -3,6 +3,7 @@
 #include "api/capture.h"
 #include "api/context.h"
 #include "memory/memory.h"
+#include "session/ahead.h"
 
 enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
 
@@ -45,6 +46,8 @@ CUresult cw_settle(CUresult res, uint32_t stream)
 {
 	if (cw_unlikely(cw_capture_any()))
 		return cw_capture_settle(res);
+	if (cw_unlikely(cw_host_is_ahead()))
+		cw_host_behind(stream);
 	return res || cw_likely(!cw_settings.blocking) ? res : cwop_StreamSynchronize(stream);
 }
 

@@ -102,6 +102,17 @@ const uint8_t cw_op_runs[188] = {
 	[CW_OP_GRAPH_LAUNCH] = 1,
 };
 
+const uint8_t cw_op_drains[188] = {
+	[CW_OP_REGION_DROP] = 1,
+	[CW_OP_CTX_SET_LIMIT] = 1,
+	[CW_OP_MODULE_UNLOAD] = 1,
+	[CW_OP_LIBRARY_UNLOAD] = 1,
+	[CW_OP_MEM_FREE] = 1,
+	[CW_OP_ARRAY_DESTROY] = 1,
+	[CW_OP_MIPMAP_DESTROY] = 1,
+	[CW_OP_GRAPH_INSTANTIATE] = 1,
+};
+
 CUresult cwop_SessionInit(uint32_t version, uint32_t pid, const void *env, size_t env_len, const void *exe, size_t exe_len, uint32_t *driver_version, uint32_t *device_count, uint32_t *caps, uint64_t *mem_limit, void *devices, size_t devices_cap, size_t *devices_len)
 {
 	struct cw_tx tx;

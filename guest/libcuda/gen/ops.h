@@ -19,6 +19,9 @@ extern const uint8_t cw_op_works[188];
 /* Which of them run code that may touch any memory, or name memory that nobody has looked at. */
 extern const uint8_t cw_op_runs[188];
 
+/* In which of them a driver may wait for the device, and the worker with it. */
+extern const uint8_t cw_op_drains[188];
+
 struct cw_in_SessionInit {
 	uint32_t version;
 	uint32_t pid;

@@ -69,9 +69,6 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		return res;
 	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && r.variable)
 		return CUDA_ERROR_INVALID_VALUE; /* a variable of a module */
-	/* The driver would wait for it, and for nothing else could it be asked meanwhile, which what it touches may need. */
-	if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0 && cw_host_is_ahead()))
-		cw_gpu_wait(0);
 	/* Taken out first: once the worker has it, the address may be another thread's. */
 	if (!cw_range_take(dptr, DEVICE_KINDS | 1u << CW_RANGE_MANAGED, &r))
 		return cw_range_of_graph(dptr) ? cwop_MemFree(dptr) : CUDA_ERROR_INVALID_VALUE;

@@ -2,6 +2,7 @@
 #include "api/capture.h"
 #include "api/context.h"
 #include "memory/resident.h"
+#include "session/ahead.h"
 
 enum { NON_BLOCKING = 1 /* CU_STREAM_NON_BLOCKING: it waits for no other stream, and none for it */, STREAMS = 64 };
 
@@ -64,9 +65,12 @@ CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v)
 {
 	struct search s = {a->device, 0};
 	v->before = cw_current_ctx_id();
+	cw_own_work++;
 	if (!live(a->ctx)) { /* the memory outlives the context that it was made in */
-		if (!cw_handle_each(CW_KIND_CTX, on_device, &s))
+		if (!cw_handle_each(CW_KIND_CTX, on_device, &s)) {
+			cw_own_work--;
 			return CUDA_ERROR_INVALID_CONTEXT;
+		}
 		a->ctx = s.ctx;
 	}
 	cw_set_current_ctx_id(a->ctx);
@@ -76,7 +80,11 @@ CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v)
 	return res;
 }
 
-void cw_voice_end(const struct cw_voice *v) { cw_set_current_ctx_id(v->before); }
+void cw_voice_end(const struct cw_voice *v)
+{
+	cw_set_current_ctx_id(v->before);
+	cw_own_work--;
+}
 
 /* --- idle ------------------------------------------------------------------------------------------------------------ */
 
@@ -88,6 +96,16 @@ int cw_gpu_idle(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load(&cw_resident_users) == 0 && atomic_load(&idle_at) == cw_work();
+}
+
+static _Atomic int graph_ahead; /* since the GPU was last seen idle */
+
+void cw_host_in_graph(void) { atomic_store(&graph_ahead, 1); }
+
+void cw_before_drain(void)
+{
+	if (!cw_own_work && atomic_exchange(&graph_ahead, 0))
+		cw_gpu_wait(0);
 }
 
 /* What a wait says: an error of the program's work is the program's to hear, at its next wait. */

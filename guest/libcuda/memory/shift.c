@@ -106,13 +106,10 @@ static CUresult settle_here(struct cw_area *a, int half)
 	return res;
 }
 
-/* The worker lets go of a piece. Other work of the program's may go on, which some drivers wait for, for a while. */
+/* The worker lets go of a piece. */
 void cw_piece_leave(struct cw_area *a)
 {
-	struct cw_tx told = {0};
-	while (cwop_RegionDrop(a->region->id) == CUDA_ERROR_NOT_READY && cw_check_alive() == 0)
-		;
-	cw_region_end(a->region, &told);
+	cw_region_drop(a->region);
 	a->region = NULL;
 }
 

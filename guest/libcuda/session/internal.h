@@ -104,6 +104,8 @@ static inline struct cw_slot *cw_slot_at(struct cw_session *s, uint32_t slot)
 /* ring.c: as cw_begin for a slot that the caller holds (slot < CW_SLOT_COUNT), or without a reply (CW_NO_SLOT). */
 #define CW_NO_SLOT UINT32_MAX
 CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot);
+/* Publishes padding where a record was begun. The slot stays the caller's. */
+void cw_take_back(struct cw_session *s, struct cw_tx *tx);
 
 /* ring.c: rings again if the worker sleeps on records. Waits that last call it now and then: a doorbell that a carrier or a host
  * lost must not stop a program for good, and publish rings once only for each sleep. */

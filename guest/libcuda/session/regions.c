@@ -20,6 +20,15 @@ static void send_add(struct cw_region *r)
 	cw_send(&p->tx);
 }
 
+/* Until the worker has let go of a region, as it was asked to with this result: work of the program's may use it, or anything, which some drivers wait for, for
+ * a while. Were it to end before, the host would end the session. */
+static CUresult let_go(const struct cw_region *r, CUresult res)
+{
+	while (res == CUDA_ERROR_NOT_READY && cw_check_alive() == 0)
+		res = cwop_RegionDrop(r->id);
+	return res;
+}
+
 /*
  * Adds a region whose pages are to take the place of the app's. The worker maps and registers them while they are filled here. Another
  * thread's write after its page was copied is lost, so this is for memory that is handed over for good (cuMemHostRegister), where the
@@ -49,7 +58,7 @@ static CUresult add_filling(struct cw_region *r, uint32_t flags)
 		r->moving->file[0] = -1;
 	}
 	if (res == 0 && err != 0) {
-		cwop_RegionDrop(r->id);
+		let_go(r, cwop_RegionDrop(r->id));
 		res = CUDA_ERROR_NOT_SUPPORTED;
 	}
 	cw_moving_end(r);
@@ -179,6 +188,7 @@ CUresult cw_region_end(struct cw_region *r, struct cw_tx *tx)
 		res = rep.result;
 		cw_reply_release(&rep);
 	}
+	res = let_go(r, res);
 	cw_lock_acquire(&s->region_lock);
 	for (struct cw_region **p = &s->regions; *p; p = &(*p)->next)
 		if (*p == r) {

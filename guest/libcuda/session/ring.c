@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/ahead.h"
 #include "session/internal.h"
 #include "gen/ops.h"
 
@@ -160,39 +161,6 @@ static void let_others(void)
 	}
 }
 
-static _Atomic uint32_t host_ahead;
-static _Atomic uint64_t host_since; /* cw_work when one was last added or called */
-static _Atomic int host_late;	    /* it was waited for in vain: not again until there is another */
-
-void cw_host_ahead(int more)
-{
-	atomic_store(&host_since, cw_work());
-	if (more > 0)
-		atomic_store(&host_late, 0);
-	atomic_fetch_add(&host_ahead, (uint32_t)more);
-}
-
-int cw_host_is_ahead(void) { return atomic_load_explicit(&host_ahead, memory_order_relaxed) != 0; }
-
-/* A driver takes some 1000 launches behind work that has not begun. */
-static int host_blocks(struct cw_session *s)
-{
-	enum { BEHIND = 512 };
-	return !atomic_load(&host_late) && cw_host_is_ahead() && cw_work() - atomic_load(&host_since) > BEHIND && !cw_is_dead(s);
-}
-
-/* Not for ever: the function may wait for what comes next, as it could natively. */
-static void let_host_run(struct cw_session *s)
-{
-	enum { TURNS = 10000 };
-	for (int i = 0; host_blocks(s); i++) {
-		struct timespec nap = {0, 1000000};
-		nanosleep(&nap, NULL);
-		if (i == TURNS)
-			atomic_store(&host_late, 1);
-	}
-}
-
 static void around_request(void)
 {
 	void (*fn)(void) = atomic_load_explicit(&cw_around_requests, memory_order_relaxed);
@@ -236,8 +204,7 @@ static void publish(struct cw_session *s, uint32_t size)
 	atomic_store_explicit(&s->rung_head, head, memory_order_release);
 }
 
-/* Publishes padding where a record was begun. */
-static void take_back(struct cw_session *s, struct cw_tx *tx)
+void cw_take_back(struct cw_session *s, struct cw_tx *tx)
 {
 	struct cw_record *r = (struct cw_record *)tx->rec;
 	r->op = CW_OP_SKIP;
@@ -251,7 +218,7 @@ static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, 
 	if (cw_unlikely(atomic_load_explicit(&cw_starved, memory_order_relaxed) != 0))
 		let_others();
 	if (cw_unlikely(cw_host_is_ahead()))
-		let_host_run(s);
+		cw_host_let_run();
 	for (;;) {
 		CUresult r = atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY ? 0 : cw_before_work();
 		if (r == 0)
@@ -261,7 +228,7 @@ static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, 
 		atomic_thread_fence(memory_order_seq_cst);
 		if (atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY)
 			return 0;
-		take_back(s, tx);
+		cw_take_back(s, tx);
 	}
 }
 
@@ -280,6 +247,8 @@ CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t v
 	}
 	if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0) && op < sizeof cw_op_runs && cw_op_runs[op])
 		r = begin_work(s, tx, op, fixed_size, var_size, slot);
+	else if (op < sizeof cw_op_drains && cw_unlikely(cw_op_drains[op]))
+		r = cw_host_begin_after(tx, op, fixed_size, var_size, slot);
 	else
 		r = cw_begin_slot(s, tx, op, fixed_size, var_size, slot);
 	if (cw_unlikely(r != 0) && slot != CW_NO_SLOT)
@@ -301,7 +270,7 @@ CUresult cw_commit(struct cw_tx *tx)
 void cw_abort(struct cw_tx *tx)
 {
 	struct cw_session *s = &cw_s;
-	take_back(s, tx);
+	cw_take_back(s, tx);
 	if (tx->slot != CW_NO_SLOT)
 		cw_slot_release(s, tx->slot);
 }

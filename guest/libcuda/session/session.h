@@ -137,10 +137,6 @@ extern _Atomic uint64_t cw_copies;
 CUresult cw_before_work(void);
 /* Accesses of the CPU that have waited long for the GPU to become idle: who gives it work waits for them, a moment. */
 extern _Atomic uint32_t cw_starved;
-/* Functions of the application that streams will call: one more (1), one has been called or will not be (-1). Not many launches go behind them where there is
- * managed memory: when the driver takes no more of them, what such a function touches could not come here, and each would wait for the other. */
-void cw_host_ahead(int more);
-int cw_host_is_ahead(void);
 /* Bytes of the application's that are about to be read under the ring lock: if they are managed memory they are read before, as a fault needs it and
  * other threads' work may take the pages away at any time. Then *p is a copy, *own too, for the caller to free. 0: there is no memory. */
 int cw_apart(const void **p, size_t n, void **own);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "session/ahead.h"
 #include "session/internal.h"
 #include "session/lock.h"
 
@@ -17,6 +18,7 @@ static void *begin(void *arg)
 	struct beginning b = *(struct beginning *)arg;
 	free(arg);
 	cw_signals_none();
+	cw_own_work = 1;
 	return b.run(b.arg);
 }
 

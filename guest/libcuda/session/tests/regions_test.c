@@ -39,6 +39,7 @@ static struct {
 	int unfillable;	     /* the files for adopted memory take nothing */
 	int moves;	     /* adopted memory goes to files */
 	int attempts, drops; /* of this operation */
+	int busy;	     /* so often the worker does not let go, for work that goes on */
 	uint32_t flags;
 	uint64_t dev, at[3];
 } now;
@@ -133,9 +134,14 @@ static int work(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
 		} else if (r->op == CW_OP_REGION_DROP) {
 			uint32_t id = ((const struct cw_in_RegionDrop *)(r + 1))->region;
 			CHECK(known[id].carried && known[id].mapped);
-			known[id].mapped = 0;
-			now.drops++;
-			answer(s, r, 0, NULL, 0);
+			if (now.busy > 0) {
+				now.busy--;
+				answer(s, r, CUDA_ERROR_NOT_READY, NULL, 0);
+			} else {
+				known[id].mapped = 0;
+				now.drops++;
+				answer(s, r, 0, NULL, 0);
+			}
 		} else {
 			CHECK(r->op == CW_OP_SKIP);
 		}
@@ -249,6 +255,7 @@ static void add(int file)
 	now.fail = next(3) == 0 ? 1 + (int)next(3) : 0;
 	now.why = next(2) ? NO_MAP : CUDA_ERROR_OUT_OF_MEMORY;
 	now.flags = (uint32_t)next(4);
+	now.busy = (int)next(3);
 	now.dev = next(UINT64_MAX);
 	now.moves = way == PARTED || (way == ADOPT && next(2));
 	now.unfillable = now.moves && next(6) == 0;
@@ -301,6 +308,7 @@ static void drop(void)
 	int i = (int)next((uint64_t)lives), j = -1;
 	struct model gone = live[i];
 	memset(&now, 0, sizeof now);
+	now.busy = next(3) ? 0 : 1 + (int)next(3);
 	cw_region_let(gone.r, &tx);
 	if (lives > 1 && next(3) == 0) { /* another goes between its halves */
 		j = (i + 1) % lives;

@@ -1,0 +1,154 @@
+/*
+ * Functions of the application that streams will call (cuLaunchHostFunc), and what must not stand behind them in the ring. The worker takes one record
+ * after the other. One in which a driver waits for such a function, because it takes no more behind work that has not begun or because it waits for the
+ * device, keeps it from all that the function, or who holds a lock that the function wants, asks of it: they would wait for each other. So who asks for
+ * such a thing waits here, before the worker knows of it. None of this is for ever: the function may wait for this thread, as it could natively.
+ */
+#include "session/ahead.h"
+#include "session/internal.h"
+
+#include "gen/ops.h"
+
+/* A driver takes some 1000 launches behind work that has not begun. */
+enum { STREAMS = 32, BEHIND = 512, LONGEST_MS = 10000, LEGACY = 1, AGAIN = 3 };
+
+static struct {
+	struct cw_lock lock;
+	/* Of two generations: who waits for those that are there now begins another, so that what others add meanwhile keeps nobody. */
+	uint32_t count[2], young;
+	struct {
+		uint32_t stream, count; /* functions that it will call; 0: a free entry */
+		uint32_t behind;	/* pieces of work since one was added, or called */
+		uint8_t late;		/* waited for in vain: not again until there is another */
+	} on[STREAMS];
+} ahead;
+static _Atomic uint32_t all;
+static _Atomic uint64_t since; /* cw_work when one was last added or called */
+static _Atomic int late;
+
+__thread uint32_t cw_own_work __attribute__((tls_model("initial-exec")));
+
+static void rest(int turn)
+{
+	struct timespec nap = {0, turn < 20 ? 50000 : 1000000};
+	nanosleep(&nap, NULL);
+}
+
+int cw_host_is_ahead(void) { return atomic_load_explicit(&all, memory_order_relaxed) != 0; }
+
+uint32_t cw_host_add(uint32_t stream)
+{
+	int i = -1;
+	cw_lock_acquire(&ahead.lock);
+	for (int k = 0; k < STREAMS; k++)
+		if (ahead.on[k].count && ahead.on[k].stream == stream)
+			i = k;
+	for (int k = 0; k < STREAMS && i < 0; k++)
+		if (ahead.on[k].count == 0)
+			i = k;
+	uint32_t young = ahead.young;
+	ahead.count[young]++;
+	if (i >= 0) {
+		ahead.on[i].stream = stream;
+		ahead.on[i].count++;
+		ahead.on[i].behind = ahead.on[i].late = 0;
+	}
+	atomic_store(&since, cw_work());
+	atomic_store(&late, 0);
+	atomic_fetch_add(&all, 1);
+	cw_lock_release(&ahead.lock);
+	return 1 + young + 2 * (uint32_t)(i + 1);
+}
+
+void cw_host_done(uint32_t ticket)
+{
+	if (ticket == 0)
+		return;
+	uint32_t i = (ticket - 1) / 2;
+	cw_lock_acquire(&ahead.lock);
+	ahead.count[(ticket - 1) % 2]--;
+	if (i > 0) {
+		ahead.on[i - 1].count--;
+		ahead.on[i - 1].behind = 0;
+	}
+	atomic_store(&since, cw_work());
+	atomic_fetch_sub(&all, 1);
+	cw_lock_release(&ahead.lock);
+}
+
+/* --- work behind them --------------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: what keeps a stream that has more behind it than a driver takes, -1. */
+static int keeps(uint32_t stream, uint32_t more)
+{
+	for (int k = 0; k < STREAMS; k++)
+		if (ahead.on[k].count && (ahead.on[k].stream == stream || ahead.on[k].stream == LEGACY || stream == LEGACY) &&
+		    !ahead.on[k].late && (ahead.on[k].behind += more) > BEHIND)
+			return k;
+	return -1;
+}
+
+void cw_host_behind(uint32_t stream)
+{
+	int64_t until = 0;
+	for (int turn = 0;; turn++) {
+		cw_lock_acquire(&ahead.lock);
+		int k = keeps(stream, turn == 0);
+		if (k >= 0 && until != 0 && cw_now_ms() >= until)
+			ahead.on[k].late = 1;
+		cw_lock_release(&ahead.lock);
+		if (k < 0 || cw_own_work || cw_is_dead(&cw_s))
+			return;
+		if (until == 0)
+			until = cw_now_ms() + LONGEST_MS;
+		rest(turn);
+	}
+}
+
+void cw_host_let_run(void)
+{
+	int64_t until = cw_now_ms() + LONGEST_MS;
+	for (int turn = 0; !atomic_load(&late) && cw_host_is_ahead() && cw_work() - atomic_load(&since) > BEHIND && !cw_is_dead(&cw_s);
+	     turn++) {
+		rest(turn);
+		if (cw_now_ms() >= until)
+			atomic_store(&late, 1);
+	}
+}
+
+/* --- what waits for the device -------------------------------------------------------------------------------------------------------- */
+
+/* Waits until those that are there now have been called. 0: they have not. */
+static int await_these(int64_t until)
+{
+	int begun = -1; /* the generation that is waited for */
+	for (int turn = 0;; turn++) {
+		cw_lock_acquire(&ahead.lock);
+		if (begun < 0 && ahead.count[!ahead.young] == 0) {
+			begun = (int)ahead.young;
+			ahead.young = !ahead.young;
+		}
+		int done = begun >= 0 && ahead.count[begun] == 0;
+		cw_lock_release(&ahead.lock);
+		if (done)
+			return 1;
+		if (cw_now_ms() >= until || cw_is_dead(&cw_s))
+			return 0;
+		rest(turn);
+	}
+}
+
+CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
+{
+	int64_t until = cw_now_ms() + LONGEST_MS;
+	if (op != CW_OP_GRAPH_INSTANTIATE) /* which waits for memory at most, not for graphs that run */
+		cw_before_drain();
+	for (int i = 0;; i++) {
+		int go = cw_own_work || (cw_host_is_ahead() && !await_these(until)) || i >= AGAIN;
+		CUresult r = cw_begin_slot(&cw_s, tx, op, fixed, var, slot);
+		/* The ring is held: what was added since is before this in it, or will be behind. */
+		if (r != 0 || go || !cw_host_is_ahead())
+			return r;
+		cw_take_back(&cw_s, tx);
+	}
+}

@@ -1,0 +1,166 @@
+/* What does not stand behind functions of the application that streams are to call: neither what may wait for the device, nor more work than a driver takes. */
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/ops.h"
+#include "session/ahead.h"
+#include "session/internal.h"
+#include "session/tests/fake_worker.h"
+
+enum { STREAM = 7, OTHER = 8, LEGACY = 1, MODULE = 42, TAKEN = 512 };
+
+static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
+static const struct cw_carrier carrier = {.name = "none"};
+static uint64_t seen;
+
+static void begin(void)
+{
+	struct cw_session *s = &cw_s;
+	s->carrier = &carrier;
+	s->base = memory;
+	s->ctl = (struct cw_control_page *)memory;
+	s->ctl->worker_state = CW_WORKER_POLLING;
+	cw_slots_init(s);
+	cw_g.ctl = s->ctl;
+	atomic_store(&cw_g.state, CW_OPEN);
+}
+
+/* How many records of an operation are in the ring that were not there before; what was taken back is none. */
+static int come(uint16_t op)
+{
+	int n = 0;
+	uint64_t tail = __atomic_load_n(&cw_s.ctl->tail, __ATOMIC_ACQUIRE);
+	while (seen != tail) {
+		const struct cw_record *r = (struct cw_record *)(memory + CW_RING_OFFSET + (seen & (CW_RING_SIZE - 1)));
+		CHECK(r->op == op || r->op == CW_OP_SKIP || r->op == CW_OP_STREAM_DESTROY);
+		n += r->op == op;
+		seen += r->size;
+	}
+	__atomic_store_n(&cw_s.ctl->head, seen, __ATOMIC_RELEASE);
+	return n;
+}
+
+static _Atomic int did;
+
+static void *unloads(void *arg)
+{
+	(void)arg;
+	CHECK(cwop_ModuleUnload(MODULE) == 0);
+	did = 1;
+	return NULL;
+}
+
+static void *works(void *arg)
+{
+	cw_host_behind(*(uint32_t *)arg);
+	did = 1;
+	return NULL;
+}
+
+static pthread_t start(void *(*run)(void *), void *arg)
+{
+	pthread_t t;
+	did = 0;
+	CHECK(pthread_create(&t, NULL, run, arg) == 0);
+	return t;
+}
+
+static void unload(void)
+{
+	uint32_t ticket = cw_host_add(STREAM);
+	CHECK(cw_host_is_ahead());
+	pthread_t t = start(unloads, NULL);
+	usleep(50000);
+	CHECK(cwop_StreamDestroy(OTHER) == 0); /* others go on */
+	CHECK(!did && come(CW_OP_MODULE_UNLOAD) == 0);
+	cw_host_done(ticket);
+	pthread_join(t, NULL);
+	CHECK(did && come(CW_OP_MODULE_UNLOAD) == 1 && !cw_host_is_ahead());
+}
+
+/* Added while it waits: before it in the ring, so it waits for that, too; but not for ever where there is always another. */
+static void one_after_the_other(void)
+{
+	uint32_t ticket = cw_host_add(STREAM);
+	pthread_t t = start(unloads, NULL);
+	usleep(20000);
+	uint32_t second = cw_host_add(STREAM);
+	cw_host_done(ticket);
+	usleep(50000);
+	CHECK(!did && come(CW_OP_MODULE_UNLOAD) == 0);
+	cw_host_done(second);
+	pthread_join(t, NULL);
+	CHECK(come(CW_OP_MODULE_UNLOAD) == 1);
+	ticket = cw_host_add(STREAM);
+	t = start(unloads, NULL);
+	for (int i = 0; !did; i++) {
+		CHECK(i < 500);
+		usleep(10000);
+		second = cw_host_add(STREAM);
+		cw_host_done(ticket);
+		ticket = second;
+	}
+	cw_host_done(ticket);
+	pthread_join(t, NULL);
+	CHECK(come(CW_OP_MODULE_UNLOAD) == 1);
+}
+
+static void own(void)
+{
+	uint32_t ticket = cw_host_add(STREAM);
+	cw_own_work = 1; /* perhaps for what the function touches */
+	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
+	for (int i = 0; i < 4 * TAKEN; i++)
+		cw_host_behind(STREAM);
+	cw_own_work = 0;
+	cw_host_done(ticket);
+}
+
+/* Work of the functions' stream, and of those that the default stream orders with it. */
+static void behind(uint32_t ahead, uint32_t stream, int held)
+{
+	uint32_t ticket = cw_host_add(ahead);
+	for (int i = 0; i < TAKEN; i++)
+		cw_host_behind(stream);
+	pthread_t t = start(works, &stream);
+	usleep(20000);
+	CHECK(did == !held);
+	uint32_t second = cw_host_add(ahead); /* a driver takes as much behind each */
+	pthread_join(t, NULL);
+	cw_host_done(ticket);
+	CHECK(cw_host_is_ahead());
+	cw_host_done(second);
+	CHECK(!cw_host_is_ahead());
+}
+
+static void many(void)
+{
+	uint32_t ticket[100];
+	for (uint32_t i = 0; i < 100; i++)
+		ticket[i] = cw_host_add(100 + i);
+	for (uint32_t i = 0; i < 100; i++)
+		cw_host_behind(100 + i);
+	for (uint32_t i = 0; i < 100; i++) {
+		CHECK(cw_host_is_ahead());
+		cw_host_done(ticket[i]);
+	}
+	cw_host_done(0);
+	CHECK(!cw_host_is_ahead());
+	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
+}
+
+int main(void)
+{
+	alarm(60);
+	begin();
+	unload();
+	one_after_the_other();
+	own();
+	behind(STREAM, STREAM, 1);
+	behind(STREAM, OTHER, 0);
+	behind(LEGACY, OTHER, 1);
+	behind(STREAM, LEGACY, 1);
+	many();
+	_exit(0); /* there is no session to end */
+}
