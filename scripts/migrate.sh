@@ -8,7 +8,8 @@
 #   --image FILE        the guest's image, made before by
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
-#   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, only if named)
+#   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
+#                is room for, which takes all of the vGPU and runs alone, only if named)
 #   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults,
 #                train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
 #
@@ -33,7 +34,7 @@ while [ $# -gt 0 ]; do
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -57,7 +58,9 @@ cleanup() {
 }
 on_exit cleanup
 guest_channel "$tmp"
-movable=(--gpu "$gpu" --memory 1GiB)
+memory=1GiB
+[ "$modes" != over ] || memory=64MiB # nearly all of which it takes
+movable=(--gpu "$gpu" --memory $memory)
 [ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB --warm "$warm") # contexts count
 
 # --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------

@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
-modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training"
+modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over"
 [ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
 
@@ -57,7 +57,8 @@ pauses() { sed -n 's/.*msg="session moved" .*pause=\([^ ]*\) .*/\1/p' "$1" | tr 
 begin_rounds() {
   local i
   : >"$2"
-  timeout -k 5 "$1" "$CAUSEWAY" run -v --gpu "$3" --migratable -- "$rounds" "$4" >"$2" 2>"$2.err" &
+  local limit=(); [ "$4" != over ] || limit=(--memory 1GiB) # of which it takes nearly all
+  timeout -k 5 "$1" "$CAUSEWAY" run -v --gpu "$3" --migratable "${limit[@]}" -- "$rounds" "$4" >"$2" 2>"$2.err" &
   child=$!
   for ((i = 0; i < 200; i++)); do grep -q '^@round [1-9]' "$2" || ! kill -0 $child 2>/dev/null && break; sleep 0.1; done
   run=$(pgrep -P $child | head -1)
