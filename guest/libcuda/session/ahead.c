@@ -4,25 +4,29 @@
  * device, keeps it from all that the function, or who holds a lock that the function wants, asks of it: they would wait for each other. So who asks for
  * such a thing waits here, before the worker knows of it. None of this is for ever: the function may wait for this thread, as it could natively.
  */
+#include <string.h>
+
 #include "session/ahead.h"
 #include "session/internal.h"
 
 #include "gen/ops.h"
 
 /* A driver takes some 1000 launches behind work that has not begun. */
-enum { STREAMS = 32, BEHIND = 512, LONGEST_MS = 10000, LEGACY = 1, AGAIN = 3 };
+enum { STREAMS = 32, BEHIND = 512, LEGACY = 1, AGAIN = 3 };
 
 static struct {
 	struct cw_lock lock;
 	/* Of two generations: who waits for those that are there now begins another, so that what others add meanwhile keeps nobody. */
 	uint32_t count[2], young;
+	uint16_t era; /* those of before are waited for no more: cw_host_done knows them by it */
 	struct {
 		uint32_t stream, count; /* functions that it will call; 0: a free entry */
 		uint32_t behind;	/* pieces of work since one was added, or called */
 		uint8_t late;		/* waited for in vain: not again until there is another */
 	} on[STREAMS];
 } ahead;
-static _Atomic uint32_t all;
+_Atomic uint32_t cw_hosts_ahead;
+int64_t cw_host_longest_ms = 10000;
 static _Atomic uint64_t since; /* cw_work when one was last added or called */
 static _Atomic int late;
 
@@ -33,8 +37,6 @@ static void rest(int turn)
 	struct timespec nap = {0, turn < 20 ? 50000 : 1000000};
 	nanosleep(&nap, NULL);
 }
-
-int cw_host_is_ahead(void) { return atomic_load_explicit(&all, memory_order_relaxed) != 0; }
 
 uint32_t cw_host_add(uint32_t stream)
 {
@@ -55,24 +57,27 @@ uint32_t cw_host_add(uint32_t stream)
 	}
 	atomic_store(&since, cw_work());
 	atomic_store(&late, 0);
-	atomic_fetch_add(&all, 1);
+	atomic_fetch_add(&cw_hosts_ahead, 1);
+	uint32_t era = ahead.era;
 	cw_lock_release(&ahead.lock);
-	return 1 + young + 2 * (uint32_t)(i + 1);
+	return 1u << 31 | era << 8 | (uint32_t)(i + 1) << 1 | young;
 }
 
 void cw_host_done(uint32_t ticket)
 {
 	if (ticket == 0)
 		return;
-	uint32_t i = (ticket - 1) / 2;
+	uint32_t i = ticket >> 1 & 127;
 	cw_lock_acquire(&ahead.lock);
-	ahead.count[(ticket - 1) % 2]--;
-	if (i > 0) {
-		ahead.on[i - 1].count--;
-		ahead.on[i - 1].behind = 0;
+	if ((uint16_t)(ticket >> 8) == ahead.era) {
+		ahead.count[ticket & 1]--;
+		if (i > 0) {
+			ahead.on[i - 1].count--;
+			ahead.on[i - 1].behind = 0;
+		}
+		atomic_store(&since, cw_work());
+		atomic_fetch_sub(&cw_hosts_ahead, 1);
 	}
-	atomic_store(&since, cw_work());
-	atomic_fetch_sub(&all, 1);
 	cw_lock_release(&ahead.lock);
 }
 
@@ -100,14 +105,14 @@ void cw_host_behind(uint32_t stream)
 		if (k < 0 || cw_own_work || cw_is_dead(&cw_s))
 			return;
 		if (until == 0)
-			until = cw_now_ms() + LONGEST_MS;
+			until = cw_now_ms() + cw_host_longest_ms;
 		rest(turn);
 	}
 }
 
 void cw_host_let_run(void)
 {
-	int64_t until = cw_now_ms() + LONGEST_MS;
+	int64_t until = cw_now_ms() + cw_host_longest_ms;
 	for (int turn = 0; !atomic_load(&late) && cw_host_is_ahead() && cw_work() - atomic_load(&since) > BEHIND && !cw_is_dead(&cw_s);
 	     turn++) {
 		rest(turn);
@@ -118,8 +123,17 @@ void cw_host_let_run(void)
 
 /* --- what waits for the device -------------------------------------------------------------------------------------------------------- */
 
-/* Waits until those that are there now have been called. 0: they have not. */
-static int await_these(int64_t until)
+/* Under the lock: they do not come, as when their context has failed, or wait for what waits for them. */
+static void give_up(void)
+{
+	memset(ahead.count, 0, sizeof ahead.count);
+	memset(ahead.on, 0, sizeof ahead.on);
+	ahead.era++;
+	atomic_store(&cw_hosts_ahead, 0);
+}
+
+/* Waits until those that are there now have been called, or given up. */
+static void await_these(int64_t until)
 {
 	int begun = -1; /* the generation that is waited for */
 	for (int turn = 0;; turn++) {
@@ -129,22 +143,26 @@ static int await_these(int64_t until)
 			ahead.young = !ahead.young;
 		}
 		int done = begun >= 0 && ahead.count[begun] == 0;
+		if (!done && (cw_now_ms() >= until || cw_is_dead(&cw_s))) {
+			give_up();
+			done = 1;
+		}
 		cw_lock_release(&ahead.lock);
 		if (done)
-			return 1;
-		if (cw_now_ms() >= until || cw_is_dead(&cw_s))
-			return 0;
+			return;
 		rest(turn);
 	}
 }
 
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
-	int64_t until = cw_now_ms() + LONGEST_MS;
+	int64_t until = cw_now_ms() + cw_host_longest_ms;
 	if (op != CW_OP_GRAPH_INSTANTIATE) /* which waits for memory at most, not for graphs that run */
 		cw_before_drain();
 	for (int i = 0;; i++) {
-		int go = cw_own_work || (cw_host_is_ahead() && !await_these(until)) || i >= AGAIN;
+		int go = cw_own_work || i > AGAIN;
+		if (!go && cw_host_is_ahead())
+			await_these(until);
 		CUresult r = cw_begin_slot(&cw_s, tx, op, fixed, var, slot);
 		/* The ring is held: what was added since is before this in it, or will be behind. */
 		if (r != 0 || go || !cw_host_is_ahead())

@@ -9,7 +9,10 @@
 /* One more, on a stream; before its record is begun. What is returned ends it with cw_host_done, when it has been called or will not be; 0 is none. */
 uint32_t cw_host_add(uint32_t stream);
 void cw_host_done(uint32_t ticket);
-int cw_host_is_ahead(void);
+extern _Atomic uint32_t cw_hosts_ahead;
+static inline int cw_host_is_ahead(void) { return atomic_load_explicit(&cw_hosts_ahead, memory_order_relaxed) != 0; }
+/* How long anything waits here; tests shorten it. */
+extern int64_t cw_host_longest_ms;
 /* A piece of work has gone on a stream. Waits if a driver would not take many more behind a function. */
 void cw_host_behind(uint32_t stream);
 /* The same before work of any stream, where there is managed memory, which is sent away before each. */

@@ -150,6 +150,29 @@ static void many(void)
 	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
 }
 
+/* Such as never come, or wait for the thread that waits for them, are waited for once. */
+static void never(void)
+{
+	cw_host_longest_ms = 100;
+	uint32_t lost = cw_host_add(STREAM);
+	int64_t begun = cw_now_ms();
+	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
+	CHECK(cw_now_ms() >= begun + 100 && !cw_host_is_ahead());
+	cw_host_longest_ms = 30000;
+	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
+	uint32_t ticket = cw_host_add(STREAM);
+	cw_host_done(lost); /* late */
+	CHECK(cw_host_is_ahead());
+	cw_host_done(ticket);
+	CHECK(!cw_host_is_ahead());
+	cw_host_longest_ms = 100;
+	ticket = cw_host_add(STREAM);
+	for (int i = 0; i <= 2 * TAKEN; i++)
+		cw_host_behind(STREAM);
+	CHECK(cw_now_ms() < begun + 5000);
+	cw_host_done(ticket);
+}
+
 int main(void)
 {
 	alarm(60);
@@ -162,5 +185,6 @@ int main(void)
 	behind(LEGACY, OTHER, 1);
 	behind(STREAM, LEGACY, 1);
 	many();
+	never();
 	_exit(0); /* there is no session to end */
 }
