@@ -26,7 +26,7 @@ enum {
 	ASKED_MOST_MS = 10000,
 	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
 	GAP_MOST = 256, /* launches between two looks that came too early, at most */
-	LOST_MOST = 5
+	LOST_MOST = 3
 };
 /* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
 #define LINK_BYTES 33000000ll
@@ -39,7 +39,7 @@ static struct {
 	uint64_t free;		    /* of the GPU's memory, when it was asked for last */
 	int64_t looked, next;	    /* ms; next: not before that */
 	int64_t moved, took;	    /* ms; when pieces moved last, and for how long */
-	uint32_t moves, lost;	    /* times that some did; how many of the last of those did not pay, each after the other */
+	uint32_t moves, lost;	    /* times that some did; how many before the last did not pay, each after the other */
 	uint64_t by_link;	    /* bytes that were named and lay here since the GPU was last seen idle */
 	uint64_t look, gap;	    /* launches: none looks before number look; how many were left out last */
 	uint64_t to_gpu, to_guest;  /* bytes that moved */
@@ -209,22 +209,18 @@ static void leave_out(void)
 	room.look = room.launch + room.gap;
 }
 
-/* Whether what the last moves brought to the GPU has been named so much more than what they took from it that the link would have taken longer, for
- * these and for those that will undo them. */
-static void judge(void)
+/* How many of the last moves, each after the other, have not paid until now: what they brought to the GPU must have been named so much more than what
+ * they took from it that the link would have taken longer, for these and for those that will undo them. */
+static uint32_t lost(void)
 {
 	int64_t gain = 0;
 	for (struct cw_area *a = cw_areas; a; a = a->next)
 		if (room.moves != 0 && a->moves == room.moves)
 			gain += (a->region ? -1 : 1) * (int64_t)a->size * (int64_t)(a->named - a->since);
 	if (gain >= 2 * room.took * LINK_BYTES)
-		room.lost = 0;
-	else if (room.lost < LOST_MOST)
-		room.lost++;
+		return 0;
+	return room.lost < LOST_MOST ? room.lost + 1 : LOST_MOST;
 }
-
-/* Before that nothing moves again. What does not pay is tried more and more seldom. */
-static int64_t rested(void) { return room.moved + (room.took << room.lost); }
 
 static void improve_all(int64_t begun)
 {
@@ -232,11 +228,14 @@ static void improve_all(int64_t begun)
 	int moved = 0;
 	if (!worthy(begun, NULL))
 		return;
-	judge();
-	if (begun < rested()) {
+	uint32_t before = lost();
+	int64_t rest =
+		room.took << (before < LOST_MOST ? 2 * before : 5); /* what does not pay is tried more and more seldom: 1, 4, 16, 32 */
+	if (begun < room.moved + rest) {
 		leave_out();
 		return;
 	}
+	room.lost = before;
 	room.moves++;
 	while ((last = g, g = improve(last)) != NULL)
 		moved = 1;

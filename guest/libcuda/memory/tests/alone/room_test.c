@@ -247,7 +247,7 @@ int main(void)
 			for (int k = 0; k < 1200; k++)
 				launch_of(k / m % 3, 0);
 			snprintf(name, sizeof name, "%d launches on each in turn", m);
-			tells(name, 1.4 * still());
+			tells(name, 1.15 * still());
 		}
 		after_turns();
 	}
