@@ -1,29 +1,20 @@
 package shm
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when other pages take the place of the region's.
 func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err error)) error {
-	if _, err := m.Map(id, 0); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, err := m.leasedLocked(id)
-	if err != nil {
-		return err
-	}
-	if r.revoke != nil {
-		return fmt.Errorf("region %d is exposed already", id)
-	}
-	revoke, err := expose(r.mem)
-	if err != nil {
-		return fmt.Errorf("expose region %d: %w", id, err)
-	}
-	r.revoke = revoke
-	return nil
+	return m.withLeased(id, func(r *region) error {
+		if r.revoke != nil {
+			return fmt.Errorf("region %d is exposed already", id)
+		}
+		revoke, err := expose(r.mem)
+		if err != nil {
+			return fmt.Errorf("expose region %d: %w", id, err)
+		}
+		r.revoke = revoke
+		return nil
+	})
 }
 
 // conceal ends that. Memory.mu is held, unless nobody knows the region any more.

@@ -373,32 +373,30 @@ func (m *Memory) WriteAt(id uint32, p []byte, off uint64) error {
 }
 
 func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error {
+	return m.withLeased(id, func(r *region) error {
+		if off > r.Size || uint64(n) > r.Size-off {
+			return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
+		}
+		move(r.mem[off : off+uint64(n)])
+		return nil
+	})
+}
+
+// withLeased maps a region and hands it to use, which has its pages until it returns: Memory.mu is held.
+func (m *Memory) withLeased(id uint32, use func(*region) error) error {
 	if _, err := m.Map(id, 0); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r, err := m.leasedLocked(id)
-	if err != nil {
-		return err
-	}
-	if off > r.Size || uint64(n) > r.Size-off {
-		return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
-	}
-	move(r.mem[off : off+uint64(n)])
-	return nil
-}
-
-// leasedLocked is a region whose pages are there.
-func (m *Memory) leasedLocked(id uint32) (*region, error) {
 	r, ok := m.regions[id]
 	switch {
 	case !ok || !r.mapped:
-		return nil, fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
 	case m.detached:
-		return nil, fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
+		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
 	}
-	return r, nil
+	return use(r)
 }
 
 // Close unmaps and forgets everything.

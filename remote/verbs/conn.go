@@ -203,7 +203,7 @@ func (c *Conn) failLocked(err error) error {
 	if c.err == nil || errors.As(c.err, &was) && was.Status == Flushed && errors.As(err, &is) && is.Status != Flushed {
 		c.err = err
 	}
-	c.cond.Broadcast()
+	c.changedLocked()
 	return c.err
 }
 
@@ -217,9 +217,8 @@ func (c *Conn) Close() error {
 func (c *Conn) close() error {
 	c.mu.Lock()
 	c.closed = true
-	c.cond.Broadcast()
+	c.changedLocked()
 	c.mu.Unlock()
-	c.queue.Kick()
 	c.writeMu.Lock() // who writes has left
 	defer c.writeMu.Unlock()
 	if c.drain() {
@@ -250,9 +249,16 @@ func (c *Conn) drain() bool {
 // wake has everybody who waits look again.
 func (c *Conn) wake() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changedLocked()
+}
+
+// changedLocked is wake for what no completion tells of. Who takes completions sleeps in Queue.Wait, and nobody else does.
+func (c *Conn) changedLocked() {
 	c.cond.Broadcast()
-	c.mu.Unlock()
-	c.queue.Kick()
+	if c.polling {
+		c.queue.Kick()
+	}
 }
 
 // LocalAddr implements net.Conn.

@@ -23,7 +23,7 @@
 // # Goroutines and locks
 //
 // Whoever waits (Read for bytes, Write for room) takes completions for all if nobody does: it polls for a while, then sleeps in Queue.Wait, and others wait for it on
-// Conn.cond. routineLifeline reads the TLS connection. Lock order: readMu or writeMu, then mu. Nothing waits with mu held, and nothing but the copy of bytes that
+// Conn.cond. What no completion tells of (a piece that is free again, a failure, a deadline) kicks it (changedLocked). routineLifeline reads the TLS connection. Lock order: readMu or writeMu, then mu. Nothing waits with mu held, and nothing but the copy of bytes that
 // nobody else touches happens outside of it.
 //
 // # Providers

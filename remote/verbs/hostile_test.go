@@ -17,12 +17,18 @@ import (
 // against is a connection whose other end is the test's.
 func against(t *testing.T, f *verbstest.Fabric) (*verbstest.Peer, net.Conn) {
 	t.Helper()
+	return againstOn(t, f.Adapter("near", here), f.Adapter("far", here))
+}
+
+// againstOn is against on ports.
+func againstOn(t *testing.T, nearPort, farPort verbs.Adapter) (*verbstest.Peer, net.Conn) {
+	t.Helper()
 	near, far, err := remotetest.PairTCP()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = near.Close() })
-	p, c, err := verbstest.Against(near, far, f.Adapter("near", here), f.Adapter("far", here), here)
+	p, c, err := verbstest.Against(near, far, nearPort, farPort, here)
 	if err != nil {
 		t.Fatal(err)
 	}

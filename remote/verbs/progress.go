@@ -119,14 +119,16 @@ func (c *Conn) applyLocked(cs []Completion) {
 			c.done = x.ID
 		}
 	}
-	if c.err != nil || came == 0 {
+	if c.err != nil {
 		return
 	}
-	if err := c.queue.PostReceive(came); err != nil {
-		c.failLocked(err)
-		return
+	if came > 0 {
+		if err := c.queue.PostReceive(came); err != nil {
+			c.failLocked(err)
+			return
+		}
 	}
-	c.creditLocked()
+	c.creditLocked() // also when only room for it came
 }
 
 // immediateLocked checks and notes one immediate of the peer.

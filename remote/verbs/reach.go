@@ -21,6 +21,7 @@ type reach struct {
 	free   []uint64 // offsets of pieces in land
 	stored []piece  // whose WRITEs are under way, in the order in which they were posted
 	last   uint64   // the newest WRITE's work request
+	wanted int      // goroutines that wait for a piece
 	users  int      // goroutines in Fetch or Store
 }
 
@@ -87,7 +88,7 @@ func (c *Conn) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reach.users--; c.reach.users == 0 {
-		c.cond.Broadcast()
+		c.cond.Broadcast() // for Close, which takes no completions
 	}
 }
 
@@ -153,7 +154,10 @@ func (c *Conn) claim(wait bool) (x piece, ok bool, err error) {
 	if !c.pieceLocked() && !wait {
 		return x, false, nil
 	}
-	if err := c.awaitLocked(&deadline{}, c.pieceLocked); err != nil {
+	r.wanted++
+	err = c.awaitLocked(&deadline{}, c.pieceLocked)
+	r.wanted--
+	if err != nil {
 		return x, false, err
 	}
 	x.at, r.free = r.free[len(r.free)-1], r.free[:len(r.free)-1]
@@ -169,12 +173,14 @@ func (c *Conn) pieceLocked() bool {
 	return len(r.free) > 0 && c.posted-c.done < sends-reserved
 }
 
-// put gives a piece back.
+// put gives a piece back. Who waits for one may be who takes completions, and none may come any more.
 func (c *Conn) put(x piece) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reach.free = append(c.reach.free, x.at)
-	c.cond.Broadcast()
+	if c.reach.wanted > 0 {
+		c.changedLocked()
+	}
 }
 
 // pass posts the work request of a piece. It is the request's until that is done.

@@ -35,7 +35,6 @@ func (c *Conn) Abort() {
 		c.closed, c.cut = true, true
 		c.failLocked(errAborted)
 		c.mu.Unlock()
-		c.queue.Kick()
 		if a, ok := c.base.(interface{ Abort() }); ok {
 			a.Abort()
 		} else {

@@ -19,6 +19,7 @@ type Fabric struct {
 	regions map[uint32]*memory
 	cut     bool
 	held    bool
+	stuck   *Adapter // whose work does not begin; nil: none
 	refuses string
 	pins    int       // bytes that an adapter may have registered, 0: any
 	flaps   int       // of how many work requests one fails; 0: none
@@ -48,6 +49,14 @@ func (f *Fabric) Hold(held bool) {
 	f.changed.Broadcast()
 }
 
+// Stick has nothing that a port sends begin, until it is called with nil.
+func (f *Fabric) Stick(a *Adapter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck = a
+	f.changed.Broadcast()
+}
+
 // Break has every queue pair fail with a status.
 func (f *Fabric) Break(s verbs.Status) {
 	f.mu.Lock()
@@ -66,7 +75,7 @@ func (f *Fabric) Forget() {
 	}
 }
 
-// Refuse has whatever is asked of adapters fail; empty: it succeeds again.
+// Refuse has whatever is asked of adapters fail, posts too; empty: it succeeds again.
 func (f *Fabric) Refuse(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

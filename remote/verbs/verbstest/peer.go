@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"time"
 
 	"causeway/remote/verbs"
 )
@@ -100,7 +101,7 @@ func (p *Peer) Write(n int, key, immediate uint32) error {
 	p.last++
 	return p.Queue.Post([]verbs.Work{{
 		ID: p.last, Op: verbs.WriteImmediate, Local: p.mem.Address() + source, LocalKey: p.mem.LocalKey(), Length: uint32(n),
-		Remote: p.Offer.Window.Address, RemoteKey: key, Immediate: immediate,
+		Remote: p.Offer.Window.Address, RemoteKey: key, Immediate: immediate, Signaled: true,
 	}})
 }
 
@@ -116,6 +117,31 @@ func (p *Peer) Failed() (verbs.Status, error) {
 			if c.Status != verbs.Success {
 				return c.Status, nil
 			}
+		}
+	}
+}
+
+// Credited polls, at least once, until the other end has said that so many more messages are free again.
+func (p *Peer) Credited(messages int) error {
+	cs := make([]verbs.Completion, 64)
+	for {
+		n, err := p.Queue.Poll(cs)
+		if err != nil {
+			return err
+		}
+		for _, c := range cs[:n] {
+			switch {
+			case c.Status != verbs.Success:
+				return c.Status
+			case c.Received && c.Immediate>>31 == 1:
+				messages -= int(c.Immediate >> 21 & 1023)
+			}
+		}
+		if messages <= 0 {
+			return nil
+		}
+		if n == 0 {
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

@@ -70,8 +70,11 @@ func (q *queue) Connect(p verbs.Path) error {
 func (q *queue) Post(ws []verbs.Work) error {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
-	if !q.ready {
+	switch {
+	case !q.ready:
 		return errors.New("post: not connected")
+	case q.f.refuses != "":
+		return fmt.Errorf("post: %s", q.f.refuses)
 	}
 	for _, w := range ws {
 		if q.posted = w.ID; q.posted-q.polled > uint64(q.size.Send) {
@@ -106,7 +109,7 @@ func (q *queue) routineWork() {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
 	for {
-		for !q.closed && (len(q.work) == 0 || q.f.held) {
+		for !q.closed && (len(q.work) == 0 || q.f.held || q.f.stuck == q.a) {
 			q.f.changed.Wait()
 		}
 		if q.closed {

@@ -1,0 +1,17 @@
+package verbs
+
+// TakePiece takes a piece as Fetch does, until it is put back.
+func (c *Conn) TakePiece() (put func(), err error) {
+	x, _, err := c.claim(true)
+	return func() { c.put(x) }, err
+}
+
+// Pieces is how many there are.
+const Pieces = pieces
+
+// Sleeps reports whether somebody takes completions, or is about to.
+func (c *Conn) Sleeps() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.polling
+}

@@ -1,0 +1,135 @@
+package verbs_test
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/verbstest"
+)
+
+// sleeping waits until somebody takes completions of a connection's, of which none come.
+func sleeping(c *verbs.Conn) {
+	for !c.Sleeps() {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// soon is what a goroutine ends with, which nothing but this test wakes.
+func soon(t *testing.T, what string, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s waits for ever", what)
+		return nil
+	}
+}
+
+// TestPieceWakes: who waits for a piece is woken by who puts one back, also if it is the one that takes completions, and no more of these come.
+func TestPieceWakes(t *testing.T) {
+	e := open(t)
+	mem, g, revoke := granted(t, e, 4096)
+	far := e.far.(*verbs.Conn)
+	var puts []func()
+	for range verbs.Pieces {
+		put, err := far.TakePiece()
+		if err != nil {
+			t.Fatal(err)
+		}
+		puts = append(puts, put)
+	}
+	for name, use := range map[string]func([]byte) error{
+		"Fetch": func(p []byte) error { return far.Fetch(p, g, 0) },
+		"Store": func(p []byte) error { return errors.Join(far.Store(p, g, 0), far.Settle()) },
+	} {
+		done := make(chan error, 1)
+		go func() { done <- use([]byte{7}) }()
+		sleeping(far)
+		puts[0]()
+		if err := soon(t, name, done); err != nil {
+			t.Error(name, err)
+		}
+		var err error
+		if puts[0], err = far.TakePiece(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mem[0] != 7 {
+		t.Error("nothing was stored")
+	}
+	for _, put := range puts {
+		put()
+	}
+	revoke()
+	e.end(t)
+}
+
+// TestFailedPostWakes: who reads hears of a connection that failed under who writes, though the adapter says nothing.
+func TestFailedPostWakes(t *testing.T) {
+	e := open(t)
+	done := make(chan error, 1)
+	go func() { done <- second(e.near.Read(make([]byte, 1))) }()
+	sleeping(e.near.(*verbs.Conn))
+	e.Refuse("the adapter is gone")
+	_, err := e.near.Write([]byte{1})
+	if err == nil {
+		t.Error("bytes left by an adapter that is gone")
+	}
+	if got := soon(t, "Read", done); !errors.Is(got, err) {
+		t.Errorf("who reads: %v; who writes: %v", got, err)
+	}
+	e.Heal()
+	e.end(t)
+}
+
+// TestCreditLater: credit for which there was no room in the send queue goes when there is room, though nothing else comes: the peer may have nothing that it may send.
+func TestCreditLater(t *testing.T) {
+	f := verbstest.New()
+	near, far := f.Adapter("near", here), f.Adapter("far", here)
+	p, c := againstOn(t, near, far)
+	f.Stick(far)
+	var came atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			n, err := c.Read(make([]byte, 64))
+			if err != nil {
+				ended <- err
+				return
+			}
+			came.Add(int64(n))
+		}
+	}()
+	const batch, batches = 32, 270 // credit for each, of which at most 256 are posted
+	for i := range batches {
+		for range batch {
+			write(t, p, 1)
+		}
+		for start := time.Now(); came.Load() < batch*int64(i+1); runtime.Gosched() {
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("%d of %d bytes came", came.Load(), batch*(i+1))
+			}
+		}
+		if err := p.Credited(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Stick(nil)
+	credited := make(chan error, 1)
+	go func() { credited <- p.Credited(batch * batches) }()
+	if err := soon(t, "the peer", credited); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
