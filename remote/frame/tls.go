@@ -16,26 +16,32 @@ type Secure struct {
 	raw *Buffered
 }
 
-// handshakeLimit bounds TLS's handshake.
-const handshakeLimit = 10 * time.Second
+// Limits of TLS's handshake. A client waits for a process that the server may have to start first, on a machine that may be busy; a server for nothing but bytes.
+const (
+	clientLimit = 30 * time.Second
+	serverLimit = 10 * time.Second
+)
 
 // Client shakes hands as TLS's client on a connection, which it takes over.
 func Client(ctx context.Context, c net.Conn, cfg *tls.Config) (*Secure, error) {
-	return secure(ctx, c, cfg, tls.Client)
+	return secure(ctx, c, cfg, tls.Client, clientLimit)
 }
 
 // Server shakes hands as TLS's server on a connection, which it takes over.
 func Server(ctx context.Context, c net.Conn, cfg *tls.Config) (*Secure, error) {
-	return secure(ctx, c, cfg, tls.Server)
+	return secure(ctx, c, cfg, tls.Server, serverLimit)
 }
 
-func secure(ctx context.Context, c net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*Secure, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
+func secure(ctx context.Context, c net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn, limit time.Duration) (*Secure, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s := &Secure{raw: NewBuffered(c)}
 	s.Conn = side(s.raw, cfg)
 	if err := s.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
+		if ctx.Err() == context.DeadlineExceeded {
+			err = fmt.Errorf("the other end does not answer in time: %w", err)
+		}
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return s, nil

@@ -113,7 +113,9 @@ func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
 	if err != nil {
 		return err
 	}
-	s, err := frame.Client(c.ctx, raw, cfg)
+	ctx, cancel := context.WithTimeout(c.ctx, Limit) // one attempt of several
+	s, err := frame.Client(ctx, raw, cfg)
+	cancel()
 	if err != nil {
 		if remote.Said(err) == remote.Gone {
 			return ErrGone
