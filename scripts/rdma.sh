@@ -8,7 +8,7 @@
 #   --pair            two VMs with a wire between them; both run COMMAND, which looks at RDMA_ROLE (server, client). Lines are marked with it
 #   --kernel SERIES   6.12 (default) or 7.2
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
-#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --quiet: as scripts/vm.sh has them (--mem 768M here)
+#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --stall, --quiet: as scripts/vm.sh has them (--mem 768M here)
 #
 # COMMAND is a file of this machine, copied to /app, or a name looked up in the guest: busybox, rdma-core's programs, perftest, rdma; iproute2 as /usr/bin/ip and /usr/bin/tc.
 # It finds RDMA_DEVICE, RDMA_ADDRESS, RDMA_PEER, RDMA_GID_INDEX and RDMA_ROLE (images/rdma-up). libibverbs and librdmacm lie where programs look.
@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
     --pair) pair=1; shift ;;
     --check | --registers) check=$1; shift ;;
     --file) files+=(--file "$2"); shift 2 ;;
-    --socket | --share | --device | --accel | --mem | --smp | --timeout) args+=("$1" "$2"); shift 2 ;;
+    --socket | --share | --device | --accel | --mem | --smp | --timeout | --stall) args+=("$1" "$2"); shift 2 ;;
     --quiet) args+=("$1"); shift ;;
     --) shift; break ;;
     -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;

@@ -46,7 +46,7 @@ session() {
   (stay_at "$here" timeout -k 5 300 "$CAUSEWAY" run --relay "$tmp/lease" -- "$variant/$2") >"$out.out" 2>"$out.err" </dev/null || rc=$?
   if [ "$rc" != 0 ]; then
     echo "$2: status $rc: $(tail -n 2 "$out.err" | tr '\n' ' ')" >>"$tmp/wrong"
-  elif ! diff -q <(grep -v '^#' "$out.out") <(grep -v '^#' "$ROOT/guest/tests/expected/$2.txt") >/dev/null; then
+  elif ! diff -q <(grep -v '^#' "$out.out") <(grep -v '^#' "$(expected 13.0-static "$2")") >/dev/null; then
     echo "$2: other results" >>"$tmp/wrong"
     cp "$out.out" "$tmp/wrong-$2.out"
   fi

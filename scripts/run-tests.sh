@@ -120,13 +120,6 @@ else
   [ ! -t 2 ] || printf '\r%-40s\r' '' >&2
 fi
 
-# expected VARIANT PROGRAM: what it prints; expected/VERSION/ holds what differs with that version's runtime library.
-expected() {
-  local own=$ROOT/guest/tests/expected/${1%-*}/$2.txt
-  [ -f "$own" ] || own=$ROOT/guest/tests/expected/$2.txt
-  echo "$own"
-}
-
 passed=0 failed=0 skipped=0 report=
 # verdict VARIANT PROGRAM sets cell, and counts.
 verdict() {

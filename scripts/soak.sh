@@ -120,7 +120,7 @@ one() {
   case $rc in 124 | 137) [ "$rc" = 137 ] && [ "$fate" != whole ] && [ "$fate" != stopped ] || bad "$program by $how, $fate: it hung, or was killed by nobody ($rc)" ;; esac
   # A worker of serve that was killed may have been anybody's.
   if [ "$rc" = 0 ]; then
-    diff -q <(grep -v '^#' "$out.out") <(grep -v '^#' "$ROOT/guest/tests/expected/$program.txt") >/dev/null || bad "$program by $how, $fate: other results"
+    diff -q <(grep -v '^#' "$out.out") <(grep -v '^#' "$(expected "$(basename "$variant")" "$program")") >/dev/null || bad "$program by $how, $fate: other results"
   elif [ "$fate" = whole ] || [ "$fate" = stopped ]; then
     if [ "$how" = tcp ] && [ "$(counted tcp-workers-killed)" != "$killed" ]; then count tcp-beside; else bad "$program by $how, $fate: status $rc: $(tail -1 "$out.err")"; fi
   fi

@@ -12,6 +12,7 @@
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
 #   --timeout SECONDS ends the VM (default 300), status 124
+#   --stall SECONDS   likewise, once the guest has said nothing for so long; then there is no --timeout unless it is given
 #   --quiet           prints the program's output only
 #
 # PROGRAM is a file of this machine, copied to /app in the guest with the libcudart beside it; a name without a slash
@@ -32,7 +33,7 @@ nic() {
     -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:$last,host_mtu=9000,romfile=")
 }
 
-kernel=6.12 socket= share= accel=auto mem=1G smp=2 timeout=300 quiet=
+kernel=6.12 socket= share= accel=auto mem=1G smp=2 timeout= stall= quiet=
 files=() devices=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -46,9 +47,10 @@ while [ $# -gt 0 ]; do
     --smp) smp=$2; shift 2 ;;
     --file) files+=("$2"); shift 2 ;;
     --timeout) timeout=$2; shift 2 ;;
+    --stall) stall=$2; shift 2 ;;
     --quiet) quiet=1; shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -137,14 +139,19 @@ pid=$!
 
 status= began= late=
 exec 3<"$tmp/port.out"
-deadline=$((SECONDS + timeout))
+[ -n "$stall" ] || : "${timeout:=300}"
+deadline=$((SECONDS + ${timeout:-1000000})) said=$SECONDS
 while :; do
   left=$((deadline - SECONDS)) rc=0
-  [ "$left" -gt 0 ] || { late=1; break; }
+  [ "$left" -gt 0 ] || { late="after $timeout s"; break; }
+  if [ -n "$stall" ] && [ $((said + stall - SECONDS)) -lt $left ]; then
+    left=$((said + stall - SECONDS))
+    [ "$left" -gt 0 ] || { late="which had said nothing for $stall s"; break; }
+  fi
   IFS= read -r -t "$left" line <&3 || rc=$?
   [ "$rc" -le 128 ] || continue
   [ "$rc" = 0 ] || [ -n "$line" ] || break
-  line=${line%$'\r'}
+  line=${line%$'\r'} said=$SECONDS
   case $line in
     *'@causeway begin '*) began=1; [ -n "$quiet" ] || say "vm: guest ${line##*begin } s after power-on" ;;
     *'@causeway exit '*)
@@ -159,7 +166,7 @@ done
 # kernel_said shows what the guest's kernel had to complain of.
 kernel_said() { tr -d '\r' <"$tmp/console" | grep . | tail -20 | sed 's/^/vm: kernel: /' >&2 || true; }
 [ -z "$quiet" ] || kernel_said() { :; }
-[ -z "$late" ] || { kernel_said; say "vm: ended after $timeout s"; exit 124; }
+[ -z "$late" ] || { kernel_said; say "vm: ended $late"; exit 124; }
 qemu_status=0; wait "$pid" || qemu_status=$?
 pid=
 case $status in

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a GPU of another machine costs: a GPU server's causewayd, a host's with a lease of it, and programs under `causeway run --remote`, all of this machine, over loopback, with
 # TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one; tls_ what the link itself does. Then what is
-# promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone, each of this run; and what relay and server's worker take for it.
+# promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone and against iperf3's rate in the clear if that is installed, each of this run; and what relay and server's worker take for it.
 #
 #   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--delay US] [--no-calls] [--torch] [--only PATTERN]
 #
@@ -113,6 +113,15 @@ cost() {
   echo end >&"$out"
   wait "$pid"
 }
+# iperf is what iperf3, where it is installed, has go over loopback in the clear, in pieces as large as a relay's.
+iperf() {
+  have iperf3 && [ -z "$delay" ] || return 0
+  iperf3 -s -1 -p $((port + 2)) 9>&- >/dev/null & local server=$!
+  local n=50
+  until iperf3 -c 127.0.0.1 -p $((port + 2)) -t 3 -l 128K -f g >"$tmp/iperf" 2>&1 || [ $n = 0 ]; do n=$((n - 1)); sleep 0.1; done
+  kill $server 2>/dev/null
+  awk '/receiver/ { for (i = 2; i <= NF; i++) if ($i ~ /bits\/sec/) printf "iperf3_stream %.3f GB/s\n", $(i - 1) / 8 }' "$tmp/iperf"
+}
 tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
 workers() { local p; for p in $(tree "$1"); do [[ $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) != *" worker "* ]] || echo "$p"; done; }
 cpu() { local p; for p in "$@"; do cat /proc/"$p"/task/*/schedstat 2>/dev/null; done | awk '{ n += $1 } END { printf "%d\n", n }'; }
@@ -121,6 +130,7 @@ memory() { local name=$1 p; shift; for p in "$@"; do cat "/proc/$p/smaps_rollup"
 
 if [ -n "$calls" ]; then
   "${streams[@]}" --copy "$copy" | tee -a "$figures" || failed=1
+  iperf | tee -a "$figures"
   for mode in calls "copies $((copy << 20))"; do
     # shellcheck disable=SC2086 # mode is words
     {
@@ -130,16 +140,7 @@ if [ -n "$calls" ]; then
     }
   done
   cost up $((copy << 22)); cost down $((copy << 22)); cost calls 20000
-  awk '
-    { v[$1] = $2 }
-    END {
-      if (v["remote_sync_idle"] > 0) printf "ratio_sync_idle %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_sync_idle"] / (1.15 * v["tls_round_trip"] + v["local_sync_idle"])
-      if (v["remote_launch_sync"] > 0) printf "ratio_launch_sync %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_launch_sync"] / (1.15 * v["tls_round_trip"] + v["local_launch_sync"])
-      for (size = 4096; size <= 1073741824; size *= 2) for (d = 0; d < 2; d++) {
-        way = d ? "d2h" : "h2d"; took = v["remote_copy_pinned_" way "_" size]
-        if (took > 0) printf "ratio_copy_%s_%d %.2f of TLS alone%s\n", way, size, v["tls_copy_" size] / took, (size >= 1048576 ? " (at least 0.95)" : "")
-      }
-    }' "$figures"
+  awk -v link=tls -v words=TLS -v goal=0.95 -f scripts/bench/ratios.awk "$figures"
 fi
 if [ -n "$torch" ]; then
   "$BUILD/bin/causeway-speed" --remote vm1 --only "$only" --rounds "${ROUNDS:-3}" --weights "${WEIGHTS:-4}" || failed=1

@@ -51,6 +51,13 @@ as_root() {
 # decided what was built, so changing a pin or a recipe makes the step run again.
 stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# expected VARIANT PROGRAM: the file of what a program of guest/tests prints; expected/VERSION/ holds what differs with that version's runtime library.
+expected() {
+  local own=$ROOT/guest/tests/expected/${1%-*}/$2.txt
+  [ -f "$own" ] || own=$ROOT/guest/tests/expected/$2.txt
+  echo "$own"
+}
+
 # gcc_for_nvcc VERSION prints the compiler that this nvcc has to use where the machine's g++ is too new for it: 11.8 and 12.4 (our 12.9)
 # cannot read the C++ library of 13 and newer.
 gcc_for_nvcc() {

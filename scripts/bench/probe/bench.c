@@ -3,6 +3,7 @@
  * Prints "name value unit" lines; scripts/bench joins a native and a forwarded run into ratios. Values are medians.
  *
  *   bench calls            call latencies, launches, waits
+ *   bench waits N          of these the smallest wait and launch and wait, N times: for guests whose CPU is emulated
  *   bench copies MAXBYTES  synchronous copies, pinned, pageable, and to memory never touched before
  *   bench large MAXBYTES   the same from 1 MiB on, few times each: for guests whose CPU is emulated
  *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
@@ -148,7 +149,7 @@ static double sample[MANY];
 		printf("%s %.3f us\n", name, median(sample, n)); \
 	} while (0)
 
-static void calls(void)
+static void calls(int n, int all)
 {
 	handle mod, empty, args, stream, event;
 	CUdeviceptr a = 0;
@@ -161,16 +162,21 @@ static void calls(void)
 	CK(cuModuleGetFunction(&args, mod, "args"));
 	CK(cuStreamCreate(&stream, 1));
 	CK(cuEventCreate(&event, 2));
-	TIMED("sync_idle", MANY, 1000000, CK(cuCtxSynchronize()));
+	TIMED("sync_idle", n, 1000000, CK(cuCtxSynchronize()));
+	if (!all)
+		goto wait;
 	TIMED("stream_sync_idle", MANY, 1000000, CK(cuStreamSynchronize(stream)));
 	TIMED("stream_query_idle", MANY, 1000000, CK(cuStreamQuery(stream)));
 	TIMED("launch_call", MANY, 64, CK(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL)));
 	TIMED("launch_call_4args", MANY, 64, CK(cuLaunchKernel(args, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL)));
 	TIMED("event_record_call", MANY, 64, CK(cuEventRecord(event, stream)));
-	TIMED("launch_sync", MANY / 2, 1000000, {
+wait:
+	TIMED("launch_sync", n / 2, 1000000, {
 		CK(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 		CK(cuStreamSynchronize(stream));
 	});
+	if (!all)
+		return;
 	for (int round = 0; round < 9; round++) {
 		double t = now_us();
 		for (int i = 0; i < 2000; i++)
@@ -454,7 +460,9 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	const char *mode = argc > 1 ? argv[1] : "";
 	if (!strcmp(mode, "calls"))
-		calls();
+		calls(MANY, 1);
+	else if (!strcmp(mode, "waits") && argc > 2 && atoi(argv[2]) > 1 && atoi(argv[2]) <= MANY)
+		calls(atoi(argv[2]), 0);
 	else if (!strcmp(mode, "copies") && argc > 2)
 		copies(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(mode, "large") && argc > 2) {
@@ -475,7 +483,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr, "usage: bench calls | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | "
+		fprintf(stderr, "usage: bench calls | waits N | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | "
 				"machine | idle SECONDS\n");
 		return 2;
 	}

@@ -1,10 +1,9 @@
-// Command streams measures what the link itself does, for scripts/bench/remote.sh: ping-pongs of the sizes of a small call, streams, and so many bytes there and one back, as a copy is, over TCP
-// and over TCP with the TLS of a lease, between two processes, of which the other is this program again. It prints name, value, unit.
+// Command streams measures what the link itself does, for scripts/bench/remote.sh and scripts/bench/rdma.sh: ping-pongs of the sizes of a small call, streams, and so many bytes there and one back, as a
+// copy is, over TCP, over TCP with the TLS of a lease, and with --rdma over what its ends agree on inside of that, between two processes, of which the other is this program again. It prints name, value, unit.
 package main
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -29,6 +28,7 @@ const (
 // far is what the other process is told.
 type far struct {
 	Secure      bool
+	RDMA        string // device; empty: none
 	Keys        mtls.Pinned
 	There, Back int // of each round; 0 back: a stream
 }
@@ -38,9 +38,10 @@ func main() {
 	copyMiB := flag.Int("copy", 64, "bytes of a stream, in MiB")
 	rounds := flag.Int("rounds", 20000, "round trips")
 	through := flag.String("through", "", "connect there instead: a proxy that connects to --listen")
+	rdma := flag.String("rdma", "", "RDMA device of both processes, which has --listen's address")
 	serve := flag.Bool("serve", false, "be the other process")
 	flag.Parse()
-	do := func() error { return run(ends{*listen, *through}, *copyMiB, *rounds) }
+	do := func() error { return run(ends{*listen, *through}, *rdma, *copyMiB, *rounds) }
 	if *serve {
 		do = func() error { return server(*listen) }
 	}
@@ -53,18 +54,23 @@ func main() {
 // ends are where the other process listens, and where it is reached, if elsewhere.
 type ends struct{ listen, through string }
 
-func run(at ends, copyMiB, rounds int) error {
-	for _, secure := range []bool{false, true} {
-		name := "tcp"
-		if secure {
-			name = "tls"
-		}
-		err := against(at, far{Secure: secure, There: callThere, Back: callBack}, func(c net.Conn) error {
-			return pingPong(c, name, rounds)
-		})
+func run(at ends, rdma string, copyMiB, rounds int) error {
+	type carrier struct {
+		name string
+		far
+	}
+	carriers := []carrier{{"tcp", far{}}, {"tls", far{Secure: true}}}
+	if rdma != "" {
+		carriers = append(carriers, carrier{"verbs", far{Secure: true, RDMA: rdma}})
+	}
+	for _, x := range carriers {
+		f := x.far
+		f.There, f.Back = callThere, callBack
+		err := against(at, f, func(c net.Conn) error { return pingPong(c, x.name, rounds) })
 		if err == nil {
-			err = against(at, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error {
-				return errors.Join(stream(c, name, copyMiB<<20), pieces(c, name, copyMiB<<20))
+			f.There, f.Back = 128<<10, 0
+			err = against(at, f, func(c net.Conn) error {
+				return errors.Join(stream(c, x.name, copyMiB<<20), pieces(c, x.name, copyMiB<<20))
 			})
 		}
 		if err != nil {
@@ -111,7 +117,7 @@ func against(ends ends, f far, do func(net.Conn) error) error {
 	}
 	c, err := net.Dial("tcp", at)
 	if err == nil {
-		c, err = end(c, f.Secure, own, frame.Client, mtls.Pinned.Client)
+		c, err = end(c, f, own, true)
 	}
 	if err != nil {
 		return err
@@ -120,18 +126,24 @@ func against(ends ends, f far, do func(net.Conn) error) error {
 	return do(c)
 }
 
-type shake = func(context.Context, net.Conn, *tls.Config) (*frame.Secure, error)
-
 // end is a session's connection.
-func end(c net.Conn, secure bool, keys mtls.Pinned, as shake, config func(mtls.Pinned, ...string) (*tls.Config, error)) (net.Conn, error) {
-	if err := frame.Tune(c, frame.Lost); err != nil || !secure {
+func end(c net.Conn, f far, keys mtls.Pinned, client bool) (net.Conn, error) {
+	if err := frame.Tune(c, frame.Lost); err != nil || !f.Secure {
 		return c, err
+	}
+	config, shake := mtls.Pinned.Server, frame.Server
+	if client {
+		config, shake = mtls.Pinned.Client, frame.Client
 	}
 	cfg, err := config(keys, mtls.SessionProtocol)
 	if err != nil {
 		return nil, err
 	}
-	return as(context.Background(), c, cfg)
+	s, err := shake(context.Background(), c, cfg)
+	if err != nil || f.RDMA == "" {
+		return s, err
+	}
+	return overRDMA(s, f.RDMA, client)
 }
 
 func pingPong(c net.Conn, name string, rounds int) error {
@@ -228,7 +240,7 @@ func server(listen string) error {
 	fmt.Println(ln.Addr())
 	c, err := ln.Accept()
 	if err == nil {
-		c, err = end(c, f.Secure, f.Keys, frame.Server, mtls.Pinned.Server)
+		c, err = end(c, f, f.Keys, false)
 	}
 	if err != nil {
 		return err
