@@ -9,7 +9,7 @@
 #   --agent   a host of plain libvirt in place of a kubelet: causeway-fleet agent, libvirtd, and a VM that gets its vGPU by a pod (3 minutes); takes libvirt (scripts/setup.sh libvirt)
 #   --scale   a control plane alone, with so many hosts of 8 GPUs that are not there, and claims of mixed sizes: how long that takes, what is stranded, what it costs. PROFILE is one
 #             of host/fleet/deploy/scheduler.yaml
-#   --vm      also QEMU in a pod, with a Linux guest that runs a CUDA program
+#   --vm      also QEMU in a pod, with a Linux guest that runs a CUDA program; with --net also one that moves between nodes with a GPU of another host
 #
 # With PATIENCE=N in the environment each wait may be N times as long, on a machine with much else to do.
 # Takes root, runc, containernetworking-plugins and busybox-static (Debian's), and build/kube (scripts/kube/build.sh: some 10 minutes of CPU time once).
@@ -21,6 +21,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/fleet-people.sh"
 . "$ROOT/scripts/lib/fleet-vm.sh"
 . "$ROOT/scripts/lib/fleet-net.sh"
+. "$ROOT/scripts/lib/fleet-move.sh"
 . "$ROOT/scripts/lib/fleet-scale.sh"
 . "$ROOT/scripts/lib/fleet-deploy.sh"
 . "$ROOT/scripts/lib/fleet-page.sh"

@@ -40,7 +40,10 @@ type Reservation struct {
 	ID   string `json:"id"`   // of what was allocated: another one takes the place of this
 	Of   string `json:"of"`   // the claim, as NAMESPACE/NAME
 	Host string `json:"host"` // that may have it, by its certificate's name
-	GPU  string `json:"gpu"`  // UUID
+	// Heir is the host that may take the lease over with its VM; empty: none. Moved counts how often it has changed hosts: who has not heard of the last time changes nothing.
+	Heir  string `json:"heir,omitempty"`
+	Moved uint64 `json:"moved,omitempty"`
+	GPU   string `json:"gpu"` // UUID
 
 	Memory limit.Memory `json:"memory"`
 	Share  limit.Share  `json:"share"`
@@ -55,7 +58,7 @@ type Reserved struct {
 // Key is VM/NAME.
 func (r *Reservation) Key() string { return r.VM + "/" + r.Name }
 
-// Lease is the vGPU at the server that its host's lease is: HOST/VM:NAME.
+// Lease is the vGPU at the server that its host's lease is, unless that has moved: HOST/VM:NAME.
 func (r *Reservation) Lease() string { return r.Host + "/" + r.VM + ":" + r.Name }
 
 // mostOf bounds Of: a namespace's and a claim's name.
@@ -68,6 +71,9 @@ func (r *Reservation) Check() error {
 			return fmt.Errorf("%w: %q in a reservation", ErrName, n)
 		}
 	}
+	if r.Heir != "" && (!isName(r.Heir) || r.Heir == r.Host) || r.Moved > mostMoved {
+		return fmt.Errorf("%w: the heir %.100q of %s in a reservation that has moved %d times", ErrName, r.Heir, r.Host, r.Moved)
+	}
 	if len(r.Of) > mostOf || !plain(r.Of) {
 		return fmt.Errorf("%w: the claim of a reservation", ErrName)
 	}
@@ -79,6 +85,9 @@ func (r *Reservation) Check() error {
 	}
 	return r.Share.Check()
 }
+
+// mostMoved leaves room for more moves.
+const mostMoved = 1 << 62
 
 func plain(s string) bool {
 	for _, c := range []byte(s) {

@@ -84,6 +84,8 @@ type LeaseState struct {
 	Memory   uint64 `json:"memory"`   // bytes of device memory that its sessions use
 	Sessions int    `json:"sessions"` // that have a worker there
 	Why      string `json:"why,omitempty"`
+	// Heir is the host to which its fleet lets the VM move; empty: to none, or it is no fleet's.
+	Heir string `json:"heir,omitempty"`
 }
 
 // Upstream is how a vGPU's GPU server is reached, as causewayd knows.

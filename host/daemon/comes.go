@@ -13,7 +13,7 @@ import (
 
 /*
 A vGPU that awaits a VM from another host goes on with that VM's lease. If the VM comes the lease is this host's. If it does not, the server refuses to renew: a vGPU that was made for the VM ends, and one that
-had a lease of its own before takes another, so that it is as before.
+had a lease of its own before takes another, so that it is as before. One of a fleet's claim waits on (kept.go).
 */
 
 // awaits says why no VM is awaited here.
@@ -61,6 +61,8 @@ func (d *Daemon) notRenewed(v *vgpu, p *process.Process, came renewal, log *slog
 	switch {
 	case comes == lease.ComesMade:
 		d.unexpect(key, true, log)
+	case comes == lease.ComesKept:
+		d.leaseWhenOurs(v, p, log)
 	case comes == lease.ComesHad:
 		if _, err := d.leaseAgain(v, comes); err != nil {
 			log.Error("no VM came, and the vGPU gets no lease of its own again", "remedy", "delete or detach it, and make it again", "error", err)

@@ -118,7 +118,7 @@ func (d *Daemon) fleetState(ctx context.Context) (api.FleetState, error) {
 	}
 	for _, r := range d.fleet.All() {
 		v := d.vgpus[r.Lease()]
-		s.Reserved = append(s.Reserved, api.Reserved{Reservation: r, Leased: v != nil && !v.rec.Lost && v.ready})
+		s.Reserved = append(s.Reserved, api.Reserved{Reservation: r.Reservation, Leased: v != nil && !v.rec.Lost && v.ready})
 	}
 	return s, nil
 }
@@ -169,7 +169,7 @@ func (d *Daemon) addReservedLocked(all []place.GPU, key string) {
 	}
 }
 
-// reserveLease keeps room for a lease. Another allocation's that has its place ends first, with the lease: that claim is not where it was.
+// reserveLease keeps room for a lease. Another allocation's that has its place ends first, with the lease: that claim is not where it was. One that may move, or has, keeps its room (fleetmove.go).
 func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	leave, err := d.gates.enter(ctx, "reservation "+r.Key())
 	if err != nil {
@@ -177,10 +177,7 @@ func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	}
 	defer leave()
 	if was, is := d.fleet.Find(r.Key()); is {
-		if was == r {
-			return nil
-		}
-		if err := d.withdraw(ctx, r.Key(), ""); err != nil {
+		if done, err := d.reserveAgain(ctx, &was, r); done || err != nil {
 			return err
 		}
 	}
@@ -211,7 +208,7 @@ func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	if err := onGPU(&all[at].GPU, d.cfg.Devices.WarmWorkers).Fits(r.Memory, 1); err != nil {
 		return err
 	}
-	if err := d.fleet.Put(r); err != nil {
+	if err := d.fleet.Put(lease.Kept{Reservation: r}); err != nil {
 		return err
 	}
 	d.log.Info("reserved for a claim", "claim", r.Of, "host", r.Host, "vgpu", r.Key(), "gpu", r.GPU, "memory", r.Memory)
@@ -224,13 +221,21 @@ func (d *Daemon) withdraw(ctx context.Context, key, id string) error {
 	if err != nil || !was {
 		return err
 	}
+	d.log.Info("a claim's reservation is over", "claim", r.Of, "host", r.Host, "vgpu", r.Key())
+	if err := d.endReserved(ctx, &r); err != nil {
+		return errors.Join(err, d.fleet.Put(r)) // which is asked for again
+	}
+	return nil
+}
+
+// endReserved ends the lease of a reservation, if it has one.
+func (d *Daemon) endReserved(ctx context.Context, r *lease.Kept) error {
 	ctx = context.WithoutCancel(ctx) // nobody will ask for the rest
 	leave, err := d.gates.enter(ctx, r.Lease())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	d.log.Info("a claim's reservation is over", "claim", r.Of, "host", r.Host, "vgpu", r.Key())
 	v := d.find(r.Lease())
 	if v == nil {
 		return nil
@@ -239,10 +244,7 @@ func (d *Daemon) withdraw(ctx context.Context, key, id string) error {
 		return nil // it is this host's own
 	}
 	d.leases.Deny(r.Lease())
-	if err := d.end(ctx, v); err != nil {
-		return errors.Join(err, d.fleet.Put(r)) // which is asked for again
-	}
-	return nil
+	return d.end(ctx, v)
 }
 
 // asReserved holds a host's wish to what its fleet has reserved. Leases of claims are given to nobody else; other wishes are none of the fleet's.
@@ -253,6 +255,8 @@ func (d *Daemon) asReserved(w *api.Wish, h lease.Host, asked lease.Request) erro
 		return refuse(http.StatusForbidden, "the claim is gone, or its fleet's controller has not reserved it yet", "nothing is reserved here for %s of %s", asked.VM(), h)
 	case !is:
 		return nil
+	case r.Heir == h.String():
+		return refuse(http.StatusLocked, "it comes with the VM", "the lease of the claim %s is the host %s's until its VM is at %s", r.Of, r.Host, h)
 	case r.Host != h.String():
 		return refuse(http.StatusForbidden, "", "the claim %s is for the host %s, not for %s", r.Of, r.Host, h)
 	case w.Memory == nil || *w.Memory != r.Memory, w.Share == nil || *w.Share > r.Share:

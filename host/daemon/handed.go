@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"causeway/host/api"
@@ -36,7 +37,7 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	if st.Heir != "" && !ours { // `causeway migrate` has seen to it
 		return
 	}
-	peers := d.config().Migration.Peers
+	peers := d.peersOf(v)
 	why := errNoPeers
 	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec); n < len(peers); n++ {
 		one := <-a
@@ -61,6 +62,17 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	if err := near.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Why: shortened(why.Error())}, nil); err != nil {
 		log.Warn("a device process is not told that no host takes its VM over", "error", err)
 	}
+}
+
+// peersOf are the hosts that may await a vGPU's VM: of a fleet's claim first the one to which the fleet lets it move.
+func (d *Daemon) peersOf(v *vgpu) []string {
+	peers := d.config().Migration.Peers
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v.up == nil || v.up.State == nil || v.up.State.Heir == "" || slices.Contains(peers, v.up.State.Heir) {
+		return peers
+	}
+	return append([]string{v.up.State.Heir}, peers...)
 }
 
 // awaitedTime bounds how long a peer may take to say whether it awaits a VM: the VM is on its way.

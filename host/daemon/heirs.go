@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -44,8 +45,9 @@ func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
 	case heir != "" && len(allow) > 0 && !slices.Contains(allow, heir):
 		return refuse(http.StatusForbidden, "an administrator of the GPU server adds that host to remote.allow there", "remote.allow does not name the host %s", heir)
 	}
-	if r, is := d.fleet.Of(e.VGPU); is && heir != "" {
-		return refuse(http.StatusForbidden, "end the pod, and start it where it is to run", "the lease is of the claim %s, whose fleet gave it to %s alone", r.Of, e.Host)
+	if r, is := d.fleet.Of(e.VGPU); is && heir != "" && r.Heir != heir {
+		return refuse(http.StatusForbidden, "a VM moves to a pod of the same claim there, if the fleet lets claims of this GPU host move; else end the pod, and start it where it is to run",
+			"the lease is of the claim %s, whose fleet gave it to %s alone", r.Of, cmp.Or(r.Heir, e.Host))
 	}
 	before := e.Before
 	if before == heir {
@@ -72,6 +74,9 @@ func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) er
 		return d.endLease(ctx, e, "its host has ended it")
 	}
 	d.log.Info("a host leaves a lease", "host", h, "to", e.Host, "vgpu", e.VGPU, "lease", e.ID)
+	if err := d.fleet.Moves(e.VGPU, e.Host); err != nil {
+		return err
+	}
 	if v := d.find(e.VGPU); v != nil {
 		return d.noteHeir(v, e.ID)
 	}

@@ -37,6 +37,9 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.
 	if err := d.asReserved(&w, h, r); err != nil {
 		return api.Lease{}, err
 	}
+	if err := d.endMoved(ctx, w.Key(), h, r); err != nil {
+		return api.Lease{}, err
+	}
 	if err := d.endFormer(ctx, w.Key(), h); err != nil {
 		return api.Lease{}, err
 	}
@@ -165,6 +168,9 @@ func (d *Daemon) renew(ctx context.Context, h lease.Host, id remote.LeaseID, n a
 	}
 	rec, _ := d.copyOf(v)
 	s := api.LeaseState{Limits: rec.Spec.Limits}
+	if s.Heir, err = d.movesOn(h, e); err != nil {
+		return api.LeaseState{}, err
+	}
 	if rec.Lost {
 		s.Why = "its device process on the server ended: that server's log says why"
 		return s, nil

@@ -57,7 +57,13 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*v
 	if err != nil {
 		return nil, err
 	}
-	return d.startFar(ctx, spec, func(v *vgpu) error { return d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec)) })
+	return d.startFar(ctx, spec, func(v *vgpu) error {
+		err := d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec))
+		if len(servers) == 1 && movesHere(err) && !spec.Programs {
+			return d.leaseKept(ctx, v, servers[0], err)
+		}
+		return err
+	})
 }
 
 // startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held.
@@ -161,7 +167,7 @@ func (d *Daemon) granted(v *vgpu, spec api.Spec, f *lease.File) error {
 	v.leaseFile.Lock()
 	defer v.leaseFile.Unlock()
 	d.mu.Lock()
-	v.rec.Spec, v.up, v.epoch = spec, f.Upstream, f.Epoch
+	v.rec.Spec, v.up, v.epoch, v.comes = spec, f.Upstream, f.Epoch, f.Comes
 	d.mu.Unlock()
 	return f.Write(spec.LeasePath(d.run))
 }
@@ -376,8 +382,11 @@ func (d *Daemon) serversFor(ctx context.Context, s *api.Spec) ([]string, error) 
 // changeRemote has the server change limits; the device process here holds what it can.
 func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.Limits, error) {
 	d.mu.Lock()
-	up, spec := v.up, v.rec.Spec
+	up, spec, comes := v.up, v.rec.Spec, v.comes
 	d.mu.Unlock()
+	if comes == lease.ComesKept && up != nil && up.Lost && c.On(spec.Limits) == spec.Limits { // as it waits, so it was asked for
+		return spec.Limits, nil
+	}
 	if up == nil || up.Lost {
 		return api.Limits{}, refuse(http.StatusConflict, "try again when it has a lease again: `causeway inspect` shows it", "the GPU server %s of %s is lost", spec.Remote, spec.Key())
 	}

@@ -2,7 +2,9 @@
 # controllers run with the rights of host/fleet/deploy/causeway-fleet.yaml.
 
 # on_gpu1 COMMAND... runs in gpu1's network, as a machine of that name.
-on_gpu1() { nsenter --net=/run/netns/gpu1 unshare --mount --uts sh -c 'hostname gpu1; mount --bind "$1" /etc/machine-id; shift; exec "$@"' sh "$kube/gpu1/machine-id" "$@"; }
+on_gpu1() { on_machine gpu1 "$@"; }
+# on_machine NAME COMMAND... runs in a machine's network, as it.
+on_machine() { nsenter --net="/run/netns/$1" unshare --mount --uts sh -c 'hostname "$1"; mount --bind "$2" /etc/machine-id; shift 2; exec "$@"' sh "$1" "$kube/$1/machine-id" "${@:2}"; }
 far() { "$BUILD/bin/causeway" "$1" --run-dir "$kube/gpu1/run" "${@:2}"; }
 far_vgpus() { far ps --json | jq "$@"; }
 
@@ -18,19 +20,19 @@ net_hosts() {
   ip -n gpu1 link set w1 up
   ip -n gpu1 link set lo up
   echo 0123456789abcdef0123456789abcde1 >"$kube/gpu1/machine-id"
-  { cat /etc/hosts; echo "10.78.0.2 gpu1"; } >"$kube/hosts"
+  { cat /etc/hosts; printf '10.78.0.2 gpu1\n10.78.0.1 %s\n10.79.0.2 mover\n' "$kube_node"; } >"$kube/hosts"
   mount --bind "$kube/hosts" /etc/hosts
   "$BUILD/bin/causeway" ca init --dir "$kube/ca" >/dev/null
-  for h in gpu1 "$kube_node" causeway-fleet; do
+  for h in gpu1 "$kube_node" mover causeway-fleet; do
     "$BUILD/bin/causeway" ca issue --dir "$kube/ca" "$h" >/dev/null
     mkdir -p "$kube/pki/$h"
     cp "$kube/ca/ca.pem" "$kube/ca/revoked" "$kube/pki/$h"
     cp "$kube/ca/$h.pem" "$kube/pki/$h/host.pem"
     cp "$kube/ca/$h-key.pem" "$kube/pki/$h/host-key.pem"
   done
-  { net_identity "$kube_node"; printf '[remote]\nservers = ["gpu1"]\n'; } >"$kube/remote.toml"
+  { net_identity "$kube_node"; printf 'listen = ":7744"\n[remote]\nservers = ["gpu1"]\n'; } >"$kube/remote.toml"
   printf 'run_dir = "%s"\nstate_dir = "%s"\nlog_dir = "%s"\n[placement]\nsoftware_memory = "2GiB"\n' "$kube/gpu1/run" "$kube/gpu1/state" "$kube/gpu1/log" >"$kube/gpu1.toml"
-  { net_identity gpu1; printf '[remote]\nallow = ["%s"]\nfleet = ["causeway-fleet"]\nlisten = ":7745"\n' "$kube_node"; } >>"$kube/gpu1.toml"
+  { net_identity gpu1; printf '[remote]\nallow = ["%s", "mover"]\nfleet = ["causeway-fleet"]\nlisten = ":7745"\n' "$kube_node"; } >>"$kube/gpu1.toml"
   net_gpu1_up
 }
 net_identity() { printf '[migration]\nca = "%s"\ncertificate = "%s"\nkey = "%s"\n' "$kube/pki/$1/ca.pem" "$kube/pki/$1/host.pem" "$kube/pki/$1/host-key.pem"; }
@@ -39,9 +41,9 @@ net_gpu1_up() {
   await 20 "gpu1's causewayd answers" far gpus --json
 }
 
-net_controller() { # NAME
+net_controller() { # NAME [ARGS...]
   kube_start "$1" "$BUILD/bin/causeway-fleet" --kubeconfig "$kube/pki/fleet.kubeconfig" -n causeway controller --config "$kube/hosts.yaml" --interval 1s --patience 6s \
-    --ca "$kube/pki/causeway-fleet/ca.pem" --certificate "$kube/pki/causeway-fleet/host.pem" --key "$kube/pki/causeway-fleet/host-key.pem"
+    --ca "$kube/pki/causeway-fleet/ca.pem" --certificate "$kube/pki/causeway-fleet/host.pem" --key "$kube/pki/causeway-fleet/host-key.pem" "${@:2}"
 }
 net_offered() { kubectl get resourceslices -o json | jq -e '[.items[] | select(.spec.pool.name == "fleet/gpu1") | .spec.devices[]?] | length == 1'; }
 net_device() { kubectl get resourceslices -o json | jq -e '.items[] | select(.spec.pool.name == "fleet/gpu1").spec.devices[0] | '"$1"; }
@@ -75,7 +77,7 @@ check_net() {
   check_net_rights
   check_quota
   check_net_pod
-  [ -z "$vm" ] || check_net_vm
+  [ -z "$vm" ] || { check_net_vm; check_net_move; }
   check_net_refused
   check_net_gone
   check_net_cut
@@ -262,23 +264,25 @@ check_net_apiserver() {
 }
 leads_now() { local t; t=$(kubectl -n causeway get lease causeway-fleet -o jsonpath='{.spec.renewTime}'); [ "$(($(date +%s) - $(date -d "$t" +%s)))" -lt 5 ]; }
 
-# net_node_two has gpu1 be a node, too: a kubelet and containerd in its network, and causeway-dra, which leaves it to the fleet to offer the GPU.
-net_node_two() (
-  mkdir -p "$kube/two"/{pki,pid,log}
-  cp "$kube/pki/admin.kubeconfig" "$kube/two/pki"
-  kube=$kube/two kube_node=gpu1 kube_node_ip=10.78.0.2 KUBE_GROUP=$KUBE_GROUP/two
-  kube_config node node2-token 10.78.0.1
+# net_node FOLDER NODE ADDRESS API TOKEN has a machine with a network of the node's name be a node, too: a kubelet and containerd there, which reach the API server at API.
+net_node() (
+  local to=$kube/$1 network=$2
+  mkdir -p "$to"/{pki,pid,log}
+  cp "$kube/pki/admin.kubeconfig" "$to/pki"
+  kube=$to kube_node=$2 kube_node_ip=$3 KUBE_GROUP=$KUBE_GROUP/$1
+  kube_config node "$5-token" "$4"
   kube_start() {
     local name=$1; shift
-    nsenter --net=/run/netns/gpu1 "$@" >>"$kube/log/$name" 2>&1 &
+    nsenter --net="/run/netns/$network" "$@" >>"$kube/log/$name" 2>&1 &
     echo $! >"$kube/pid/$name"
   }
-  kube_node_up "$kube/../program.tar"
+  kube_node_up "${@:6}"
 )
-net_driver_two() {
-  kube_config dra2 "$(kubectl -n causeway create token causeway-dra --bound-object-kind Node --bound-object-name gpu1 --duration 8760h)"
-  kube_start dra2 "$BUILD/bin/causeway-dra" --node gpu1 --kubeconfig "$kube/pki/dra2.kubeconfig" --run-dir "$kube/gpu1/run" --lib "$BUILD/lib" --offered-by-fleet \
-    --cdi "$kube/two/cdi" --plugins "$kube/two/kubelet/plugins/gpu.causeway.dev" --registry "$kube/two/kubelet/plugins_registry" --interval 1s
+# net_driver FOLDER NODE RUN-DIR ARGS... starts causeway-dra there.
+net_driver() {
+  kube_config "dra-$1" "$(kubectl -n causeway create token causeway-dra --bound-object-kind Node --bound-object-name "$2" --duration 8760h)"
+  kube_start "dra-$1" "$BUILD/bin/causeway-dra" --node "$2" --kubeconfig "$kube/pki/dra-$1.kubeconfig" --run-dir "$3" --lib "$BUILD/lib" \
+    --cdi "$kube/$1/cdi" --plugins "$kube/$1/kubelet/plugins/gpu.causeway.dev" --registry "$kube/$1/kubelet/plugins_registry" --interval 1s "${@:4}"
 }
 offered_both() { kubectl get resourceslices -o json | jq -e '[.items[] | select(.spec.pool.name == "fleet/gpu1") | .spec.devices[]? | select((.taints // []) | length == 0)] | length == 2'; }
 
@@ -287,8 +291,8 @@ check_net_both() {
   kubectl delete pod --all --wait=false >/dev/null
   await 90 "all pods are gone" no_pods
   await 30 "nothing is left on gpu1" no_lease
-  net_node_two
-  net_driver_two
+  net_node two gpu1 10.78.0.2 10.78.0.1 node2 "$kube/program.tar" # causeway-dra leaves it to the fleet to offer the GPU
+  net_driver two gpu1 "$kube/gpu1/run" --offered-by-fleet
   printf 'nodes: {causeway.dev/fabric: f1}\nhosts:\n- {name: gpu1, local: true}\n' >"$kube/hosts.yaml"
   await 60 "the GPU is offered both ways" offered_both
   sed -e 's/NAME/own/g; s/MEMORY/256Mi/g; s/COMMAND/rounds streams/; s/== "network"/== "local"/; s/^  resourceClaims:/  nodeSelector: {kubernetes.io\/hostname: gpu1}\n&/' "$ROOT/scripts/kube/netpod.yaml" | kubectl apply -f - >/dev/null

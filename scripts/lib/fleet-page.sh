@@ -55,9 +55,20 @@ check_browser() {
   ok "without the API server the page shows what was last read, and says so"
 }
 
+# controller_up: a controller with one GPU host, for what it exports. Of the hollow hosts it takes those of the network out.
+controller_up() {
+  net_hosts
+  kubectl apply -f "$ROOT/host/fleet/deploy/causeway-fleet.yaml" >/dev/null
+  kube_config fleet "$(kubectl -n causeway create token causeway-fleet --duration 8760h)"
+  printf 'nodes: {causeway.dev/fabric: f1}\nhosts:\n- {name: gpu1}\n- {name: gpu2, address: "127.0.0.1:1"}\n' >"$kube/hosts.yaml"
+  net_controller fleet1 --listen 127.0.0.1:18081
+  await 30 "the controller leads" eval 'curl -sf http://127.0.0.1:18081/metrics | grep -qx "causeway_fleet_controller_leads 1"'
+}
+
 # check_queries: each query of the dashboard has data.
 check_queries() {
-  printf 'global: {scrape_interval: 1s}\nscrape_configs:\n- {job_name: fleet, static_configs: [{targets: ["127.0.0.1:18080"]}]}\n' >"$kube/prometheus.yml"
+  controller_up
+  printf 'global: {scrape_interval: 1s}\nscrape_configs:\n- {job_name: fleet, static_configs: [{targets: ["127.0.0.1:18080", "127.0.0.1:18081"]}]}\n' >"$kube/prometheus.yml"
   kube_start prometheus prometheus --config.file="$kube/prometheus.yml" --storage.tsdb.path="$kube/prometheus" --web.listen-address=127.0.0.1:19091
   await 60 "each query has data" python3 "$ROOT/scripts/grafana/query.py" http://127.0.0.1:19091 "$ROOT/scripts/grafana/fleet.json" --no-rules
   python3 "$ROOT/scripts/grafana/query.py" http://127.0.0.1:19091 "$ROOT/scripts/grafana/fleet.json" --no-rules >"$kube/log/queries"

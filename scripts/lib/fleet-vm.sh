@@ -8,13 +8,13 @@ fleet_vm_image() {
   [ -f "$base" ] || "$ROOT/images/build-initramfs.sh" $kernel "$base"
   echo "${guest_run:-exec /app/vectoradd}" >"$kube/run.sh"
   chmod 755 "$kube/run.sh"
-  "$ROOT/images/build-initramfs.sh" --layer "$kube/layer" "$BUILD/tests/13.0-static/vectoradd:/app/vectoradd" "$kube/run.sh:/app/run"
+  "$ROOT/images/build-initramfs.sh" --layer "$kube/layer" "$BUILD/tests/13.0-static/vectoradd:/app/vectoradd" "$BUILD/tests/13.0-static/rounds:/app/rounds" "$kube/run.sh:/app/run"
   cat "$base" "$kube/layer" >"$kube/initrd"
   cat >"$kube/boot" <<T
 exec $qemu -accel tcg,thread=multi -cpu $tcg_cpu -smp 2 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \\
   -nodefaults -display none -no-reboot -serial stdio -L /usr/share/qemu -L /usr/share/seabios -kernel /boot/vmlinuz -initrd /boot/initrd \\
   -append '$guest_append causeway.tag=gpu0' -chardev socket,id=gpu0,path=/var/run/kubevirt/virtiofs-containers/gpu0.sock \\
-  -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024
+  -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \$MORE
 T
   files=("$(command -v busybox):bin/busybox" "$qemu:$qemu" "$kube/boot:boot/run" "$kube/initrd:boot/initrd" "$BUILD/kernels/$kernel/vmlinuz:boot/vmlinuz" \
     /lib64/ld-linux-x86-64.so.2:lib64/ld-linux-x86-64.so.2)

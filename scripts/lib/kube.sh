@@ -80,7 +80,7 @@ kube_control_plane() {
   openssl genrsa -out "$kube/pki/sa.key" 2048 2>/dev/null
   for u in 'admin,admin,admin,"system:masters"' 'scheduler,system:kube-scheduler,scheduler' 'manager,system:kube-controller-manager,manager' \
     "node,system:node:$kube_node,node,\"system:nodes\"" 'node2,system:node:gpu1,node2,"system:nodes"' \
-    'agent,system:node:vmhost1,agent,"system:nodes"'; do
+    'agent,system:node:vmhost1,agent,"system:nodes"' 'mover,system:node:mover,mover,"system:nodes"'; do
     echo "${u%%,*}-token,${u#*,}"
     kube_config "${u%%,*}" "${u%%,*}-token"
   done >"$kube/pki/tokens.csv"

@@ -148,6 +148,10 @@ func TestAlerts(t *testing.T) {
 	if len(rules) < 10 || !slices.Equal(rules, table) {
 		t.Errorf("the rules are\n%q, the table has\n%q", rules, table)
 	}
+	fleet, told := names("scripts/prometheus/fleet.rules.yml", `alert: (\w+)`), names("docs/KUBERNETES.md", `(?m)^\| (CausewayFleet\w+) \|`)
+	if len(fleet) == 0 || !slices.Equal(fleet, told) {
+		t.Errorf("the fleet's rules are\n%q, KUBERNETES.md has\n%q", fleet, told)
+	}
 }
 
 // TestVersion: versions come from tags, and between tags from the newest release in CHANGELOG.md.

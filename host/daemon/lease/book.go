@@ -157,6 +157,18 @@ func (b *Book) Find(id remote.LeaseID) (Entry, bool) {
 	return e, ok && b.Now().Before(e.Until)
 }
 
+// At is the lease of a vGPU, if it holds.
+func (b *Book) At(vgpu string) (Entry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.byID {
+		if e.VGPU == vgpu && b.Now().Before(e.Until) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
 // Remove ends the lease of a vGPU.
 func (b *Book) Remove(vgpu string) {
 	b.mu.Lock()

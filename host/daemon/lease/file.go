@@ -37,6 +37,7 @@ type Coming string
 const (
 	ComesMade Coming = "made" // it was made for that VM, and ends
 	ComesHad  Coming = "had"  // it had a lease of its own before, and takes another
+	ComesKept Coming = "kept" // it is of a fleet's claim, and waits: it has no lease until the VM brings its own, or the fleet says that the claim is this host's
 )
 
 // mostFile bounds what is read.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -93,14 +94,24 @@ type Reserved struct {
 
 // ReservedFile is what is kept over a restart of causewayd.
 type ReservedFile struct {
-	Epoch uint64                     `json:"epoch"`
-	By    map[string]api.Reservation `json:"reservations"` // by Key
+	Epoch uint64          `json:"epoch"`
+	By    map[string]Kept `json:"reservations"` // by Key
 }
+
+// Kept is a reservation, and which vGPU is its lease.
+type Kept struct {
+	api.Reservation
+	// VGPU is the vGPU's name here if that is another host's, from which the lease has moved.
+	VGPU string `json:"vgpu,omitempty"`
+}
+
+// Lease is the vGPU here that is the reservation's: HOST/VM:NAME.
+func (k *Kept) Lease() string { return cmp.Or(k.VGPU, k.Reservation.Lease()) }
 
 // NewReserved takes up what was written down; save writes it down.
 func NewReserved(f ReservedFile, save func(ReservedFile) error) (*Reserved, error) {
 	if f.By == nil {
-		f.By = map[string]api.Reservation{}
+		f.By = map[string]Kept{}
 	}
 	for key, r := range f.By {
 		if err := r.Check(); err != nil {
@@ -142,17 +153,17 @@ func (b *Reserved) Epoch() uint64 {
 }
 
 // Put has a reservation in place of another of its Key. That there is room for it the caller knows.
-func (b *Reserved) Put(r api.Reservation) error {
+func (b *Reserved) Put(r Kept) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.file.By) >= MostReserved {
+	if _, is := b.file.By[r.Key()]; !is && len(b.file.By) >= MostReserved {
 		return fmt.Errorf("%w: %d", ErrReserved, len(b.file.By))
 	}
 	return b.setLocked(r.Key(), &r)
 }
 
 // Remove removes one; "" of id is any.
-func (b *Reserved) Remove(key, id string) (r api.Reservation, was bool, err error) {
+func (b *Reserved) Remove(key, id string) (r Kept, was bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, was = b.file.By[key]
@@ -162,8 +173,22 @@ func (b *Reserved) Remove(key, id string) (r api.Reservation, was bool, err erro
 	return r, true, b.setLocked(key, nil)
 }
 
-func (b *Reserved) setLocked(key string, r *api.Reservation) error {
-	next := ReservedFile{Epoch: b.file.Epoch, By: map[string]api.Reservation{}}
+// Moves notes that a lease is another host's by now, which its VM has reached. It is nobody's to take over then, until the fleet's controller says so again.
+func (b *Reserved) Moves(lease, host string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, r := range b.file.By {
+		if r.Lease() != lease || r.Host == host {
+			continue
+		}
+		r.Host, r.Heir, r.Moved, r.VGPU = host, "", r.Moved+1, lease
+		return b.setLocked(key, &r)
+	}
+	return nil
+}
+
+func (b *Reserved) setLocked(key string, r *Kept) error {
+	next := ReservedFile{Epoch: b.file.Epoch, By: map[string]Kept{}}
 	for k, v := range b.file.By {
 		next.By[k] = v
 	}
@@ -180,7 +205,7 @@ func (b *Reserved) setLocked(key string, r *api.Reservation) error {
 }
 
 // Find is the reservation of a vGPU at a host: VM/NAME.
-func (b *Reserved) Find(key string) (api.Reservation, bool) {
+func (b *Reserved) Find(key string) (Kept, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.file.By[key]
@@ -188,7 +213,7 @@ func (b *Reserved) Find(key string) (api.Reservation, bool) {
 }
 
 // Of is the reservation that a lease is of, by the vGPU here: HOST/VM:NAME.
-func (b *Reserved) Of(lease string) (api.Reservation, bool) {
+func (b *Reserved) Of(lease string) (Kept, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.file.By {
@@ -196,17 +221,17 @@ func (b *Reserved) Of(lease string) (api.Reservation, bool) {
 			return r, true
 		}
 	}
-	return api.Reservation{}, false
+	return Kept{}, false
 }
 
 // All are all, by Key.
-func (b *Reserved) All() []api.Reservation {
+func (b *Reserved) All() []Kept {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []api.Reservation
+	list := make([]Kept, 0, len(b.file.By))
 	for _, r := range b.file.By {
 		list = append(list, r)
 	}
-	slices.SortFunc(list, func(x, y api.Reservation) int { return strings.Compare(x.Key(), y.Key()) })
+	slices.SortFunc(list, func(x, y Kept) int { return strings.Compare(x.Key(), y.Key()) })
 	return list
 }

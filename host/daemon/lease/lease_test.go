@@ -163,6 +163,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add(byte(8), []byte(`{"host":"hostb"}`))
 	f.Add(byte(9), []byte(asJSON(inheritance(f))))
 	f.Add(byte(10), []byte(`{"vm":"claim-1","name":"gpu0","id":"s","of":"team/c","host":"hosta","gpu":"GPU-1","memory":1048576,"share":100}`))
+	f.Add(byte(10), []byte(`{"vm":"claim-1","name":"gpu0","id":"s","of":"team/c","host":"hosta","heir":"hostb","moved":3,"gpu":"GPU-1","memory":1048576,"share":100}`))
 	f.Add(byte(11), []byte(`{"epoch":3,"gpus":[{"id":"GPU-1","name":"H200","memory":2,"claimable":1}],"reserved":[{"vm":"claim-1","name":"gpu0","id":"s","of":"team/c","host":"hosta","gpu":"GPU-1","memory":1048576,"share":100,"leased":true}]}`))
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		r := bytes.NewReader(b)

@@ -192,7 +192,7 @@ func DecodeState(r io.Reader) (api.LeaseState, error) {
 		return s, err
 	}
 	err := s.Limits.Check()
-	if err == nil && (s.Memory > mostBytes || s.Sessions < 0 || s.Sessions > 1<<20 || !text(s.Why)) {
+	if err == nil && (s.Memory > mostBytes || s.Sessions < 0 || s.Sessions > 1<<20 || !text(s.Why) || s.Heir != "" && !api.IsName(s.Heir)) {
 		err = errors.New("a state that cannot be")
 	}
 	if err != nil {

@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -144,6 +146,22 @@ func (c *cluster) Claim(ctx context.Context, namespace, name string) (*resourcea
 	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
 	defer cancel()
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// NodeOf is where a pod is, or is about to be: the scheduler nominates the node before it waits for the lease.
+func (c *cluster) NodeOf(ctx context.Context, namespace, name string, uid types.UID) (node string, sure bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
+	defer cancel()
+	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && p.UID != uid: // it is gone, and the claim will say so
+		return "", true, nil
+	case err != nil:
+		return "", false, err
+	case p.Spec.NodeName != "":
+		return p.Spec.NodeName, true, nil
+	}
+	return p.Status.NominatedNodeName, false, nil
 }
 
 // Update writes a claim's status.

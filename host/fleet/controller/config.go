@@ -29,6 +29,8 @@ type HostConfig struct {
 	Nodes   map[string]string `json:"nodes,omitempty"`
 	// Local: it is the Node of its name, and its GPUs are for pods there, too.
 	Local bool `json:"local,omitempty"`
+	// Moves: a VM of KubeVirt moves with a claim that it names directly. The controller has to know of claims' pods where they run (causeway-fleet-moves.yaml).
+	Moves bool `json:"moves,omitempty"`
 }
 
 // Bounds of a configuration.
@@ -113,4 +115,6 @@ func (c *Config) check() error {
 	return nil
 }
 
-func (h *HostConfig) host() pool.Host { return pool.Host{Name: h.Name, Nodes: h.Nodes, Local: h.Local} }
+func (h *HostConfig) host() pool.Host {
+	return pool.Host{Name: h.Name, Nodes: h.Nodes, Local: h.Local, Moves: h.Moves}
+}

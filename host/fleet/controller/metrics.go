@@ -35,7 +35,7 @@ func NewMetrics() *Metrics {
 		reservations: gauge("reservations", "Leases that the host keeps for claims."),
 		promise:      gauge("reserved_memory_bytes", "GPU memory that the host keeps for claims."),
 		acts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "causeway_fleet_controller_acts_total",
-			Help: "What was done for claims at a GPU host: reserved, withdrawn, refused, lost; and silent, a heartbeat that did not come."}, []string{"host", "act"}),
+			Help: "What was done for claims at a GPU host: reserved, withdrawn, moved, refused, lost; and silent, a heartbeat that did not come."}, []string{"host", "act"}),
 	}
 	m.registry.MustRegister(m.leading, m.epoch, m.up, m.heard, m.gpus, m.reservations, m.promise, m.acts)
 	return m

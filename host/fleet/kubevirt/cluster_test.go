@@ -171,6 +171,15 @@ func TestMigration(t *testing.T) {
 	f.running("direct", "node1", "node1", true, metav1.ConditionFalse)
 	f.running("network", "node1", "servers", true, metav1.ConditionFalse)
 	f.running("working", "node1", "servers", false, metav1.ConditionTrue)
+	for _, vmi := range []string{"moves", "template", "bound"} {
+		f.running(vmi, "node1", "fleet/gpu1", vmi != "template")
+		a := f.claims["claim-of-"+vmi].Status.Allocation
+		a.Devices.Results[1].BindingConditions = []string{claim.LeaseReady}
+		a.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "fabric", Operator: "In", Values: []string{"f1"}}}}}}
+		if vmi == "bound" {
+			a.NodeSelector.NodeSelectorTerms[0].MatchFields = []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"node1"}}}
+		}
+	}
 	f.running("over", "node1", "node1", false, metav1.ConditionTrue)
 	f.pods[len(f.pods)-1].Status.Phase = corev1.PodSucceeded
 	f.running("gone", "node1", "node1", false, metav1.ConditionTrue)
@@ -180,7 +189,8 @@ func TestMigration(t *testing.T) {
 	f.running("fresh", "node1", "node1", false)
 	f.pods[len(f.pods)-1].Status.ResourceClaimStatuses = nil
 	for vmi, says := range map[string]string{
-		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "",
+		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "moves": "", // with its programs
+		"template": "is of a template, and the VM would leave the GPU gpu-1 of fleet/gpu1", "bound": "holds the GPU gpu-1 of fleet/gpu1 for the node node1",
 		"busy": "programs in it have sessions with the GPU gpu-1 of node1", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",
 		"direct": "holds the GPU gpu-1 of node1 for the node node1", "network": "holds the GPU gpu-1 of servers for the node node1", "working": "have sessions with the GPU gpu-1 of servers",
 	} {

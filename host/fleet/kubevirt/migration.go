@@ -22,7 +22,7 @@ func stays(format string, args ...any) error {
 }
 
 // CheckMigration says why a VM may not be migrated. KubeVirt takes every virtiofs filesystem for one that moves; a vGPU moves while no program has a session with it,
-// to a GPU of the other node that another claim of the same template brings. A VM without vGPUs may go where it likes.
+// to a GPU of the other node that another claim of the same template brings. A GPU of another host that binds its claim to no node stays where it is, and the VM moves with its programs. A VM without vGPUs may go where it likes.
 func CheckMigration(ctx context.Context, c Cluster, namespace string, m *Migration) error {
 	pods, err := c.Launchers(ctx, namespace)
 	if err != nil {
@@ -57,17 +57,22 @@ func checkPod(ctx context.Context, c Cluster, pod *corev1.Pod) error {
 		return nil
 	}
 	direct := slices.ContainsFunc(pod.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool { return r.Name == ref && r.ResourceClaimName != nil })
+	_, bound := claim.NodeOf(rc.Status.Allocation)
 	for i := range rc.Status.Allocation.Devices.Results {
 		r := &rc.Status.Allocation.Devices.Results[i]
 		if r.Driver != claim.Driver {
 			continue
 		}
 		switch {
+		case direct && claim.OnNetwork(r) && !bound: // its pods of two nodes have it while the VM moves, with its programs
 		case direct: // for one node, also where the GPU is another host's: its lease is
 			return stays("its claim %s/%s holds the GPU %s of %s for the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have another's",
 				pod.Namespace, name, r.Device, r.Pool, pod.Spec.NodeName)
 		case sessions(rc, r) == metav1.ConditionTrue:
 			return stays("programs in it have sessions with the GPU %s of %s, which would end: end the programs, or shut the VM down, and migrate then", r.Device, r.Pool)
+		case claim.OnNetwork(r) && !bound: // nobody says it of these
+			return stays("its claim %s/%s is of a template, and the VM would leave the GPU %s of %s, where its programs are: with a resourceClaimName in place of a resourceClaimTemplateName it moves with them",
+				pod.Namespace, name, r.Device, r.Pool)
 		case sessions(rc, r) != metav1.ConditionFalse:
 			return stays("nobody says whether programs in it have sessions with the GPU %s of %s: is causeway-dra running on the VM's node?", r.Device, r.Pool)
 		}

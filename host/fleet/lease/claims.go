@@ -57,9 +57,13 @@ func (k *Keeper) reservation(c *resourceapi.ResourceClaim, read *claim.Claim, r 
 	}
 	d := &read.Devices()[at]
 	v.Name, v.ID, v.Memory, v.Share = d.Name, string(*r.ShareID), d.Memory, d.Share()
-	var ok bool
-	if v.Host, ok = claim.NodeOf(c.Status.Allocation); !ok {
-		return v, ErrNode
+	had := k.had(&v)
+	var err error
+	if v.Host, v.Heir, err = k.hostsOf(c, had); err != nil {
+		return v, err
+	}
+	if had != nil {
+		v.Moved = had.Moved
 	}
 	for i := range k.state.GPUs {
 		if pool.DeviceName(&k.state.GPUs[i].GPU) == r.Device {
@@ -67,10 +71,8 @@ func (k *Keeper) reservation(c *resourceapi.ResourceClaim, read *claim.Claim, r 
 			return v, v.Check()
 		}
 	}
-	for i := range k.state.Reserved { // a GPU that fell off the bus: what runs may go on
-		if had := &k.state.Reserved[i]; had.Key() == v.Key() && had.ID == v.ID {
-			return had.Reservation, nil
-		}
+	if had != nil { // a GPU that fell off the bus: what runs may go on
+		return *had, nil
 	}
 	if !k.known || k.silent != nil {
 		return v, &unanswered{ErrSilent}
@@ -102,8 +104,13 @@ func (k *Keeper) over(ctx context.Context, r *api.Reservation) (bool, error) {
 // ready says in a claim that its device has a lease.
 func (k *Keeper) ready(ctx context.Context, w *want) error {
 	data := claim.Lease{Server: k.Address, GPU: w.r.GPU, Epoch: k.epoch()}
-	if s := claim.StatusOf(w.claim, w.result); s != nil && s.Data != nil && apimeta.IsStatusConditionTrue(s.Conditions, claim.LeaseReady) {
-		if had, err := claim.ParseLease(s.Data.Raw); err == nil && had.Server == data.Server && had.GPU == data.GPU {
+	text := fmt.Sprintf("%s keeps %v of the GPU %s for the node %s", k.Host.Name, w.r.Memory, w.r.GPU, w.r.Host)
+	if w.r.Heir != "" {
+		text += ", and for the node " + w.r.Heir + " if the VM moves there"
+	}
+	if s := claim.StatusOf(w.claim, w.result); s != nil && s.Data != nil {
+		c := apimeta.FindStatusCondition(s.Conditions, claim.LeaseReady)
+		if had, err := claim.ParseLease(s.Data.Raw); err == nil && had.Server == data.Server && had.GPU == data.GPU && c != nil && c.Status == metav1.ConditionTrue && c.Message == text {
 			return nil
 		}
 	}
@@ -111,7 +118,6 @@ func (k *Keeper) ready(ctx context.Context, w *want) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s keeps %v of the GPU %s for the node %s", k.Host.Name, w.r.Memory, w.r.GPU, w.r.Host)
 	return k.write(ctx, w, func(s *resourceapi.AllocatedDeviceStatus) {
 		s.Data = raw
 		apimeta.RemoveStatusCondition(&s.Conditions, claim.LeaseRefused)

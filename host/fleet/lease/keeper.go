@@ -9,6 +9,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"causeway/host/api"
@@ -31,6 +32,8 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 	// Update writes a claim's status, if nobody has written it since.
 	Update(ctx context.Context, c *resourceapi.ResourceClaim) error
+	// NodeOf is the node of a pod, which may be none yet; sure: the pod has no other any more. It is asked of claims that bind to no node alone.
+	NodeOf(ctx context.Context, namespace, pod string, uid types.UID) (node string, sure bool, err error)
 	// Warn has whoever looks at a claim see why it is not served.
 	Warn(c claim.ID, why error)
 	// Elsewhere are the GPUs that nodes offer themselves, by UUID, and whether a node's driver runs.
@@ -71,6 +74,7 @@ type Keeper struct {
 	refused  map[string]time.Time
 	told     map[string]time.Time // when a claim was last refused, by UID
 	lastSaid string
+	at       map[types.UID]place // the nodes of pods, of claims that bind to none
 }
 
 // Acts of a keeper.
@@ -79,11 +83,12 @@ const (
 	ActWithdrawn = "withdrawn" // it does so no more
 	ActRefused   = "refused"   // a claim heard that there is none
 	ActLost      = "lost"      // a claim whose pod is bound heard that its lease is no more
+	ActMoved     = "moved"     // a lease is another host's, with its VM
 	ActSilent    = "silent"    // a heartbeat that did not come
 )
 
 // Acts are all of them.
-var Acts = []string{ActReserved, ActWithdrawn, ActRefused, ActLost, ActSilent}
+var Acts = []string{ActReserved, ActWithdrawn, ActRefused, ActLost, ActMoved, ActSilent}
 
 func (k *Keeper) count(act string) {
 	if k.Counted != nil {
@@ -132,14 +137,23 @@ func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 		}
 	}
 	k.hears(s, err)
+	again = k.locate(ctx)
 	if k.silent == nil {
 		k.withdraw(ctx)
 	}
 	for _, w := range k.wanted() {
-		again = max(again, k.serve(ctx, w))
+		again = sooner(again, k.serve(ctx, w))
 	}
 	k.publish()
 	return again
+}
+
+// sooner of two times, of which 0 is no matter when.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // epoch is that of which the host takes requests.
@@ -162,6 +176,13 @@ func (k *Keeper) hears(s api.FleetState, err error) {
 	}
 	if k.silent != nil {
 		k.Log.Info("a GPU host answers again", "host", k.Host.Name)
+	}
+	for i := range s.Reserved {
+		r := &s.Reserved[i].Reservation
+		if had := k.had(r); had != nil && r.Moved > had.Moved {
+			k.count(ActMoved)
+			k.Log.Info("a lease has moved", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "from", had.Host, "node", r.Host)
+		}
 	}
 	k.state, k.known, k.heard, k.silent = s, true, k.Now(), nil
 }

@@ -60,6 +60,22 @@ func (s *server) Reserve(_ context.Context, epoch uint64, r *api.Reservation) er
 	if err := r.Check(); err != nil {
 		return err
 	}
+	for i := range s.state.Reserved {
+		h := &s.state.Reserved[i]
+		if h.Key() != r.Key() || h.ID != r.ID {
+			continue
+		}
+		if h.Moved != r.Moved {
+			return &api.Error{Status: http.StatusPreconditionFailed, Text: "it has moved"}
+		}
+		moved := h.Moved
+		if h.Host != r.Host {
+			moved++
+		}
+		h.Reservation = *r
+		h.Moved = moved
+		return nil
+	}
 	s.end(func(h api.Reserved) bool { return h.Key() == r.Key() })
 	if uint64(r.Memory) > s.left {
 		return &api.Error{Status: http.StatusInsufficientStorage, Text: "no room"}
@@ -95,6 +111,17 @@ type apiServer struct {
 	said       []string
 	writes     int
 	elsewhere  map[string]string
+	pods       map[string]place // by name
+	asked      int              // for pods
+}
+
+func (a *apiServer) NodeOf(_ context.Context, _, pod string, uid types.UID) (string, bool, error) {
+	a.asked++
+	p, is := a.pods[pod]
+	if !is || string(uid) != "uid-"+pod {
+		return "", true, nil
+	}
+	return p.node, p.sure, p.err
 }
 
 func (a *apiServer) Claims(pool string) (list []*resourceapi.ResourceClaim) {

@@ -141,10 +141,11 @@ func (s *Sessions) write(ctx context.Context, c cdi.Claim, states []state) error
 	if err != nil {
 		return err
 	}
+	_, bound := claim.NodeOf(rc.Status.Allocation)
 	changed := false
 	for _, is := range states {
 		at := slices.IndexFunc(read.Devices(), func(d claim.Device) bool { return d.Name == is.vgpu })
-		if at >= 0 {
+		if at >= 0 && (bound || !read.Devices()[at].Network) { // of a GPU that binds to no node none may write, and the VM moves with its programs
 			changed = setSessions(rc, &read.Devices()[at], is.open) || changed
 		}
 	}

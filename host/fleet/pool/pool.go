@@ -21,6 +21,8 @@ type Host struct {
 	Nodes map[string]string
 	// Local: it is the Node of its name, whose pods have its GPUs without a network.
 	Local bool
+	// Moves: its devices bind a claim to no node, so that pods of two nodes hold it while a VM moves between them.
+	Moves bool
 }
 
 // Taints of devices, besides those that nodes' drivers give (publish.TaintDrained, publish.TaintUnreachable). None ends what runs.
@@ -152,7 +154,9 @@ func (h *Host) network(s *State, list []resourceapi.Device) []resourceapi.Device
 		d.Name += networkSuffix
 		d.Attributes["path"] = resourceapi.DeviceAttribute{StringValue: &path}
 		delete(d.Attributes, "numa") // is nothing to another host
-		d.BindsToNode = &bound
+		if !h.Moves {
+			d.BindsToNode = &bound
+		}
 		d.BindingConditions, d.BindingFailureConditions = []string{claim.LeaseReady}, []string{claim.LeaseRefused}
 		out = append(out, d)
 	}

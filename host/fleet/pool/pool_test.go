@@ -26,6 +26,8 @@ type cluster struct {
 	nodes   []*publish.Node
 	state   structured.AllocatedState
 	claimed int
+	moves   bool // claims of hosts bind to no node
+	last    resourceapi.AllocationResult
 }
 
 var class = resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "causeway"}}
@@ -95,7 +97,8 @@ func (c *cluster) request(node string, r resourceapi.DeviceRequest) string {
 	id := structured.MakeDeviceID(d.Driver, d.Pool, d.Device)
 	c.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, d.ConsumedCapacity))
 	c.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, d.ShareID))
-	if claim.OnNetwork(&d) {
+	c.last = got[0]
+	if claim.OnNetwork(&d) && !c.moves {
 		if s := got[0].NodeSelector; s == nil || s.NodeSelectorTerms[0].MatchFields[0].Values[0] != node {
 			c.t.Errorf("a device on the network that is not bound to the node: %+v", s)
 		}
@@ -129,6 +132,26 @@ func TestBothWays(t *testing.T) {
 	c.state.AllocatedSharedDeviceIDs, c.state.AggregatedCapacity = sets.New[structured.SharedDeviceID](), structured.NewConsumedCapacityCollection()
 	if got := c.place("node7", "141Gi", ""); got != "fleet/node7/gpu-00000000" {
 		t.Errorf("when all is free: %q", got)
+	}
+}
+
+// TestMoves: a claim of a host whose claims move is for every node that reaches it, so that another pod may hold it there; of one that is local as well it is for no pod of its own.
+func TestMoves(t *testing.T) {
+	c := newCluster(t)
+	c.moves = true
+	c.hosts[&Host{Name: "gpu1", Nodes: fabric, Moves: true}] = &State{GPUs: []api.FleetGPU{gpu(0, 80)}}
+	if got := c.place("node1", "20Gi", Network); got != "fleet/gpu1/gpu-00000000-net" {
+		t.Fatal(got)
+	}
+	if node, bound := claim.NodeOf(&c.last); bound || c.last.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Key != "fabric" {
+		t.Errorf("bound to %q: %+v", node, c.last.NodeSelector)
+	}
+	c.hosts = map[*Host]*State{{Name: "node7", Nodes: fabric, Local: true, Moves: true}: {GPUs: []api.FleetGPU{gpu(1, 80)}}}
+	if got := c.place("node7", "20Gi", ""); got != "fleet/node7/gpu-00000001" {
+		t.Fatal(got)
+	}
+	if node, _ := claim.NodeOf(&c.last); node != "node7" {
+		t.Errorf("a GPU of the node's own is for %q", node)
 	}
 }
 
