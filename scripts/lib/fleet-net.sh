@@ -32,7 +32,7 @@ net_hosts() {
   done
   { net_identity "$kube_node"; printf 'listen = ":7744"\n[remote]\nservers = ["gpu1"]\n'; } >"$kube/remote.toml"
   printf 'run_dir = "%s"\nstate_dir = "%s"\nlog_dir = "%s"\n[placement]\nsoftware_memory = "2GiB"\n' "$kube/gpu1/run" "$kube/gpu1/state" "$kube/gpu1/log" >"$kube/gpu1.toml"
-  { net_identity gpu1; printf '[remote]\nallow = ["%s", "mover"]\nfleet = ["causeway-fleet"]\nlisten = ":7745"\n' "$kube_node"; } >>"$kube/gpu1.toml"
+  { net_identity gpu1; printf '[remote]\nallow = ["%s", "mover"]\nfleet = ["causeway-fleet"]\nlisten = ":7745"\n[metrics]\nlisten = "10.78.0.2:9435"\n' "$kube_node"; } >>"$kube/gpu1.toml"
   net_gpu1_up
 }
 net_identity() { printf '[migration]\nca = "%s"\ncertificate = "%s"\nkey = "%s"\n' "$kube/pki/$1/ca.pem" "$kube/pki/$1/host.pem" "$kube/pki/$1/host-key.pem"; }

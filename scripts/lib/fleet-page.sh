@@ -68,10 +68,14 @@ controller_up() {
 # check_queries: each query of the dashboard has data.
 check_queries() {
   controller_up
-  printf 'global: {scrape_interval: 1s}\nscrape_configs:\n- {job_name: fleet, static_configs: [{targets: ["127.0.0.1:18080", "127.0.0.1:18081"]}]}\n' >"$kube/prometheus.yml"
+  printf 'global: {scrape_interval: 1s}\nscrape_configs:\n- {job_name: fleet, static_configs: [{targets: ["127.0.0.1:18080", "127.0.0.1:18081", "10.78.0.2:9435"]}]}\n' >"$kube/prometheus.yml"
   kube_start prometheus prometheus --config.file="$kube/prometheus.yml" --storage.tsdb.path="$kube/prometheus" --web.listen-address=127.0.0.1:19091
   await 60 "each query has data" python3 "$ROOT/scripts/grafana/query.py" http://127.0.0.1:19091 "$ROOT/scripts/grafana/fleet.json" --no-rules
   python3 "$ROOT/scripts/grafana/query.py" http://127.0.0.1:19091 "$ROOT/scripts/grafana/fleet.json" --no-rules >"$kube/log/queries"
+  # A causewayd that has the vGPU of a claim, as a hollow node has not.
+  far create "claim-$(kubectl get resourceclaim -n team train-llm -o jsonpath='{.metadata.uid}')" --gpu soft --memory 1GiB >/dev/null
+  await 60 "causeway-fleet top knows what it does" top_shows
   kube_stop prometheus
-  ok "Prometheus reads causeway-fleet web: every query of the fleet's dashboard has data ($(grep -c ' ok$' "$kube/log/queries"))"
+  ok "Prometheus reads causeway-fleet web and a controller: every query of the fleet's dashboard has data ($(grep -c ' ok$' "$kube/log/queries")); causeway-fleet top has the figures of a claim's vGPU"
 }
+top_shows() { "$BUILD/bin/causeway-fleet" --kubeconfig "$kube/pki/admin.kubeconfig" -n team top --prometheus http://127.0.0.1:19091 | tee "$kube/log/top" | grep '^team/train-llm  *0%  *0 B/'; }

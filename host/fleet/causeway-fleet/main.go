@@ -43,15 +43,15 @@ func root() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "causeway-fleet",
 		Short: "See and operate the GPUs of a fleet on Kubernetes",
-		Long: `Shows the GPUs of all nodes with what claims have of them, makes claims, and drains nodes. It asks Kubernetes' API server alone, with your own rights,
-and finds it as kubectl does. On one node, causeway has its own commands: causeway ps, top, gpus.`,
+		Long: `Shows the GPUs of all nodes with what claims have of them, makes claims, and drains nodes. It asks Kubernetes' API server alone (top also a Prometheus), with your own
+rights, and finds it as kubectl does. On one node, causeway has its own commands: causeway ps, top, gpus.`,
 		Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
 	fl := c.PersistentFlags()
 	fl.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG, ~/.kube/config, or as a pod is told)")
 	fl.StringVar(&a.context, "context", "", "`NAME` of the context in it")
 	fl.StringVarP(&a.namespace, "namespace", "n", "", "`NAME` of the namespace (default: the context's)")
-	c.AddCommand(lsCommand(&a), claimCommand(&a), drainCommand(&a), controllerCommand(&a))
+	c.AddCommand(lsCommand(&a), topCommand(&a), claimCommand(&a), drainCommand(&a), controllerCommand(&a))
 	c.AddCommand(webhookCommand(&a), webCommand(&a), agentCommand(&a))
 	return c
 }
