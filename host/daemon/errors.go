@@ -48,7 +48,7 @@ func asError(err error) *api.Error {
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error(), Remedy: "delete or detach the vGPU, and make it again"}
 	case errors.Is(err, lease.ErrMoved):
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
-	case errors.Is(err, lease.ErrController):
+	case errors.Is(err, lease.ErrController), errors.Is(err, lease.ErrChanged):
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
 	case errors.Is(err, lease.ErrMost), errors.Is(err, lease.ErrReserved):
 		return &api.Error{Status: http.StatusTooManyRequests, Text: err.Error(), Remedy: "end some, or use another GPU server"}

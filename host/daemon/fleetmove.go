@@ -26,14 +26,15 @@ func (d *Daemon) reserveAgain(ctx context.Context, was *lease.Kept, r api.Reserv
 	case was.Moved != r.Moved:
 		return false, refuse(http.StatusPreconditionFailed, "the next heartbeat says where it is", "the lease of the claim %s is the host %s's by now", r.Of, was.Host)
 	case was.Host == r.Host:
-		return true, d.reserveHeir(was, r)
+		return true, d.reserveHeir(ctx, was, r)
 	}
 	return true, d.reserveFor(ctx, was, r)
 }
 
 // reserveHeir says which host may take a lease over, or that none may any more.
-func (d *Daemon) reserveHeir(was *lease.Kept, r api.Reservation) error {
-	if err := d.fleet.Put(lease.Kept{Reservation: r, VGPU: was.VGPU}); err != nil {
+func (d *Daemon) reserveHeir(ctx context.Context, was *lease.Kept, r api.Reservation) error {
+	next := lease.Kept{Reservation: r, VGPU: was.VGPU}
+	if err := d.fleet.Swap(*was, next); err != nil {
 		return err
 	}
 	d.log.Info("a claim's lease may move", "claim", r.Of, "host", r.Host, "to", r.Heir, "vgpu", r.Key())
@@ -43,46 +44,44 @@ func (d *Daemon) reserveHeir(was *lease.Kept, r api.Reservation) error {
 		return nil
 	}
 	d.leases.Allow(e.ID, "", e.Before)
+	if now, has := d.leases.At(was.Lease()); has && now.Host != r.Host { // who may not has taken it at this moment
+		return d.endReserved(ctx, &next)
+	}
 	return d.noteHeir(v, e.ID)
 }
 
 // reserveFor has a reservation be another host's, as the one that had it has no pod of the claim any more. The lease is the other's if it was to take it over; else it ends, and the other asks for one.
 func (d *Daemon) reserveFor(ctx context.Context, was *lease.Kept, r api.Reservation) error {
-	e, has := d.leases.At(was.Lease())
 	next := lease.Kept{Reservation: r}
 	next.Moved++
+	e, has := d.leases.At(was.Lease())
 	if has && e.Host == was.Host && e.Heir == r.Host {
-		next.VGPU = was.Lease()
+		d.log.Info("a claim's lease is its heir's, as the host that had it has no pod any more", "claim", r.Of, "from", was.Host, "to", r.Host, "vgpu", r.Key())
+		if _, _, err := d.leases.Leave(e.ID, e.Host); err != nil {
+			return err
+		}
+		if _, _, err := d.fleet.Follow(e.VGPU, &d.leases); err != nil {
+			return err
+		}
+		if v := d.find(e.VGPU); v != nil {
+			return d.noteHeir(v, e.ID)
+		}
+		return nil
 	}
-	if err := d.fleet.Put(next); err != nil { // first: the one that had it gets no other
+	d.log.Info("a claim is another host's", "claim", r.Of, "from", was.Host, "to", r.Host, "vgpu", r.Key())
+	if err := d.fleet.Swap(*was, next); err != nil { // first: the one that had it gets no other
 		return err
 	}
-	d.log.Info("a claim is another host's", "claim", r.Of, "from", was.Host, "to", r.Host, "vgpu", r.Key(), "moves", next.VGPU != "")
-	if next.VGPU == "" {
-		return d.endReserved(ctx, was)
-	}
-	if _, _, err := d.leases.Leave(e.ID, e.Host); err != nil {
-		return err
-	}
-	if v := d.find(next.VGPU); v != nil {
-		return d.noteHeir(v, e.ID)
-	}
-	return nil
+	return d.endReserved(ctx, was)
 }
 
 // movesOn notes who has a lease of a claim, if that has changed, and is the host to which the VM may move next.
 func (d *Daemon) movesOn(h lease.Host, e lease.Entry) (heir string, err error) {
-	r, is := d.fleet.Of(e.VGPU)
-	if !is {
-		return "", nil
+	r, is, err := d.fleet.Follow(e.VGPU, &d.leases)
+	if err != nil || !is || r.Host != h.String() {
+		return "", err
 	}
-	if r.Host != e.Host {
-		return "", d.fleet.Moves(e.VGPU, e.Host)
-	}
-	if h.String() == e.Host {
-		heir = r.Heir
-	}
-	return heir, nil
+	return r.Heir, nil
 }
 
 // endMoved ends the lease that a host has of a claim by another host's name, from which it has moved: it asks for one in its place. The gate of the one that it asks for is held.

@@ -207,7 +207,10 @@ func TestClaimMovesIdle(t *testing.T) {
 	t.Parallel()
 	for _, fleetFirst := range []bool{false, true} {
 		c := newMovingClaim(t)
-		c.begins()
+		c.awaitsAtNext()
+		if err := c.here.c.HandOver(t.Context(), &c.v.Spec, api.Handover{Host: c.at}); err != nil {
+			t.Fatal(err)
+		}
 		c.says(c.here, true, false)
 		c.says(c.next, false, true)
 		if fleetFirst {

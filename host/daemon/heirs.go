@@ -74,7 +74,7 @@ func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) er
 		return d.endLease(ctx, e, "its host has ended it")
 	}
 	d.log.Info("a host leaves a lease", "host", h, "to", e.Host, "vgpu", e.VGPU, "lease", e.ID)
-	if err := d.fleet.Moves(e.VGPU, e.Host); err != nil {
+	if _, _, err := d.fleet.Follow(e.VGPU, &d.leases); err != nil {
 		return err
 	}
 	if v := d.find(e.VGPU); v != nil {

@@ -56,7 +56,7 @@ func (d *Daemon) leaseWhenOurs(v *vgpu, p *process.Process, log *slog.Logger) {
 	up := v.up
 	d.mu.Unlock()
 	if up != nil {
-		d.tellLost(v, up)
+		d.setLost(v, up)
 	}
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()

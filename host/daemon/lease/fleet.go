@@ -29,6 +29,7 @@ const (
 var (
 	ErrController = errors.New("a newer controller looks after the fleet")
 	ErrReserved   = errors.New("too many reservations")
+	ErrChanged    = errors.New("the reservation has changed meanwhile")
 )
 
 // DecodeReservation reads what a controller has reserved.
@@ -173,18 +174,32 @@ func (b *Reserved) Remove(key, id string) (r Kept, was bool, err error) {
 	return r, true, b.setLocked(key, nil)
 }
 
-// Moves notes that a lease is another host's by now, which its VM has reached. It is nobody's to take over then, until the fleet's controller says so again.
-func (b *Reserved) Moves(lease, host string) error {
+// Swap has a reservation in place of one that is as it was.
+func (b *Reserved) Swap(was, r Kept) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now, is := b.file.By[r.Key()]; !is || now != was {
+		return fmt.Errorf("%w: the claim %s", ErrChanged, r.Of)
+	}
+	return b.setLocked(r.Key(), &r)
+}
+
+// Follow has the reservation of a lease be its heir's when the book says that the heir has it, which the VM has reached. It is nobody's to take over then, until the fleet's controller says so again. It says what is so now.
+func (b *Reserved) Follow(lease string, book *Book) (r Kept, is bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, r := range b.file.By {
-		if r.Lease() != lease || r.Host == host {
+		if r.Lease() != lease {
 			continue
 		}
-		r.Host, r.Heir, r.Moved, r.VGPU = host, "", r.Moved+1, lease
-		return b.setLocked(key, &r)
+		e, has := book.At(lease) // of now: several hosts may speak of it at once
+		if !has || e.Host != r.Heir {
+			return r, true, nil
+		}
+		r.Host, r.Heir, r.Moved, r.VGPU = e.Host, "", r.Moved+1, lease
+		return r, true, b.setLocked(key, &r)
 	}
-	return nil
+	return Kept{}, false, nil
 }
 
 func (b *Reserved) setLocked(key string, r *Kept) error {
