@@ -6,7 +6,7 @@ import "encoding/binary"
 
 // Numbers of cuda/api/session.idl, which says what they mean.
 const (
-	ProtocolVersion uint32 = 3374678503
+	ProtocolVersion uint32 = 2227648888
 	HelloMagic      uint32 = 0x31535743
 	Region0Size     uint64 = 0x100000
 	SlotsOffset     uint64 = 0x1000
@@ -34,11 +34,14 @@ const (
 	RegionShared    uint32 = 1
 	MsgRegionEnd    uint32 = 4
 	MsgStart        uint32 = 5
+	MsgDirect       uint32 = 6
 	EnvOwnDriver    uint32 = 1
 	EnvFirstDevice  uint32 = 2
 	FileControl     uint64 = 0
 	FileDoorbell    uint64 = 0x1000
 	FileError       uint64 = 0x2000
+	FileDirect      uint64 = 0x3000
+	FileDirectMost  uint32 = 1024
 	FileLease       uint64 = 0x1000000000000000
 	FileExtent      uint64 = 0x3000000000000000
 	FileWait        uint64 = 0x2000000000000000

@@ -7,6 +7,7 @@
 #   --socket PATH     vhost-user socket of `causeway device`; without it the guest has no vGPU
 #   --share SOCKET    a second virtio-fs device, tag "host", as causeway-share serves it; the program mounts it itself
 #   --nic ROLE:PATH   a virtio NIC whose wire is the stream socket PATH: one guest is its "server", the other its "client"
+#   --forward HERE:THERE  with --nic: this machine is on that wire, too; its TCP port HERE, on the loopback, is port THERE of the guest whose address is 10.9.0.1
 #   --device ARGS     one more device, as QEMU's -device has it; may repeat
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
@@ -30,17 +31,25 @@ nic() {
     *) die "--nic is server:PATH or client:PATH" ;;
   esac
   devices+=(-netdev "stream,id=wire,server=$server,addr.type=unix,addr.path=${1#*:}"
-    -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:$last,host_mtu=9000,romfile=")
+    -device "virtio-net-pci,netdev=$wire,mac=52:54:00:00:00:$last,host_mtu=9000,romfile=")
 }
 
-kernel=6.12 socket= share= accel=auto mem=1G smp=2 timeout= stall= quiet=
+# forward HERE:THERE puts this machine on the wire, by a hub between it, the other guest and this guest's NIC.
+forward() {
+  wire=nic
+  devices+=(-netdev "user,id=here,net=10.9.0.0/24,host=10.9.0.254,hostfwd=tcp:127.0.0.1:${1%:*}-10.9.0.1:${1#*:}"
+    -netdev hubport,id=port1,hubid=0,netdev=here -netdev hubport,id=port2,hubid=0,netdev=wire -netdev hubport,id=nic,hubid=0)
+}
+
+kernel=6.12 socket= share= wire=wire nic= forward= accel=auto mem=1G smp=2 timeout= stall= quiet=
 files=() devices=()
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --socket) socket=$2; shift 2 ;;
     --share) share=$2; shift 2 ;;
-    --nic) nic "$2"; shift 2 ;;
+    --nic) nic=$2; shift 2 ;;
+    --forward) forward=$2; shift 2 ;;
     --device) devices+=(-device "$2"); shift 2 ;;
     --accel | --kvm) accel=$2; shift 2 ;;
     --mem) mem=$2; shift 2 ;;
@@ -55,6 +64,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ $# -gt 0 ] || die "nothing to run: see $0 --help"
+[ -z "$forward" ] || forward "$forward"
+[ -z "$nic" ] || nic "$nic"
 
 qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
 [ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"

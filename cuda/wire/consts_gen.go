@@ -64,7 +64,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 3374678503
+	ProtocolVersion     = 2227648888
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000
@@ -91,11 +91,14 @@ const (
 	RegionShared        = 1
 	MsgRegionEnd        = 4
 	MsgStart            = 5
+	MsgDirect           = 6
 	EnvOwnDriver        = 1
 	EnvFirstDevice      = 2
 	FileControl         = 0
 	FileDoorbell        = 0x1000
 	FileError           = 0x2000
+	FileDirect          = 0x3000
+	FileDirectMost      = 1024
 	FileLease           = 0x1000000000000000
 	FileExtent          = 0x3000000000000000
 	FileWait            = 0x2000000000000000

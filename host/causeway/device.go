@@ -206,7 +206,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		audit = 0 // nobody else knows what it uses
 	}
 	dev, err := device.New(device.Options{
-		Tree:        device.Tree{Lib: lib, Version: version, GPU: chosen.Name},
+		Tree:        device.Tree{Lib: lib, Version: version, GPU: chosen.Name, Direct: cfg.Relay != nil && cfg.Direct},
 		Worker:      cfg,
 		Spawner:     spawner,
 		Pool:        at.Pool,

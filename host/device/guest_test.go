@@ -75,6 +75,7 @@ func TestMain(m *testing.M) {
 
 // vm is a guest kernel on a device of its own.
 type vm struct {
+	apart string // what its programs say of why they go by the host
 	*fstest.Guest
 	t      *testing.T
 	cancel func()
@@ -221,7 +222,8 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 		return nil, nil, err
 	}
 	remotetest.Prepare(mem)
-	if err := p.control(remote.Hello{Type: remote.MsgHello, Va: remotetest.Address(mem), Size: remote.Region0Size}); err != nil {
+	hello := remote.FormatHello(remote.Hello{Type: remote.MsgHello, Va: remotetest.Address(mem), Size: remote.Region0Size}, v.apart)
+	if _, err := p.file.WriteBytes(hello, int64(remote.FileControl)); err != nil {
 		return p, nil, err
 	}
 	if err := p.lease(0, int(remote.Region0Size)); err != nil {

@@ -137,5 +137,8 @@ func (s *session) bound() error {
 	if s.connected != "" {
 		return fmt.Errorf("%w: its program runs on another host", ErrFar)
 	}
+	if s.direct != nil {
+		return ErrDirect
+	}
 	return nil
 }

@@ -304,7 +304,7 @@ func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 			return
 		}
 		s.mu.Lock()
-		if s.state == running {
+		if s.state == running && s.direct == nil { // which has lent nothing
 			s.state = parking
 		}
 		st := s.state
@@ -371,7 +371,7 @@ func (s *session) workerGone(p workerProcess) {
 	if !expected {
 		switch {
 		case p.Err() != nil:
-		case s.connected != "": // its program has ended
+		case s.connected != "" || s.direct != nil: // its program has ended
 			s.log.Info("session ended")
 		default: // the worker says why
 			s.log.Warn("worker has ended the session")

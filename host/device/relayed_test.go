@@ -36,6 +36,7 @@ type relayServer struct {
 	files   []*os.File // its connections, for cut
 	again   int        // connections over which sessions went on
 	over    chan struct{}
+	rdma    string // of its workers
 }
 
 func newRelayServer(t *testing.T) *relayServer {
@@ -96,7 +97,7 @@ func (s *relayServer) take(c *net.TCPConn) error {
 	defer s.mu.Unlock()
 	s.files = append(s.files, f)
 	if !p.Again {
-		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session)
+		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session, s.rdma)
 		return err
 	}
 	s.again++
@@ -133,14 +134,14 @@ func bootRelayed(t *testing.T) *vm {
 }
 
 // serveRelayed starts a worker with a GPU for a connection. It ends with the connection.
-func serveRelayed(c *net.TCPConn, keys *mtls.Pinned, id remote.SessionID) (*spawn.Process, error) {
+func serveRelayed(c *net.TCPConn, keys *mtls.Pinned, id remote.SessionID, rdma string) (*spawn.Process, error) {
 	f, err := c.File()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	s := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
-	return s.Start(link.Config{Carrier: link.CarrierTCP, GPU: "test", TLS: keys, Session: id, Branches: relayBranches}, nil, int(f.Fd()))
+	return s.Start(link.Config{Carrier: link.CarrierTCP, GPU: "test", TLS: keys, Session: id, Branches: relayBranches, RDMA: rdma}, nil, int(f.Fd()))
 }
 
 // TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is parked when it stops, goes on when it is continued, and

@@ -92,6 +92,9 @@ type session struct {
 	extents map[*extent]struct{} // not begun
 	moved   atomic.Int64         // bytes of extents
 
+	direct *direct // what the program says, if it is an RDMA end itself
+	apart  string  // why it is not, if it was to be one; as it says
+
 	res   *resources    // nil: no worker was started, or the last is gone
 	hurry chan struct{} // closed when what waits must not
 	rush  sync.Once     // closes hurry
@@ -177,13 +180,20 @@ func (s *session) Write(w *fs.WriteRequest) {
 	case uint64(w.Offset) == remote.FileDoorbell:
 		s.ring()
 		w.Complete(w.Size, 0)
+	case uint64(w.Offset) == remote.FileDirect && w.Size <= int(remote.FileDirectMost):
+		s.sayDirect(w)
 	case uint64(w.Offset) >= remote.FileExtent:
 		s.queueExtent(&extent{off: uint64(w.Offset), size: w.Size, pages: w.Segments(), in: true, end: w.Complete})
 	case uint64(w.Offset) == remote.FileControl && w.Size <= remote.HelloSize+remote.MaxText:
-		h, _, err := remote.ParseHello(w.Data())
+		h, text, err := remote.ParseHello(w.Data())
 		if err != nil {
 			s.refuse(w, syscall.EINVAL, err)
 			return
+		}
+		if h.Type == remote.MsgHello && text != "" {
+			s.mu.Lock()
+			s.apart = text
+			s.mu.Unlock()
 		}
 		if errno, err := s.control(h, w); err != nil {
 			s.refuse(w, errno, err)
@@ -222,9 +232,14 @@ func (s *session) control(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, er
 	if h.Version != remote.ProtocolVersion {
 		return syscall.EPROTO, fmt.Errorf("guest library speaks protocol version %d, this host %d: use the library of this mount", h.Version, remote.ProtocolVersion)
 	}
+	if s.isDirect() {
+		return s.controlDirect(h, w)
+	}
 	switch h.Type {
 	case remote.MsgHello:
 		return s.hello(h, w)
+	case remote.MsgDirect:
+		return s.beginDirect(h, w)
 	case remote.MsgStart:
 		return s.start(w)
 	case remote.MsgRegion:

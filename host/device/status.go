@@ -77,6 +77,9 @@ func (s *session) account() (api.Session, bool) {
 		return e, s.state == suspended
 	}
 	e.Worker, e.Unmovable, e.Carrier = s.proc.PID(), cmp.Or(s.elsewhere, s.unmovable), s.proc.Carried()
+	if s.apart != "" {
+		e.Carrier = cmp.Or(e.Carrier, "this host") + "; not by the guest itself: " + s.apart
+	}
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)

@@ -33,6 +33,7 @@ type Tree struct {
 	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1, causeway-check and bin/nvidia-smi
 	Version string
 	GPU     string // what users are told, at first
+	Direct  bool   // guest processes may be RDMA ends themselves
 }
 
 // build lays out the mount:
@@ -97,5 +98,8 @@ func (t Tree) info(gpu string, memory uint64) []byte {
 	fmt.Fprintf(&b, "version=%s\n", t.Version)
 	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(gpu, "\n", " "))
 	fmt.Fprintf(&b, "memory=%d\n", memory)
+	if t.Direct {
+		fmt.Fprintf(&b, "direct=1\n")
+	}
 	return b.Bytes()
 }

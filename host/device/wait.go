@@ -19,6 +19,8 @@ func (s *session) Read(req *fs.ReadRequest) {
 		s.await(req, uint32(min((off-remote.FileWait)>>12, uint64(remote.SlotCount)+1)))
 	case off >= remote.FileLease:
 		s.lend(req)
+	case off == remote.FileDirect:
+		s.hearDirect(req)
 	case off == remote.FileError:
 		s.mu.Lock()
 		why := s.why

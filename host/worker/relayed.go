@@ -48,6 +48,9 @@ func (s *starter) passOn(ctx context.Context, conn int) error {
 	if s.cfg.Parked {
 		return s.adoptPassed(ctx, conn)
 	}
+	if h, ok := s.asksDirect(conn); ok {
+		return s.passDirect(ctx, conn, h)
+	}
 	c, err := s.greet(conn)
 	if err != nil || c == nil {
 		return err
@@ -88,27 +91,18 @@ func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, er
 
 func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
 	to := p.cfg.Relay
-	cfg, err := to.Identity.Client(mtls.SessionProtocols(p.cfg.RDMA != "")...)
-	if err != nil {
-		return nil, err
-	}
 	again, err := to.Identity.Client(mtls.ResumeProtocol)
 	if err != nil {
 		return nil, err
 	}
-	p.id = remote.NewSessionID()
 	hello, ready := remote.Hello{}, p.cfg.Spare
 	if u, ok := c.(*shm.Unix); ok {
 		hello.Pid, hello.Flags = u.PID(), u.Env()
 		ready = link.Fits(hello, leaseDevices)
 	}
-	raw, err := p.connect(ctx, link.Connect{Session: p.id, Ready: ready})
+	first, err := p.first(ctx, ready, mtls.SessionProtocols(p.cfg.RDMA != ""))
 	if err != nil {
 		return nil, err
-	}
-	first, err := frame.Client(ctx, raw, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("gpu server %s: %w", to.Server, relay.Refused(err))
 	}
 	lifted, err := p.over(ctx, first, true)
 	if err != nil {
@@ -123,6 +117,25 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 		return nil, errors.Join(err, conn.Close())
 	}
 	return session, nil
+}
+
+// first is the connection that a session begins with.
+func (p *passer) first(ctx context.Context, ready bool, protocols []string) (*frame.Secure, error) {
+	to := p.cfg.Relay
+	cfg, err := to.Identity.Client(protocols...)
+	if err != nil {
+		return nil, err
+	}
+	p.id = remote.NewSessionID()
+	raw, err := p.connect(ctx, link.Connect{Session: p.id, Ready: ready})
+	if err != nil {
+		return nil, err
+	}
+	c, err := frame.Client(ctx, raw, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("gpu server %s: %w", to.Server, relay.Refused(err))
+	}
+	return c, nil
 }
 
 // lasting is a stream that begins on a connection and goes on over others.

@@ -61,13 +61,15 @@ func (c *Conn) routineLifeline() {
 			}
 		case string(b[:8]) == endMagic && !c.ends && n >= c.got:
 			c.ends, c.final = true, n
+		case string(b[:8]) == cutMagic && !c.ends:
+			c.ends, c.final = true, c.got
 		case string(b[:8]) == heardMagic && c.saidEnd:
 			c.heard = true
 		default:
 			c.cut = true
 			c.failLocked(remote.Violation("the connection beside RDMA says %x, after %d bytes", b, c.got))
 		}
-		over, answer := c.cut, c.ends && !c.heard
+		over, answer := c.cut, c.ends && !c.heard && string(b[:8]) == endMagic
 		c.mu.Unlock()
 		c.wake()
 		switch {

@@ -11,8 +11,6 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-
-	"causeway/remote"
 )
 
 // Limits of Upgrade: of all of it, and of the bytes that show whether packets arrive.
@@ -207,13 +205,13 @@ func (u *upgrade) agree(own error) error {
 		text = trouble(own)
 	}
 	if u.client {
-		if err := u.say(text); err != nil {
+		if err := sayReason(u.base, text); err != nil {
 			return err
 		}
 	}
-	other, err := u.hear()
+	other, err := hearReason(u.base)
 	if err == nil && !u.client {
-		err = u.say(text)
+		err = sayReason(u.base, text)
 	}
 	switch {
 	case err != nil:
@@ -224,25 +222,6 @@ func (u *upgrade) agree(own error) error {
 		return fmt.Errorf("%w: the other end: %s", ErrStays, other)
 	}
 	return nil
-}
-
-// say and hear pass a text, empty if all is well, behind its length.
-func (u *upgrade) say(text string) error {
-	_, err := u.base.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(text))), text...))
-	return err
-}
-
-func (u *upgrade) hear() (string, error) {
-	var b [2 + maxReason]byte
-	if _, err := io.ReadFull(u.base, b[:2]); err != nil {
-		return "", err
-	}
-	n := int(binary.LittleEndian.Uint16(b[:]))
-	if n > maxReason {
-		return "", remote.Violation("a reason of %d bytes", n)
-	}
-	_, err := io.ReadFull(u.base, b[2:][:n])
-	return strings.ToValidUTF8(string(b[2:][:n]), "?"), err
 }
 
 func (u *upgrade) about(p Peer) string {

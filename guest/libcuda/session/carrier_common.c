@@ -64,7 +64,7 @@ void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const voi
 	h->va = (uintptr_t)va;
 	h->size = size;
 	h->pid = (uint32_t)getpid();
-	if (type == CW_MSG_HELLO)
+	if (type == CW_MSG_HELLO || type == CW_MSG_DIRECT)
 		h->flags = env_flags();
 }
 

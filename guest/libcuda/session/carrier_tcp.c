@@ -57,7 +57,17 @@ static int connect_to(struct cw_session *s, const char *target)
 	return fd;
 }
 
-static int handshake(struct cw_session *s)
+void cw_tcp_begin(const struct cw_stream *io)
+{
+	cw_tcp.io = io;
+	cw_tcp.pushed = 0;
+	cw_tcp.at = cw_tcp.end = 0;
+	cw_tcp.got = cw_tcp.told = 0;
+	memset(cw_tcp.region, 0, sizeof cw_tcp.region);
+	atomic_store(&cw_tcp.gone, 0);
+}
+
+int cw_tcp_greet(struct cw_session *s)
 {
 	struct {
 		struct cw_hello h;
@@ -65,24 +75,31 @@ static int handshake(struct cw_session *s)
 	} w;
 	struct cw_frame f;
 	struct cw_hello h;
-	struct timeval limit = {WELCOME_S, 0}, none = {0, 0};
 	cw_hello_fill(&h, CW_MSG_HELLO, 0, s->base, CW_REGION0_SIZE);
 	int err = cw_tcp_send(s, CW_FRAME_HELLO, 0, 0, &h, sizeof h);
-	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	if (err == 0)
-		err = cw_tcp_take(s->fd, &f, sizeof f);
+		err = cw_tcp_take(s, &f, sizeof f);
 	if (err == 0 && (f.type != CW_FRAME_WELCOME || f.len < sizeof w.h || f.len > sizeof w)) {
 		cw_why(s, "the server does not speak Causeway's protocol");
 		return -EPROTO;
 	}
 	if (err == 0)
-		err = cw_tcp_take(s->fd, &w, f.len);
-	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+		err = cw_tcp_take(s, &w, f.len);
 	if (err != 0) {
 		cw_why(s, "the server ended the connection during the handshake: %s", strerror(-err));
 		return err;
 	}
+	cw_tcp.got += sizeof f + f.len;
 	return cw_welcome_check(s, &w, f.len);
+}
+
+static int handshake(struct cw_session *s)
+{
+	struct timeval limit = {WELCOME_S, 0}, none = {0, 0};
+	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	int err = cw_tcp_greet(s);
+	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+	return err;
 }
 
 static void tcp_abandon(struct cw_session *s)
@@ -104,9 +121,7 @@ static int tcp_open(struct cw_session *s, const char *target)
 	if (err < 0)
 		return err;
 	s->fd = err;
-	cw_tcp.pushed = 0;
-	cw_tcp.at = cw_tcp.end = 0;
-	atomic_store(&cw_tcp.gone, 0);
+	cw_tcp_begin(&cw_tcp_plain);
 	s->base = NULL;
 	err = cw_region0_init(s, cw_map_shared(-1, CW_REGION0_SIZE, NULL));
 	if (err == 0)
@@ -118,7 +133,7 @@ static int tcp_open(struct cw_session *s, const char *target)
 	return err;
 }
 
-static int tcp_add_region(struct cw_session *s, struct cw_region *r)
+int cw_tcp_add_region(struct cw_session *s, struct cw_region *r)
 {
 	if (r->kind == CW_REGION_PINNED || r->adopted)
 		return -EOPNOTSUPP; /* nothing here can be mapped by the worker */
@@ -144,7 +159,7 @@ static int tcp_add_region(struct cw_session *s, struct cw_region *r)
 	return slot < 0 ? -ENOSPC : -EPIPE;
 }
 
-static void tcp_end_region(struct cw_session *s, struct cw_region *r)
+void cw_tcp_end_region(struct cw_session *s, struct cw_region *r)
 {
 	cw_lock_acquire(&cw_tcp.region_lock);
 	for (int i = 0; i < CW_TCP_REGIONS; i++)
@@ -155,19 +170,19 @@ static void tcp_end_region(struct cw_session *s, struct cw_region *r)
 	munmap(r->va, r->size);
 }
 
-static int tcp_alive(struct cw_session *s)
+int cw_tcp_alive(struct cw_session *s)
 {
 	(void)s;
 	return atomic_load(&cw_tcp.gone) ? -EPIPE : 0;
 }
 
-static int tcp_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
+int cw_tcp_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
 {
 	(void)slot;
 	struct timespec limit = {0, WAIT_MS * 1000000l};
 	if (!atomic_load(&cw_tcp.gone))
 		cw_futex_wait(word, 1, CW_FUTEX_PRIVATE, &limit);
-	return tcp_alive(s);
+	return cw_tcp_alive(s);
 }
 
 static void tcp_forked(struct cw_session *s, int owned)
@@ -182,11 +197,11 @@ const struct cw_carrier cw_carrier_tcp = {
 	.name = "tcp",
 	.spin_us = 20,
 	.open = tcp_open,
-	.add_region = tcp_add_region,
-	.end_region = tcp_end_region,
+	.add_region = cw_tcp_add_region,
+	.end_region = cw_tcp_end_region,
 	.publish = cw_tcp_publish,
-	.wait_slot = tcp_wait_slot,
-	.alive = tcp_alive,
+	.wait_slot = cw_tcp_wait_slot,
+	.alive = cw_tcp_alive,
 	.forked = tcp_forked,
 	.close = tcp_close,
 	.abandon = tcp_abandon,

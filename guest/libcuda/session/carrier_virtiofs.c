@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "session/lease.h"
+#include "session/rdma.h"
 
 /* LEASES: pieces that a process may lend. Each keeps a request pending in a queue that all processes of the VM share. */
 enum { LEASES = 256, DEFAULT_READ = 128 * 1024 };
@@ -24,17 +25,26 @@ enum { LEASES = 256, DEFAULT_READ = 128 * 1024 };
 static int control(struct cw_session *s, uint32_t type, uint32_t region, const void *va, uint64_t size)
 {
 	enum { TRIES = 50, NAP_NS = 20000000 };
-	struct cw_hello h;
+	struct {
+		struct cw_hello h;
+		char text[sizeof cw_rdma_apart];
+	} m;
+	size_t len = sizeof m.h;
 	ssize_t n;
-	cw_hello_fill(&h, type, region, va, size);
+	cw_hello_fill(&m.h, type, region, va, size);
+	if (type == CW_MSG_HELLO) { /* why the session comes this way, if it was to go another */
+		m.h.text_len = (uint32_t)strlen(cw_rdma_apart);
+		memcpy(m.text, cw_rdma_apart, m.h.text_len);
+		len += m.h.text_len;
+	}
 	for (int tries = 0;; tries++) {
-		n = pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL);
+		n = pwrite(s->fd, &m, len, CW_FILE_CONTROL);
 		if (n >= 0 || (errno != EINTR && errno != EAGAIN) || tries == TRIES)
 			break;
 		if (errno == EAGAIN)
 			nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 	}
-	return n == (ssize_t)sizeof h ? 0 : n < 0 ? -errno : -EIO;
+	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EIO;
 }
 
 /* The host's own words on a refused control write, if it has any. */

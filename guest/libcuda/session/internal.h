@@ -40,7 +40,7 @@ struct cw_carrier {
 	void (*abandon)(struct cw_session *s);
 };
 
-extern const struct cw_carrier cw_carrier_unix, cw_carrier_virtiofs, cw_carrier_tcp;
+extern const struct cw_carrier cw_carrier_unix, cw_carrier_virtiofs, cw_carrier_tcp, cw_carrier_rdma;
 
 struct cw_session {
 	const struct cw_carrier *carrier;

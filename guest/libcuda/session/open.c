@@ -10,6 +10,7 @@
 
 #include "gen/ops.h"
 #include "session/internal.h"
+#include "session/rdma.h"
 
 static struct cw_control_page no_session;
 
@@ -168,6 +169,32 @@ static void find_mount(char *out, size_t cap)
 	snprintf(out, cap, "/run/causeway");
 }
 
+static int begin_carrier(struct cw_session *s, const struct cw_carrier *c, const char *target)
+{
+	s->carrier = c;
+	cw_spin_calibrate(s);
+	s->tail = s->head_seen = 0;
+	atomic_store(&s->rung_head, UINT64_MAX);
+	cw_slots_init(s);
+	atomic_store(&dead, 0);
+	return c->open(s, target);
+}
+
+/* By an RDMA adapter of this machine's own, or else by the host as any session, which is told why. */
+static int open_direct(struct cw_session *s, const char *target)
+{
+	const struct cw_carrier *by_host = s->carrier;
+	cw_rdma_line.mount = by_host == &cw_carrier_virtiofs;
+	cw_rdma_apart[0] = 0;
+	int err = begin_carrier(s, &cw_carrier_rdma, target);
+	if (err == 0)
+		return 0;
+	snprintf(cw_rdma_apart, sizeof cw_rdma_apart, "%s", s->why);
+	cw_log(CW_LOG_INFO, "this process is no RDMA end, its session goes by the host: %s", s->why);
+	s->why[0] = 0;
+	return begin_carrier(s, by_host, target);
+}
+
 static int open_carrier(struct cw_session *s)
 {
 	const char *e = getenv("CAUSEWAY");
@@ -189,12 +216,8 @@ static int open_carrier(struct cw_session *s)
 		cw_why(s, "CAUSEWAY=%s is none of unix:PATH, tcp://HOST:PORT, /MOUNT", e);
 		return -EINVAL;
 	}
-	cw_spin_calibrate(s);
-	s->tail = s->head_seen = 0;
-	atomic_store(&s->rung_head, UINT64_MAX);
-	cw_slots_init(s);
-	atomic_store(&dead, 0);
-	return s->carrier->open(s, target);
+	int direct = s->carrier != &cw_carrier_tcp && cw_rdma_wanted(s->carrier == &cw_carrier_virtiofs ? target : NULL);
+	return direct ? open_direct(s, target) : begin_carrier(s, s->carrier, target);
 }
 
 /* NUL-separated CUDA_ variables: the worker's driver must see them. */

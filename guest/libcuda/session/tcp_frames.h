@@ -31,6 +31,8 @@
  *                                                  Answers to several READs come in request order
  *   WRITE       host   0                           struct cw_frame_extent (size = bytes that follow), then the bytes. No answer:
  *                                                  an extent outside a declared region ends the session
+ *   ACK         both   bytes of frames, ACK excluded  none: so many came, and need not be sent again. Only by RDMA
+ *   GRANT       guest  region id                   address u64, size u64, key u32, 0 u32: the host may read and write the region by RDMA. Only by RDMA
  */
 #ifndef CW_TCP_FRAMES_H
 #define CW_TCP_FRAMES_H
@@ -68,7 +70,10 @@ enum {
 	CW_FRAME_READ = 10,
 	CW_FRAME_DATA = 11,
 	CW_FRAME_WRITE = 12,
-	/* 13 acknowledges bytes between a relay and its server, 14 says that the relay moves (remote/resume): they never reach a session. */
+	/* Between a GPU server and its client, which is a relay or, by RDMA, this library: 13 acknowledges bytes (remote/resume), 16 lets the server reach a region
+	 * by itself (remote/frame/grant.go). 14 says that a relay moves, 15 and 17 are a relay's too: they never reach a session. */
+	CW_FRAME_ACK = 13,
+	CW_FRAME_GRANT = 16,
 };
 
 _Static_assert(sizeof(struct cw_frame) == 16, "frame header");

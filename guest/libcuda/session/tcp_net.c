@@ -15,15 +15,15 @@
 
 enum { STACK = 256 * 1024 };
 
-struct cw_tcp cw_tcp;
+struct cw_tcp cw_tcp = {.io = &cw_tcp_plain};
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-static int send_all(int fd, struct iovec *iov, int n)
+static int plain_send(struct cw_session *s, struct iovec *iov, int n)
 {
 	while (n > 0) {
 		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-		ssize_t done = sendmsg(fd, &m, MSG_NOSIGNAL);
+		ssize_t done = sendmsg(s->fd, &m, MSG_NOSIGNAL);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0)
@@ -39,6 +39,19 @@ static int send_all(int fd, struct iovec *iov, int n)
 	}
 	return 0;
 }
+
+static ssize_t plain_recv(struct cw_session *s, void *p, size_t n)
+{
+	ssize_t got;
+	do
+		got = recv(s->fd, p, n, 0);
+	while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
+static void plain_cut(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
+
+const struct cw_stream cw_tcp_plain = {plain_send, plain_recv, plain_cut, 0};
 
 static void lost(int err)
 {
@@ -57,7 +70,7 @@ static void push_locked(struct cw_session *s)
 	size_t first = CW_RING_SIZE - off < len ? CW_RING_SIZE - off : len;
 	struct cw_frame f = {(uint32_t)len, CW_FRAME_RING, 0, from};
 	struct iovec iov[3] = {{&f, sizeof f}, {ring + off, first}, {ring, len - first}};
-	lost(send_all(s->fd, iov, first == len ? 2 : 3));
+	lost(cw_tcp.io->send(s, iov, first == len ? 2 : 3));
 	cw_tcp.pushed = tail;
 }
 
@@ -90,7 +103,7 @@ int cw_tcp_send(struct cw_session *s, uint16_t type, uint16_t flags, uint64_t ar
 	struct cw_frame f = {(uint32_t)n, type, flags, arg};
 	struct iovec iov[2] = {{&f, sizeof f}, {(void *)(uintptr_t)p, n}};
 	cw_lock_acquire(&cw_tcp.send_lock);
-	int err = send_all(s->fd, iov, n > 0 ? 2 : 1);
+	int err = cw_tcp.io->send(s, iov, n > 0 ? 2 : 1);
 	lost(err);
 	release_and_push(s);
 	return err;
@@ -99,7 +112,7 @@ int cw_tcp_send(struct cw_session *s, uint16_t type, uint16_t flags, uint64_t ar
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 /* Exactly n bytes: what is buffered, then straight into place if they are many. */
-int cw_tcp_take(int fd, void *out, size_t n)
+int cw_tcp_take(struct cw_session *s, void *out, size_t n)
 {
 	uint8_t *p = out;
 	while (n > 0) {
@@ -111,11 +124,9 @@ int cw_tcp_take(int fd, void *out, size_t n)
 		if (n == 0)
 			break;
 		int direct = n >= sizeof cw_tcp.buf / 2;
-		ssize_t got = direct ? recv(fd, p, n, 0) : recv(fd, cw_tcp.buf, sizeof cw_tcp.buf, 0);
-		if (got < 0 && errno == EINTR)
-			continue;
+		ssize_t got = direct ? cw_tcp.io->recv(s, p, n) : cw_tcp.io->recv(s, cw_tcp.buf, sizeof cw_tcp.buf);
 		if (got <= 0)
-			return got == 0 ? -EPIPE : -errno;
+			return got == 0 ? -EPIPE : (int)got;
 		if (direct) {
 			p += got;
 			n -= (size_t)got;
@@ -141,11 +152,11 @@ static int on_slot(struct cw_session *s, const struct cw_frame *f)
 	} h;
 	if (f->arg >= CW_SLOT_COUNT || f->len < sizeof h || f->len > sizeof h + CW_SLOT_PAYLOAD)
 		return -EPROTO;
-	int err = cw_tcp_take(s->fd, &h, sizeof h);
+	int err = cw_tcp_take(s, &h, sizeof h);
 	if (err != 0 || h.payload_len != f->len - sizeof h)
 		return err ? err : -EPROTO;
 	struct cw_slot *slot = cw_slot_at(s, (uint32_t)f->arg);
-	err = cw_tcp_take(s->fd, slot + 1, h.payload_len);
+	err = cw_tcp_take(s, slot + 1, h.payload_len);
 	if (err != 0)
 		return err;
 	slot->result = h.result;
@@ -187,7 +198,7 @@ static int on_read(struct cw_session *s, const struct cw_frame *f)
 	struct cw_frame_extent e;
 	if (f->len != sizeof e)
 		return -EPROTO;
-	int err = cw_tcp_take(s->fd, &e, sizeof e);
+	int err = cw_tcp_take(s, &e, sizeof e);
 	if (err != 0)
 		return err;
 	cw_lock_acquire(&cw_tcp.region_lock);
@@ -211,12 +222,12 @@ static int on_write(struct cw_session *s, const struct cw_frame *f)
 	struct cw_frame_extent e;
 	if (f->len < sizeof e)
 		return -EPROTO;
-	int err = cw_tcp_take(s->fd, &e, sizeof e);
+	int err = cw_tcp_take(s, &e, sizeof e);
 	if (err != 0 || e.size != f->len - sizeof e)
 		return err ? err : -EPROTO;
 	cw_lock_acquire(&cw_tcp.region_lock);
 	uint8_t *p = locate(&e);
-	err = p ? cw_tcp_take(s->fd, p, e.size) : -EPROTO;
+	err = p ? cw_tcp_take(s, p, e.size) : -EPROTO;
 	cw_lock_release(&cw_tcp.region_lock);
 	return err;
 }
@@ -229,6 +240,7 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 	case CW_FRAME_SLOT: return on_slot(s, f);
 	case CW_FRAME_READ: return on_read(s, f);
 	case CW_FRAME_WRITE: return on_write(s, f);
+	case CW_FRAME_ACK: /* nothing is kept here to be sent again */ return f->len == 0 && cw_tcp.io->acks ? 0 : -EPROTO;
 	case CW_FRAME_HEAD:
 	case CW_FRAME_WORD:
 	case CW_FRAME_CONTROL: break;
@@ -251,6 +263,19 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 	return 0;
 }
 
+/* Frames of a resumed stream's own are none of the bytes that are counted (remote/resume). */
+static int count(struct cw_session *s, const struct cw_frame *f)
+{
+	enum { EACH = 512 * 1024 };
+	if (!cw_tcp.io->acks || f->type == CW_FRAME_ACK)
+		return 0;
+	cw_tcp.got += sizeof *f + f->len;
+	if (cw_tcp.got - cw_tcp.told < EACH)
+		return 0;
+	cw_tcp.told = cw_tcp.got;
+	return cw_tcp_send(s, CW_FRAME_ACK, 0, cw_tcp.told, NULL, 0);
+}
+
 static void *net_thread(void *arg)
 {
 	struct cw_session *s = arg;
@@ -258,14 +283,16 @@ static void *net_thread(void *arg)
 	int err;
 	prctl(PR_SET_NAME, "causeway-net");
 	do {
-		err = cw_tcp_take(s->fd, &f, sizeof f);
+		err = cw_tcp_take(s, &f, sizeof f);
 		if (err == 0)
 			err = on_frame(s, &f);
+		if (err == 0)
+			err = count(s, &f);
 	} while (err == 0);
 	if (err == -EPROTO)
 		cw_log(CW_LOG_ERROR, "the host broke the frame protocol (frame %u, %u bytes)", f.type, f.len);
 	atomic_store(&cw_tcp.gone, 1);
-	shutdown(s->fd, SHUT_RDWR);
+	cw_tcp.io->cut(s);
 	for (uint32_t i = 0; i < CW_SLOT_COUNT; i++)
 		wake(&cw_slot_at(s, i)->waiting);
 	wake(&s->ctl->space_waiters);

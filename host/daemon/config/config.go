@@ -122,6 +122,8 @@ type Remote struct {
 	Domain  string   `toml:"domain"`
 	RDMA    string   `toml:"rdma"`
 
+	GuestRDMA bool `toml:"guest_rdma"`
+
 	CopyConnections int `toml:"copy_connections"`
 }
 

@@ -33,7 +33,7 @@ struct cw_lib {
 };
 
 /* cw_load fills lib in. It returns null, or the name of what is missing; text says why the library itself cannot be loaded. */
-static const char *cw_load(struct cw_lib *lib, const char *name, char **text)
+static inline const char *cw_load(struct cw_lib *lib, const char *name, char **text)
 {
 	static const struct {
 		const char *name;
@@ -66,7 +66,7 @@ static const char *cw_load(struct cw_lib *lib, const char *name, char **text)
 }
 
 /* cw_open opens the device of a name and a protection domain there. */
-static int cw_open(struct cw_lib *lib, const char *name, struct ibv_context **ctx, struct ibv_pd **pd)
+static inline int cw_open(struct cw_lib *lib, const char *name, struct ibv_context **ctx, struct ibv_pd **pd)
 {
 	int n = 0, err = ENODEV;
 	struct ibv_device **list = lib->get_device_list(&n);
@@ -92,13 +92,13 @@ static int cw_open(struct cw_lib *lib, const char *name, struct ibv_context **ct
 	return err;
 }
 
-static int cw_close(struct cw_lib *lib, struct ibv_context *ctx, struct ibv_pd *pd)
+static inline int cw_close(struct cw_lib *lib, struct ibv_context *ctx, struct ibv_pd *pd)
 {
 	int err = lib->dealloc_pd(pd);
 	return err ? err : lib->close_device(ctx) ? EIO : 0;
 }
 
-static int cw_mtu(struct cw_lib *lib, struct ibv_context *ctx, int port, uint32_t *mtu)
+static inline int cw_mtu(struct cw_lib *lib, struct ibv_context *ctx, int port, uint32_t *mtu)
 {
 	struct ibv_port_attr a = {0};
 	int err = lib->query_port(ctx, (uint8_t)port, &a);
@@ -106,13 +106,13 @@ static int cw_mtu(struct cw_lib *lib, struct ibv_context *ctx, int port, uint32_
 	return err;
 }
 
-static int cw_register(struct cw_lib *lib, struct ibv_pd *pd, uint64_t addr, size_t size, int access, struct ibv_mr **mr)
+static inline int cw_register(struct cw_lib *lib, struct ibv_pd *pd, uint64_t addr, size_t size, int access, struct ibv_mr **mr)
 {
 	*mr = lib->reg_mr(pd, (void *)(uintptr_t)addr, size, access);
 	return *mr ? 0 : errno ? errno : ENOMEM;
 }
 
-static int cw_deregister(struct cw_lib *lib, struct ibv_mr *mr) { return lib->dereg_mr(mr); }
+static inline int cw_deregister(struct cw_lib *lib, struct ibv_mr *mr) { return lib->dereg_mr(mr); }
 
 /* A queue pair, its completion queue and what tells of completions. */
 struct cw_queue {
@@ -122,7 +122,7 @@ struct cw_queue {
 	unsigned int events; /* that are not acknowledged */
 };
 
-static int cw_queue_close(struct cw_lib *lib, struct cw_queue *q)
+static inline int cw_queue_close(struct cw_lib *lib, struct cw_queue *q)
 {
 	int err = 0;
 	if (q->qp)
@@ -137,8 +137,8 @@ static int cw_queue_close(struct cw_lib *lib, struct cw_queue *q)
 }
 
 /* cw_queue_open makes one. *inlined is how many bytes may be inline: what is asked for, or none. */
-static int cw_queue_open(struct cw_lib *lib, struct ibv_context *ctx, struct ibv_pd *pd, int sends, int receives, uint32_t *inlined,
-			 struct cw_queue *q)
+static inline int cw_queue_open(struct cw_lib *lib, struct ibv_context *ctx, struct ibv_pd *pd, int sends, int receives, uint32_t *inlined,
+				struct cw_queue *q)
 {
 	memset(q, 0, sizeof *q);
 	errno = 0;
@@ -168,7 +168,7 @@ struct cw_path {
 };
 
 /* cw_connect takes a queue pair through its states. *step says in which an error came. */
-static int cw_connect(struct cw_lib *lib, struct ibv_qp *qp, const struct cw_path *p, const char **step)
+static inline int cw_connect(struct cw_lib *lib, struct ibv_qp *qp, const struct cw_path *p, const char **step)
 {
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT,
@@ -221,7 +221,7 @@ struct cw_work {
 enum { CW_CHAIN = 16 };
 
 /* cw_post posts up to CW_CHAIN work requests with one ring of the doorbell. */
-static int cw_post(struct ibv_qp *qp, const struct cw_work *w, int n)
+static inline int cw_post(struct ibv_qp *qp, const struct cw_work *w, int n)
 {
 	struct ibv_send_wr wr[CW_CHAIN] = {0}, *bad;
 	struct ibv_sge sge[CW_CHAIN];
@@ -240,7 +240,7 @@ static int cw_post(struct ibv_qp *qp, const struct cw_work *w, int n)
 	return qp->context->ops.post_send(qp, wr, &bad);
 }
 
-static int cw_post_receive(struct ibv_qp *qp, int n)
+static inline int cw_post_receive(struct ibv_qp *qp, int n)
 {
 	int err = 0;
 	while (n > 0 && !err) {
@@ -260,7 +260,7 @@ struct cw_completion {
 };
 
 /* cw_poll takes up to CW_CHAIN completions; negative: the queue is broken. Of one that failed only id and status mean anything. */
-static int cw_poll(struct ibv_cq *cq, struct cw_completion *c)
+static inline int cw_poll(struct ibv_cq *cq, struct cw_completion *c)
 {
 	struct ibv_wc wc[CW_CHAIN];
 	int n = cq->context->ops.poll_cq(cq, CW_CHAIN, wc);
@@ -274,10 +274,10 @@ static int cw_poll(struct ibv_cq *cq, struct cw_completion *c)
 	return n;
 }
 
-static int cw_arm(struct ibv_cq *cq) { return cq->context->ops.req_notify_cq(cq, 0); }
+static inline int cw_arm(struct ibv_cq *cq) { return cq->context->ops.req_notify_cq(cq, 0); }
 
 /* cw_event takes one event of the channel, which does not block. */
-static int cw_event(struct cw_lib *lib, struct cw_queue *q)
+static inline int cw_event(struct cw_lib *lib, struct cw_queue *q)
 {
 	struct ibv_cq *cq;
 	void *context;

@@ -47,6 +47,7 @@ static void begin(void)
 	int two[2];
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, two) == 0);
 	memset(&cw_tcp, 0, sizeof cw_tcp);
+	cw_tcp_begin(&cw_tcp_plain);
 	memset(cw_s.base, 0, CW_REGION0_SIZE);
 	peer = two[1];
 	cw_s.fd = two[0];

@@ -1,0 +1,355 @@
+/*
+ * A session with a GPU server whose RDMA end is this process: an adapter of the VM's (a virtual function) carries the frames of tcp_frames.h, and the server reads and writes staging memory in this process by
+ * itself. What has to be said beside it (queue pairs, whether bytes come through, the end) goes by the host: through the session file of the mount, or a Unix socket. The host has the keys to the server, and
+ * sees none of what is carried. If it does not come to that, the session is the mount's, as without.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "session/rdma.h"
+#include "session/tcp.h"
+
+const char *cw_rdma_sysfs = "/sys/class/infiniband";
+enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000, PROBE_MS = 10000, LEAVE_MS = 500 };
+#define MOST_GRANTED ((uint64_t)256 << 20) /* of memory that the adapter pins; what is beyond goes in frames */
+
+char cw_rdma_apart[256];
+
+static struct {
+	struct cw_rdma *r;
+	struct cw_rdma_offer peer;
+	uint64_t granted; /* under region_lock */
+	int refused;
+	_Atomic int running, heard, said;
+	int64_t until; /* of the handshake's reads; 0 */
+} d;
+
+/* --- the stream below frames ---------------------------------------------------------------------------------------------- */
+
+static int stream_send(struct cw_session *s, struct iovec *iov, int n)
+{
+	(void)s;
+	return cw_rdma_send(d.r, iov, n);
+}
+
+static ssize_t stream_recv(struct cw_session *s, void *p, size_t n)
+{
+	(void)s;
+	return cw_rdma_recv(d.r, p, n, d.until);
+}
+
+static void stream_cut(struct cw_session *s)
+{
+	char why[160];
+	cw_rdma_why(d.r, why, sizeof why);
+	if (why[0] && !atomic_load(&cw_rdma_line.stop))
+		cw_log(CW_LOG_ERROR, "%s", why);
+	cw_rdma_fail(d.r, -EPIPE, "the session has ended");
+	if (!cw_rdma_line.mount) {
+		shutdown(s->fd, SHUT_RDWR);
+		return;
+	}
+	struct cw_hello h;
+	cw_hello_fill(&h, CW_MSG_REGION_END, 0, NULL, 0);
+	ssize_t n = pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL);
+	(void)n; /* the host has ended it before */
+}
+
+static const struct cw_stream stream = {stream_send, stream_recv, stream_cut, 1};
+
+/* Follows what is said beside until that ends, and the session with it. */
+static void *line_thread(void *arg)
+{
+	struct cw_session *s = arg;
+	uint8_t b[WORD];
+	for (;;) {
+		int err = cw_rdma_hear(s, b, WORD, 0);
+		if (err != 0) {
+			if (!atomic_load(&d.said))
+				cw_rdma_fail(d.r, -EPIPE, "the GPU server, or this VM's host, has ended the session");
+			break;
+		}
+		if (!memcmp(b, "CWVBYE\0\1", 8)) {
+			cw_rdma_ended(d.r, cw_rdma_get(b + 8, 8));
+			memcpy(b, "CWVACK\0\1", 8);
+			cw_rdma_say(s, b, WORD);
+		} else if (!memcmp(b, "CWVACK\0\1", 8)) {
+			atomic_store(&d.heard, 1);
+		} else {
+			cw_rdma_fail(d.r, -EIO, "the host says what it may not beside RDMA");
+			break;
+		}
+	}
+	atomic_store(&d.running, 0);
+	return NULL;
+}
+
+/* --- opening -------------------------------------------------------------------------------------------------------------- */
+
+int cw_rdma_wanted(const char *mount)
+{
+	const char *e = getenv("CAUSEWAY_RDMA");
+	char path[4200], text[2048];
+	if (e && !strcmp(e, "off"))
+		return 0;
+	if (!mount)
+		return e && *e;
+	if (snprintf(path, sizeof path, "%s/info", mount) >= (int)sizeof path)
+		return 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return strstr(text, "\ndirect=1\n") != NULL;
+}
+
+static int reach_host(struct cw_session *s, const char *target)
+{
+	struct cw_hello h;
+	cw_hello_fill(&h, CW_MSG_DIRECT, 0, NULL, 0);
+	if (cw_rdma_line.mount) {
+		char path[4200];
+		snprintf(path, sizeof path, "%s/session", target);
+		s->fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+		if (s->fd >= 0 && pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL) == (ssize_t)sizeof h)
+			return 0;
+	} else {
+		struct sockaddr_un a = {.sun_family = AF_UNIX};
+		if (strlen(target) >= sizeof a.sun_path)
+			return -ENAMETOOLONG;
+		memcpy(a.sun_path, target, strlen(target) + 1);
+		s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (s->fd >= 0 && connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
+			return cw_rdma_say(s, &h, sizeof h);
+	}
+	return -errno;
+}
+
+/* The host's answer; server gets the GPU server's address. */
+static int welcome(struct cw_session *s, char *server, size_t cap)
+{
+	struct {
+		struct cw_hello h;
+		char text[512];
+	} w;
+	int64_t until = cw_now_ms() + WELCOME_MS;
+	int err = cw_rdma_hear(s, &w.h, sizeof w.h, until);
+	if (err == 0 && w.h.text_len > sizeof w.text)
+		err = -EPROTO;
+	if (err == 0)
+		err = cw_rdma_hear(s, w.text, w.h.text_len, until);
+	if (err != 0) {
+		cw_why(s, "this VM's host does not answer: %s", strerror(-err));
+		return err;
+	}
+	snprintf(server, cap, "%.*s", (int)w.h.text_len, w.text);
+	return cw_welcome_check(s, &w, sizeof w.h + w.h.text_len);
+}
+
+/* Has the queue pairs know one another, and some bytes go each way. */
+static int lift(struct cw_session *s, struct cw_rdma_port *port)
+{
+	struct cw_rdma_offer own = {0};
+	char why[200] = "";
+	int err = cw_rdma_open(&d.r, port, &own, why, sizeof why);
+	if (err != 0) {
+		d.r = NULL;
+		cw_rdma_say_offer(s, &own, why);
+		cw_why(s, "%s", why);
+		return err;
+	}
+	err = cw_rdma_say_offer(s, &own, "");
+	if (err == 0)
+		err = cw_rdma_hear_offer(s, &d.peer);
+	if (err != 0)
+		return err;
+	if (own.link != d.peer.link)
+		snprintf(why, sizeof why, "this end and the GPU server's are of different links");
+	else
+		cw_rdma_connect(d.r, port, &own, &d.peer, why, sizeof why);
+	if ((err = cw_rdma_agree(s, why)) != 0)
+		return err;
+	uint8_t b[WORD] = "CWVBYE\0\1", back[WORD];
+	struct iovec v = {b, WORD};
+	int64_t until = cw_now_ms() + PROBE_MS;
+	err = cw_rdma_send(d.r, &v, 1);
+	for (size_t n = 0; err == 0 && n < WORD;) {
+		ssize_t k = cw_rdma_recv(d.r, back + n, WORD - n, until);
+		if (k <= 0)
+			err = k == 0 ? -EPIPE : (int)k;
+		else
+			n += (size_t)k;
+	}
+	if (err == -ETIMEDOUT)
+		snprintf(why, sizeof why, "nothing comes through within 10 s (%s port %d)", port->device, port->number);
+	else if (err != 0)
+		cw_rdma_why(d.r, why, sizeof why);
+	else if (memcmp(b, back, WORD))
+		snprintf(why, sizeof why, "other bytes came than were sent");
+	return cw_rdma_agree(s, why);
+}
+
+static void rdma_abandon(struct cw_session *s)
+{
+	atomic_store(&cw_rdma_line.stop, 1);
+	if (d.r)
+		cw_rdma_fail(d.r, -EPIPE, "the session was given up");
+	if (!cw_rdma_line.mount && s->fd >= 0)
+		shutdown(s->fd, SHUT_RDWR);
+	while (atomic_load(&cw_tcp.running) || atomic_load(&d.running)) {
+		struct timespec nap = {0, 1000000};
+		nanosleep(&nap, NULL);
+	}
+	if (d.r)
+		cw_rdma_free(d.r);
+	d.r = NULL;
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	if (s->base)
+		munmap(s->base, CW_REGION0_SIZE);
+	s->base = NULL;
+}
+
+static int rdma_open(struct cw_session *s, const char *target)
+{
+	struct cw_rdma_port ports[PORTS], *port = NULL;
+	char server[64];
+	const char *why = cw_rdma_load();
+	int n = why ? 0 : cw_rdma_ports(cw_rdma_sysfs, getenv("CAUSEWAY_RDMA"), ports, PORTS);
+	if (n == 0) {
+		cw_why(s, "%s", why ? why : "this machine has no active RDMA port");
+		return -ENODEV;
+	}
+	memset(&d, 0, sizeof d);
+	atomic_store(&cw_rdma_line.stop, 0);
+	cw_rdma_line.at = cw_rdma_line.end = 0;
+	s->base = NULL;
+	s->fd = -1;
+	cw_tcp_begin(&stream);
+	int err = reach_host(s, target);
+	if (err != 0)
+		cw_why(s, "this VM's host takes no RDMA of its programs: %s", strerror(-err));
+	else
+		err = welcome(s, server, sizeof server);
+	if (err == 0 && !(port = cw_rdma_choose(cw_rdma_sysfs, ports, n, server))) {
+		cw_why(s, "no RDMA port has an address on the network of the GPU server %s", server);
+		err = -ENODEV;
+	}
+	if (err == 0)
+		err = lift(s, port);
+	if (err == 0)
+		err = cw_region0_init(s, cw_map_shared(-1, CW_REGION0_SIZE, NULL));
+	d.until = cw_now_ms() + WELCOME_MS;
+	if (err == 0)
+		err = cw_tcp_greet(s);
+	d.until = 0;
+	if (err == 0) {
+		atomic_store(&d.running, 1);
+		if ((err = -cw_thread_begin(STACK, 0, line_thread, s)) != 0)
+			atomic_store(&d.running, 0);
+	}
+	if (err == 0)
+		err = cw_tcp_start(s);
+	if (err != 0 && !s->why[0])
+		cw_why(s, "%s", strerror(-err));
+	if (err != 0)
+		rdma_abandon(s);
+	else
+		cw_log(CW_LOG_INFO, "this process is the RDMA end itself, by %s port %d: nothing of the session goes by this VM's host",
+		       port->device, port->number);
+	return err;
+}
+
+/* --- regions --------------------------------------------------------------------------------------------------------------- */
+
+static int rdma_add_region(struct cw_session *s, struct cw_region *r)
+{
+	struct {
+		uint64_t address, size;
+		uint32_t key, rsvd;
+	} g = {0, r->size, 0, 0};
+	int err = cw_tcp_add_region(s, r);
+	if (err != 0 || !d.peer.reach || r->size > MOST_GRANTED)
+		return err;
+	cw_lock_acquire(&cw_tcp.region_lock);
+	int room = d.granted + r->size <= MOST_GRANTED;
+	d.granted += room ? r->size : 0;
+	cw_lock_release(&cw_tcp.region_lock);
+	int rc = room ? cw_rdma_register(d.r, r->va, r->size, &r->carrier, &g.key) : -ENOSPC;
+	if (rc == 0) {
+		g.address = (uintptr_t)r->va;
+		cw_tcp_send(s, CW_FRAME_GRANT, 0, r->id, &g, sizeof g); /* a stream that ends ends the session */
+		return 0;
+	}
+	cw_lock_acquire(&cw_tcp.region_lock);
+	d.granted -= room ? r->size : 0;
+	int first = !d.refused;
+	d.refused = 1;
+	cw_lock_release(&cw_tcp.region_lock);
+	if (first)
+		cw_log(CW_LOG_INFO, "the GPU server does not reach memory of this process by itself, copies go in frames: %s%s",
+		       strerror(-rc), rc == -ENOMEM ? ": the limit of locked memory (ulimit -l) may be too low" : "");
+	return 0;
+}
+
+static void rdma_end_region(struct cw_session *s, struct cw_region *r)
+{
+	if (r->carrier) { /* the worker has let go of it; who has not ends the stream here */
+		if (cw_rdma_deregister(d.r, r->carrier) != 0)
+			cw_rdma_fail(d.r, -EIO, "memory that the GPU server reaches is not taken back");
+		cw_lock_acquire(&cw_tcp.region_lock);
+		d.granted -= r->size;
+		cw_lock_release(&cw_tcp.region_lock);
+		r->carrier = NULL;
+	}
+	cw_tcp_end_region(s, r);
+}
+
+static void rdma_forked(struct cw_session *s, int owned)
+{
+	(void)owned;
+	close(s->fd);
+	if (d.r)
+		cw_rdma_forked(d.r);
+}
+
+/* The server is told how much there was, so that it ends at once; a process that is killed leaves that to the host. */
+static void rdma_close(struct cw_session *s)
+{
+	int64_t until = cw_now_ms() + LEAVE_MS, sent = cw_rdma_drain(d.r, until);
+	uint8_t b[WORD] = "CWVBYE\0\1";
+	if (sent < 0)
+		return;
+	cw_rdma_put(b + 8, (uint64_t)sent, 8);
+	atomic_store(&d.said, 1);
+	if (cw_rdma_say(s, b, WORD) != 0)
+		return;
+	while (!atomic_load(&d.heard) && atomic_load(&d.running) && cw_now_ms() < until) {
+		struct timespec nap = {0, 2000000};
+		nanosleep(&nap, NULL);
+	}
+	atomic_store(&cw_rdma_line.stop, 1);
+	stream_cut(s);
+}
+
+const struct cw_carrier cw_carrier_rdma = {
+	.name = "rdma",
+	.spin_us = 20,
+	.open = rdma_open,
+	.add_region = rdma_add_region,
+	.end_region = rdma_end_region,
+	.publish = cw_tcp_publish,
+	.wait_slot = cw_tcp_wait_slot,
+	.alive = cw_tcp_alive,
+	.forked = rdma_forked,
+	.close = rdma_close,
+	.abandon = rdma_abandon,
+};

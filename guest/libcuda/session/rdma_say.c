@@ -1,0 +1,159 @@
+/* What a session by RDMA says beside it, by this VM's host: the offers and reasons of remote/verbs/offer.go and upgrade.go. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "session/rdma.h"
+
+enum { OFFER = 64, REASON = 400, SAY_MS = 30000 };
+
+struct cw_rdma_line cw_rdma_line;
+
+int cw_rdma_say(struct cw_session *s, const void *p, size_t n)
+{
+	ssize_t done;
+	do
+		done = cw_rdma_line.mount ? pwrite(s->fd, p, n, CW_FILE_DIRECT) : send(s->fd, p, n, MSG_NOSIGNAL);
+	while (done < 0 && errno == EINTR);
+	return done == (ssize_t)n ? 0 : done < 0 ? -errno : -EIO;
+}
+
+/* Fills the buffer: -EPIPE at the end, -EAGAIN when nothing came for a while. */
+static int hear_some(struct cw_session *s)
+{
+	ssize_t n;
+	if (cw_rdma_line.mount) {
+		n = pread(s->fd, cw_rdma_line.buf, sizeof cw_rdma_line.buf, CW_FILE_DIRECT);
+		if (n == 0)
+			return -EAGAIN;
+	} else {
+		struct pollfd p = {.fd = s->fd, .events = POLLIN};
+		if (poll(&p, 1, 250) < 1)
+			return -EAGAIN;
+		n = recv(s->fd, cw_rdma_line.buf, sizeof cw_rdma_line.buf, 0);
+	}
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return -EAGAIN;
+	if (n <= 0)
+		return -EPIPE;
+	cw_rdma_line.at = 0;
+	cw_rdma_line.end = (size_t)n;
+	return 0;
+}
+
+int cw_rdma_hear(struct cw_session *s, void *out, size_t n, int64_t until)
+{
+	uint8_t *p = out;
+	while (n > 0) {
+		size_t k = cw_rdma_line.end - cw_rdma_line.at < n ? cw_rdma_line.end - cw_rdma_line.at : n;
+		memcpy(p, cw_rdma_line.buf + cw_rdma_line.at, k);
+		cw_rdma_line.at += k;
+		p += k;
+		n -= k;
+		if (n == 0)
+			break;
+		int err = hear_some(s);
+		if (err == -EAGAIN && (atomic_load(&cw_rdma_line.stop) || (until && cw_now_ms() >= until)))
+			return -ETIMEDOUT;
+		if (err != 0 && err != -EAGAIN)
+			return err;
+	}
+	return 0;
+}
+
+void cw_rdma_put(uint8_t *b, uint64_t v, int n)
+{
+	for (int i = 0; i < n; i++)
+		b[i] = (uint8_t)(v >> 8 * i);
+}
+
+uint64_t cw_rdma_get(const uint8_t *b, int n)
+{
+	uint64_t v = 0;
+	for (int i = 0; i < n; i++)
+		v |= (uint64_t)b[i] << 8 * i;
+	return v;
+}
+
+#define OFFER_MAGIC "CWVERBS\x01"
+
+int cw_rdma_say_offer(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined)
+{
+	uint8_t b[OFFER + REASON] = OFFER_MAGIC;
+	size_t n = strlen(declined) < REASON ? strlen(declined) : REASON;
+	cw_rdma_put(b + 8, n, 2);
+	b[10] = (uint8_t)o->link;
+	b[11] = (uint8_t)o->mtu;
+	cw_rdma_put(b + 12, o->lid, 2);
+	cw_rdma_put(b + 16, o->queue, 4);
+	cw_rdma_put(b + 20, o->psn, 4);
+	cw_rdma_put(b + 24, o->key, 4);
+	cw_rdma_put(b + 28, o->size, 4);
+	cw_rdma_put(b + 32, o->address, 8);
+	memcpy(b + 40, o->gid, 16);
+	memcpy(b + OFFER, declined, n);
+	return cw_rdma_say(s, b, OFFER + n);
+}
+
+int cw_rdma_hear_offer(struct cw_session *s, struct cw_rdma_offer *o)
+{
+	uint8_t b[OFFER], reason[REASON + 1];
+	int err = cw_rdma_hear(s, b, OFFER, cw_now_ms() + SAY_MS);
+	size_t n = (size_t)cw_rdma_get(b + 8, 2);
+	if (err == 0 && (memcmp(b, OFFER_MAGIC, 8) || n > REASON))
+		err = -EPROTO;
+	if (err == 0)
+		err = cw_rdma_hear(s, reason, n, cw_now_ms() + SAY_MS);
+	if (err != 0) {
+		cw_why(s, "the GPU server says nothing of its RDMA: %s", strerror(-err));
+		return err;
+	}
+	reason[n] = 0;
+	if (n > 0) {
+		cw_why(s, "the GPU server: %.200s", (char *)reason);
+		return -EOPNOTSUPP;
+	}
+	*o = (struct cw_rdma_offer){.link = b[10],
+				    .reach = b[14] == 1,
+				    .mtu = b[11],
+				    .lid = (uint16_t)cw_rdma_get(b + 12, 2),
+				    .queue = (uint32_t)cw_rdma_get(b + 16, 4),
+				    .psn = (uint32_t)cw_rdma_get(b + 20, 4),
+				    .key = (uint32_t)cw_rdma_get(b + 24, 4),
+				    .size = (uint32_t)cw_rdma_get(b + 28, 4),
+				    .address = cw_rdma_get(b + 32, 8)};
+	memcpy(o->gid, b + 40, 16);
+	if (o->mtu < 1 || o->mtu > 5 || o->queue == 0 || o->queue >> 24 || o->psn >> 24 || o->size < CW_RDMA_LEAST_WINDOW ||
+	    o->size > CW_RDMA_WINDOW || (o->size & (o->size - 1))) {
+		cw_why(s, "the GPU server's RDMA offer is malformed");
+		return -EPROTO;
+	}
+	return 0;
+}
+
+/* Tells the other end how this one fared, and hears how that did. own: why not, empty if all is well. */
+int cw_rdma_agree(struct cw_session *s, const char *own)
+{
+	uint8_t b[2 + REASON];
+	size_t n = strlen(own) < REASON ? strlen(own) : REASON;
+	cw_rdma_put(b, n, 2);
+	memcpy(b + 2, own, n);
+	int err = cw_rdma_say(s, b, 2 + n);
+	if (err == 0)
+		err = cw_rdma_hear(s, b, 2, cw_now_ms() + SAY_MS);
+	n = err == 0 ? (size_t)cw_rdma_get(b, 2) : 0;
+	if (n > REASON)
+		err = -EPROTO;
+	char text[REASON + 1];
+	if (err == 0)
+		err = cw_rdma_hear(s, text, n, cw_now_ms() + SAY_MS);
+	text[err == 0 ? n : 0] = 0;
+	if (own[0])
+		cw_why(s, "%s", own);
+	else if (err != 0)
+		cw_why(s, "the GPU server does not go on: %s", strerror(-err));
+	else if (n > 0)
+		cw_why(s, "the GPU server: %.200s", text);
+	return own[0] || n > 0 ? -EIO : err;
+}

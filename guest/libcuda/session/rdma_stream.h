@@ -1,0 +1,37 @@
+/* What rdma_device.c opens and rdma_stream.c moves bytes over. */
+#ifndef CW_SESSION_RDMA_STREAM_H
+#define CW_SESSION_RDMA_STREAM_H
+
+#include "session/rdma.h"
+
+#include "ibv/shim.h" /* of remote/verbs: the hosts' end has the same */
+
+#pragma GCC visibility push(hidden)
+
+enum { CW_RDMA_RECEIVES = 256, CW_RDMA_SENDS = 256 };
+struct cw_rdma {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct cw_queue queue;
+	struct ibv_mr *window_mr, *out_mr;
+	uint8_t *window, *out;
+	uint32_t out_size, inlined, peer_key;
+	uint64_t peer_address;
+
+	struct cw_lock lock;
+	_Atomic uint32_t turn, waiters;
+	int polling;
+	int err; /* final: -errno */
+	int flushed;
+	char why[160];
+	/* As in remote/verbs.Conn. */
+	uint64_t sent, credited, posted, done, got, taken, final;
+	uint64_t owed_bytes;
+	uint32_t messages, unsignaled, owed_count;
+	int ends;
+};
+
+extern struct cw_lib cw_rdma_lib;
+
+#pragma GCC visibility pop
+#endif

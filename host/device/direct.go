@@ -1,0 +1,202 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/sys"
+	"causeway/virtio/fs"
+)
+
+/*
+A guest process whose VM has an RDMA adapter of its own may be the end of its session with a GPU server itself. The control file then carries what is said beside the fabric, some hundred bytes, between the process and
+its worker, which has the keys and knows what may be said. No guest memory is lent, so nothing is to be parked; and the session cannot leave with the VM, whose adapter stays here.
+*/
+
+var (
+	// ErrDirect says why a session cannot leave with its VM.
+	ErrDirect = errors.New("its program is an RDMA end itself, by an adapter of the VM's")
+	errHere   = errors.New("programs of this virtual GPU are no RDMA ends: it is of this host, or has remote.guest_rdma off")
+)
+
+const (
+	// directSlot is where READs wait for what the worker says, beside those for slots.
+	directSlot = remote.SlotCount + 1
+	// mostSaid bounds what a worker may have said that the guest has not read, in bytes: an honest one says less in all.
+	mostSaid = 16 << 10
+	sayTime  = 5 * time.Second
+)
+
+// direct is the device's end of what is said. session.mu guards it, but conn.
+type direct struct {
+	conn *net.UnixConn
+	came []byte
+	over bool
+}
+
+// beginDirect follows MsgDirect.
+func (s *session) beginDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	may := s.dev.direct()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.state != idle || h.Region != 0:
+		return syscall.EINVAL, fmt.Errorf("message for an RDMA end: %w", errState)
+	case !may:
+		return syscall.EOPNOTSUPP, errHere
+	}
+	near, far, err := saidPair()
+	if err != nil {
+		return syscall.EIO, err
+	}
+	h.TextLen = 0
+	if _, err := near.Write(remote.FormatHello(h, "")); err != nil {
+		return syscall.EIO, errors.Join(err, near.Close(), far.Close())
+	}
+	s.state, s.direct = opening, &direct{conn: near}
+	if !s.do(func() { s.connectDirect(far, h, w) }) {
+		return syscall.EBUSY, errors.Join(errState, near.Close(), far.Close())
+	}
+	return 0, nil
+}
+
+// saidPair is a connection of packets, between the device and a worker.
+func saidPair() (near *net.UnixConn, far *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	far = os.NewFile(uintptr(pair[1]), "what is said beside RDMA")
+	near, err = sys.UnixConn(pair[0], "what is said beside RDMA")
+	if err != nil {
+		return nil, nil, errors.Join(err, far.Close())
+	}
+	return near, far, nil
+}
+
+// connectDirect starts the worker, and answers MsgDirect. It runs on routine.
+func (s *session) connectDirect(far *os.File, h remote.Hello, w *fs.WriteRequest) {
+	defer far.Close()
+	err := s.connectWorker(far, func(c *link.Config) { c.Carrier, c.Spare = link.CarrierUnix, link.Fits(h, 1) })
+	if err != nil {
+		s.refuse(w, syscall.EIO, err)
+		_ = s.direct.conn.Close()
+		s.fail(nil)
+		return
+	}
+	go s.routineSaid()
+	w.Complete(w.Size, 0)
+}
+
+// routineSaid hears the worker, to its end.
+func (s *session) routineSaid() {
+	b := make([]byte, remote.FileDirectMost)
+	for {
+		n, err := s.direct.conn.Read(b)
+		s.mu.Lock()
+		d := s.direct
+		d.came = append(d.came, b[:n]...)
+		d.over = err != nil || n == 0 || len(d.came) > mostSaid
+		over := d.over
+		s.mu.Unlock()
+		s.giveSaid()
+		if over {
+			_ = s.direct.conn.Close()
+			return
+		}
+	}
+}
+
+// giveSaid has a READ that waits have what there is.
+func (s *session) giveSaid() {
+	s.mu.Lock()
+	list := s.waits[directSlot]
+	delete(s.waits, directSlot)
+	s.waiting -= len(list)
+	s.mu.Unlock()
+	for _, w := range list {
+		s.hearDirect(w.req)
+	}
+}
+
+// hearDirect answers a READ by what the worker has said, or keeps it until there is something.
+func (s *session) hearDirect(req *fs.ReadRequest) {
+	s.mu.Lock()
+	d := s.direct
+	n, errno := 0, unix.Errno(0)
+	switch {
+	case d == nil:
+		errno = unix.EINVAL
+	case len(d.came) > 0:
+		n = req.CopyIn(d.came[:min(len(d.came), req.Size)], 0)
+		d.came = d.came[n:]
+	case d.over || s.state >= dead:
+		errno = unix.EPIPE
+	case s.waiting >= maxWaits:
+		errno = unix.EINVAL
+	default:
+		s.waits[directSlot] = append(s.waits[directSlot], wait{req, time.Now()})
+		s.waiting++
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	req.Complete(n, errno)
+}
+
+// sayDirect passes on what the guest process says, which waits for its answer before it says more.
+func (s *session) sayDirect(w *fs.WriteRequest) {
+	s.mu.Lock()
+	d := s.direct
+	gone := s.state >= dead
+	s.mu.Unlock()
+	b := w.Data()
+	switch {
+	case gone:
+		w.Complete(0, syscall.EPIPE)
+		return
+	case d == nil || len(b) == 0:
+		w.Complete(0, syscall.EINVAL)
+		return
+	}
+	go func() {
+		_ = d.conn.SetWriteDeadline(time.Now().Add(sayTime))
+		if _, err := d.conn.Write(b); err != nil {
+			w.Complete(0, syscall.EPIPE)
+			return
+		}
+		w.Complete(w.Size, 0)
+	}()
+}
+
+// controlDirect is control of a process that is an RDMA end: all that it may say there is that it ends.
+func (s *session) controlDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	if h.Type != remote.MsgRegionEnd || h.Region != 0 {
+		return syscall.EINVAL, fmt.Errorf("message %d of an RDMA end: %w", h.Type, errState)
+	}
+	_ = s.direct.conn.Close() // with which its worker ends, having told the server
+	w.Complete(w.Size, 0)
+	return 0, nil
+}
+
+// isDirect reports whether the program is an RDMA end itself.
+func (s *session) isDirect() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.direct != nil
+}
+
+// direct reports whether programs may be RDMA ends.
+func (d *Device) direct() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at != nil && d.at.Worker.Relay != nil && d.at.Worker.Direct
+}
