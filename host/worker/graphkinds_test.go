@@ -377,3 +377,30 @@ func TestWhatNodesName(t *testing.T) {
 		}
 	}
 }
+
+// TestGraphMemoryOfQueuedLaunches: memory of graphs that are gone goes when others want some, but not what a launch that is queued still is to allocate.
+func TestGraphMemoryOfQueuedLaunches(t *testing.T) {
+	const launches, flag = 60, 63
+	s := newSoft(t)
+	alloc := append((&wire.AllocNode{Size: 4096}).Append(nil), make([]byte, 88)...)
+	s.must(softCtx, &wire.StreamWaitValueArgs{Stream: softStream, Addr: s.word(flag), Value: 1, Width: 4, Flags: cuda.StreamWaitValueEq})
+	var left []uint64
+	for i := range uint32(launches) {
+		s.must(softCtx, &wire.GraphCreateArgs{Graph: aGraph})
+		at := s.node(aGraph, aNode, wire.NodeMemAlloc, alloc)
+		s.node(aGraph, bNode, wire.NodeMemset, (&wire.MemsetNode{Dst: at, Value: i, Element: 4, Width: 1024, Height: 1}).Append(nil), aNode)
+		s.instantiate(anExec, aGraph)
+		s.must(softCtx, &wire.GraphLaunchArgs{Exec: anExec, Stream: softStream}, &wire.GraphExecDestroyArgs{Exec: anExec}, &wire.GraphDestroyArgs{Graph: aGraph})
+		left = append(left, at)
+	}
+	s.must(softCtx, &wire.StreamWriteValueArgs{Stream: softStream2, Addr: s.word(flag), Value: 1, Width: 4})
+	for n, at := range left {
+		s.must(softCtx, &wire.MemcpyArgs{Dst: s.word(n), Src: at + 4092, Size: 4, Stream: softStream}, &wire.MemFreeAsyncArgs{Ptr: at, Stream: softStream})
+	}
+	for n, got := range s.memory()[:launches] {
+		if got != uint32(n) {
+			t.Fatalf("launch %d has left %d", n, got)
+		}
+	}
+	s.close()
+}

@@ -106,17 +106,21 @@ func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Resu
 // trimGraphMem ends what is no graph's and no executable graph's any more, and reports whether there was any.
 func (s *session) trimGraphMem(which func(*graphAlloc) bool) bool {
 	used := s.allocNodes()
-	launches := func(x *graphExec) {
-		for i := range x.plan.nodes {
-			used[x.plan.nodes[i].work.alloc] = true
+	var look func(p *plan)
+	look = func(p *plan) {
+		for i := range p.nodes {
+			used[p.nodes[i].work.alloc] = true
+			for _, body := range p.nodes[i].bodies {
+				look(body)
+			}
 		}
 	}
 	for _, x := range s.execs {
-		launches(x)
+		look(x.plan)
 	}
 	s.pruneEnding()
 	for _, x := range s.ending {
-		launches(x)
+		look(x.plan)
 	}
 	var gone []*allocation
 	for at, g := range s.graphMem {
