@@ -483,8 +483,9 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr, "usage: bench calls | waits N | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | "
-				"machine | idle SECONDS\n");
+		fprintf(stderr,
+			"usage: bench calls | waits N | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | "
+			"machine | idle SECONDS\n");
 		return 2;
 	}
 	return 0;
