@@ -91,6 +91,30 @@ static void c_forked(struct cw_session *s, int owned)
 #define CARRIER(of) {.name = of, .spin_us = 50, .open = c_open, .abandon = c_abandon, .close = c_close, .forked = c_forked}
 const struct cw_carrier cw_carrier_unix = CARRIER("unix"), cw_carrier_virtiofs = CARRIER("virtiofs"), cw_carrier_tcp = CARRIER("tcp");
 
+static int rdma_wanted, rdma_err, rdma_opens;
+static const char *rdma_mount;
+char cw_rdma_apart[256];
+struct cw_rdma_line cw_rdma_line;
+
+int cw_rdma_wanted(const char *mount)
+{
+	rdma_mount = mount;
+	return rdma_wanted;
+}
+
+static int c_open_rdma(struct cw_session *s, const char *where)
+{
+	CHECK(s->carrier == &cw_carrier_rdma);
+	rdma_opens++;
+	if (rdma_err) {
+		cw_why(s, "no adapter");
+		return rdma_err;
+	}
+	return c_open(s, where);
+}
+const struct cw_carrier cw_carrier_rdma = {
+	.name = "rdma", .spin_us = 20, .open = c_open_rdma, .abandon = c_abandon, .close = c_close, .forked = c_forked};
+
 void cw_fork_watch(void) { watches++; }
 void cw_slots_init(struct cw_session *s)
 {

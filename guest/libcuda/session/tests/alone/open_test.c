@@ -228,6 +228,30 @@ static void forks_open(void)
 	CHECK(closed == 0);
 }
 
+/* A session by an adapter of this machine's own, or, where that does not come to be, by the host, which is told why. */
+static void direct(void)
+{
+	rdma_wanted = 1;
+	rdma_err = -ENODEV;
+	CHECK(cw_session_open() == 0 && rdma_opens == 1 && opens == 1 && cw_s.carrier == &cw_carrier_virtiofs && slots == 2);
+	CHECK(!strcmp(cw_rdma_apart, "no adapter") && cw_s.why[0] == 0 && cw_rdma_line.mount && !strcmp(rdma_mount, target));
+}
+
+static void direct_unix(void)
+{
+	rdma_wanted = 1;
+	setenv("CAUSEWAY", "unix:/tmp/socket", 1);
+	CHECK(cw_session_open() == 0 && rdma_opens == 1 && opens == 1 && cw_s.carrier == &cw_carrier_rdma);
+	CHECK(cw_rdma_apart[0] == 0 && !cw_rdma_line.mount && rdma_mount == NULL && !strcmp(target, "/tmp/socket"));
+}
+
+static void direct_tcp(void)
+{
+	rdma_wanted = 1;
+	setenv("CAUSEWAY", "tcp://host:1", 1);
+	CHECK(cw_session_open() == 0 && rdma_opens == 0 && cw_s.carrier == &cw_carrier_tcp);
+}
+
 static void calibration(void)
 {
 	static const struct {
@@ -285,7 +309,8 @@ static void threads(void)
 
 int main(void)
 {
-	void (*const all[])(void) = {where, results, told, roomy, answers, dead_or_not, exits, forks, forks_open, calibration, threads};
+	void (*const all[])(void) = {where, results,	told,	roomy,	     answers,	 dead_or_not, exits,
+				     forks, forks_open, direct, direct_unix, direct_tcp, calibration, threads};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		int st = -1;
 		pid_t p = fork();

@@ -68,6 +68,8 @@ static int try(int *left, int err)
 	return 0;
 }
 
+char cw_rdma_apart[256];
+
 static ssize_t f_pwrite(int fd, const void *p, size_t n, off_t at)
 {
 	CHECK(fd == SESSION);
@@ -81,10 +83,13 @@ static ssize_t f_pwrite(int fd, const void *p, size_t n, off_t at)
 		return 8;
 	}
 	struct cw_hello h;
-	CHECK(at == (off_t)CW_FILE_CONTROL && n == sizeof h);
+	CHECK(at == (off_t)CW_FILE_CONTROL && n >= sizeof h);
 	if (try(&eintr, EINTR) || try(&eagain, EAGAIN))
 		return -1;
-	memcpy(&h, p, n);
+	memcpy(&h, p, sizeof h);
+	/* Why the session was to come another way is MsgHello's text. */
+	CHECK(h.text_len == (h.type == CW_MSG_HELLO ? strlen(cw_rdma_apart) : 0) && n == sizeof h + h.text_len);
+	CHECK(!memcmp((const uint8_t *)p + sizeof h, cw_rdma_apart, h.text_len));
 	sent[count_ % 256] = h.type;
 	sent_region[count_++ % 256] = h.region;
 	sent_va = h.va;

@@ -262,9 +262,20 @@ static void wakes(void)
 	CHECK(c->wait_slot(&cw_s, 3, &word) == -EPIPE);
 }
 
+/* A session that was to go another way says why it does not (f_pwrite looks). */
+static void apart(void)
+{
+	strcpy(cw_rdma_apart, "no adapter");
+	anew("/mnt/gpu");
+	CHECK(opened() == 0 && count_ == 2);
+	c->abandon(&cw_s);
+	cw_rdma_apart[0] = 0;
+}
+
 int main(void)
 {
 	opens();
+	apart();
 	fails();
 	patience();
 	infos();
