@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +39,7 @@ type cluster struct {
 
 // nodes are what nodes' own drivers say.
 type nodes struct {
-	gpus map[string]string // node, by the UUIDs of what it offers
+	gpus map[string][]string // by the UUIDs of what they say they offer
 	runs map[string]bool
 }
 
@@ -102,7 +103,7 @@ func poolsOf(o any) (list []string) {
 
 // look notes what nodes' slices say.
 func (c *cluster) look() {
-	n := &nodes{gpus: map[string]string{}, runs: map[string]bool{}}
+	n := &nodes{gpus: map[string][]string{}, runs: map[string]bool{}}
 	for _, o := range c.slices.GetStore().List() {
 		s, ok := o.(*resourceapi.ResourceSlice)
 		if !ok || s.Spec.NodeName == nil {
@@ -111,9 +112,12 @@ func (c *cluster) look() {
 		n.runs[*s.Spec.NodeName] = true
 		for i := range s.Spec.Devices {
 			if a := s.Spec.Devices[i].Attributes["uuid"].StringValue; a != nil {
-				n.gpus[*a] = "the node " + *s.Spec.NodeName
+				n.gpus[*a] = append(n.gpus[*a], *s.Spec.NodeName)
 			}
 		}
+	}
+	for _, list := range n.gpus {
+		slices.Sort(list)
 	}
 	c.nodes.Store(n)
 }
@@ -180,8 +184,8 @@ func (c *cluster) Warn(id claim.ID, why error) {
 	c.events.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: id.Namespace, Name: id.Name, UID: id.UID}, corev1.EventTypeWarning, reason, why.Error())
 }
 
-// Elsewhere are the GPUs that nodes offer.
-func (c *cluster) Elsewhere() map[string]string { return c.nodes.Load().gpus }
+// Elsewhere are the GPUs that nodes say they offer.
+func (c *cluster) Elsewhere() map[string][]string { return c.nodes.Load().gpus }
 
 // DriverRuns: a node's driver has a slice there while it runs; the kubelet removes it 30 s after.
 func (c *cluster) DriverRuns(node string) bool { return c.nodes.Load().runs[node] }

@@ -36,8 +36,8 @@ type Cluster interface {
 	NodeOf(ctx context.Context, namespace, pod string, uid types.UID) (node string, sure bool, err error)
 	// Warn has whoever looks at a claim see why it is not served.
 	Warn(c claim.ID, why error)
-	// Elsewhere are the GPUs that nodes offer themselves, by UUID, and whether a node's driver runs.
-	Elsewhere() map[string]string
+	// Elsewhere are the nodes that say they offer a GPU themselves, by its UUID, and whether a node's driver runs.
+	Elsewhere() map[string][]string
 	DriverRuns(node string) bool
 }
 
@@ -73,7 +73,7 @@ type Keeper struct {
 	silent   error // since heard
 	refused  map[string]time.Time
 	told     map[string]time.Time // when a claim was last refused, by UID
-	lastSaid string
+	lastSaid map[offer]bool
 	at       map[types.UID]place // the nodes of pods, of claims that bind to none
 }
 
@@ -305,17 +305,10 @@ func (k *Keeper) publish() {
 	if !k.known { // whatever an earlier controller has said stands
 		return
 	}
-	s := pool.State{GPUs: k.state.GPUs, Unreachable: k.lost(), Leaving: k.Leaving, Elsewhere: k.Cluster.Elsewhere(), Refused: map[string]bool{}}
+	s := pool.State{GPUs: k.state.GPUs, Unreachable: k.lost(), Leaving: k.Leaving, Elsewhere: k.elsewhere(), Refused: map[string]bool{}}
 	s.NoDriver = k.Host.Local && !k.Cluster.DriverRuns(k.Host.Name)
 	for id := range k.refused {
 		s.Refused[id] = true
-	}
-	for _, g := range s.GPUs {
-		if by, is := s.Elsewhere[g.ID]; is && k.lastSaid != g.ID+by {
-			k.lastSaid = g.ID + by
-			k.Log.Error("a GPU is not offered over the network: another offers it", "host", k.Host.Name, "gpu", g.ID, "by", by,
-				"remedy", "if it is the host's own causeway-dra, start that with --offered-by-fleet, and say `local: true` of the host")
-		}
 	}
 	k.Publish(k.Host.Pool(&s))
 }

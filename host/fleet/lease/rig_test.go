@@ -110,7 +110,7 @@ type apiServer struct {
 	down       error
 	said       []string
 	writes     int
-	elsewhere  map[string]string
+	elsewhere  map[string][]string
 	pods       map[string]place // by name
 	asked      int              // for pods
 }
@@ -159,9 +159,9 @@ func (a *apiServer) Update(_ context.Context, c *resourceapi.ResourceClaim) erro
 	return errors.New("it is gone")
 }
 
-func (a *apiServer) Warn(c claim.ID, why error)   { a.said = append(a.said, c.Name+": "+why.Error()) }
-func (a *apiServer) Elsewhere() map[string]string { return a.elsewhere }
-func (a *apiServer) DriverRuns(string) bool       { return true }
+func (a *apiServer) Warn(c claim.ID, why error)     { a.said = append(a.said, c.Name+": "+why.Error()) }
+func (a *apiServer) Elsewhere() map[string][]string { return a.elsewhere }
+func (a *apiServer) DriverRuns(string) bool         { return true }
 
 // hears has the controller know what is.
 func (a *apiServer) hears() {
