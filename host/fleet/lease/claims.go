@@ -25,6 +25,9 @@ var (
 	ErrSilent = errors.New("the GPU host does not answer")
 )
 
+// errOldNews: what is known of a claim is not so any more, which its watch will say.
+var errOldNews = errors.New("the claim has another allocation by now")
+
 // wants are the devices that a claim has of the host.
 func (k *Keeper) wants(c *resourceapi.ResourceClaim) (list []want) {
 	if c.Status.Allocation == nil {
@@ -99,6 +102,22 @@ func (k *Keeper) over(ctx context.Context, r *api.Reservation) (bool, error) {
 	return !slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool {
 		return d.Pool == claim.PoolOf(k.Host.Name) && d.ShareID != nil && string(*d.ShareID) == r.ID
 	}), nil
+}
+
+// current: a claim has a device by the API server's word of this moment, where the host keeps another allocation of that claim, which ends if this one takes its place. What is known of claims may be old, also of a controller that has just
+// begun and was told by an API server that lags behind others.
+func (k *Keeper) current(ctx context.Context, w *want) error {
+	if !slices.ContainsFunc(k.state.Reserved, func(r api.Reserved) bool { return r.Key() == w.r.Key() && r.ID != w.r.ID }) {
+		return nil
+	}
+	over, err := k.over(ctx, &w.r)
+	if err == nil && over {
+		err = errOldNews
+	}
+	if err != nil {
+		return &unanswered{err}
+	}
+	return nil
 }
 
 // ready says in a claim that its device has a lease.

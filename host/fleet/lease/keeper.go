@@ -257,6 +257,9 @@ func (k *Keeper) reserve(ctx context.Context, w *want) error {
 	if k.silent != nil {
 		return &unanswered{k.silent}
 	}
+	if err := k.current(ctx, w); err != nil {
+		return err
+	}
 	if err := k.Server.Reserve(ctx, k.epoch(), &w.r); err != nil {
 		return err
 	}

@@ -77,6 +77,31 @@ func TestNotKnown(t *testing.T) {
 	}
 }
 
+// TestOldNews: a controller that begins and knows an older allocation of a claim than the one that has a lease does not put it in that one's place, which would end the claim's sessions; nor one that cannot ask.
+func TestOldNews(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s2", 1024)}
+	r.pass(t)
+	r.Keeper, r.a.known = r.next(), []*resourceapi.ResourceClaim{allocated("a", "node9", "s1", 1024)}
+	for _, down := range []error{nil, errors.New("the API server is away"), nil} {
+		r.a.down = down
+		if again := r.Pass(t.Context()); again == 0 || again > time.Second {
+			t.Errorf("looks again in %v", again)
+		}
+		if len(r.s.ended) != 0 || r.s.state.Reserved[0].ID != "s2" {
+			t.Fatalf("ended %v; %+v", r.s.ended, r.s.state)
+		}
+	}
+	r.is(t, "a", claim.LeaseRefused, false)
+	// What it hears of later is so.
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node9", "s3", 1024)}
+	r.pass(t)
+	r.is(t, "a", claim.LeaseReady, true)
+	if fmt.Sprint(r.s.ended) != "[node1 s2]" || r.s.state.Reserved[0].Host != "node9" {
+		t.Errorf("ended %v; %+v", r.s.ended, r.s.state)
+	}
+}
+
 // TestRefused: a GPU gets no new claims before one is refused for lack of room; what is refused says why on the claim; a claim that can never be served keeps no GPU from others.
 func TestRefused(t *testing.T) {
 	r := newRig()
