@@ -33,6 +33,7 @@ var (
 	ErrForbid   = errors.New("domains of this host are not for pods of this namespace (--namespaces)")
 	ErrServes   = errors.New("the claim is for a container, and this node has none: use the class causeway-libvirt, or parameters with serves: vm")
 	ErrTwice    = errors.New("the claim's vGPU is another pod's, for another domain")
+	ErrRenamed  = errors.New("the pod names another domain than the one that has its vGPU: a pod is for one domain, make another pod for another")
 	ErrLost     = errors.New("the vGPU's device process has ended")
 )
 

@@ -19,7 +19,7 @@ import (
 )
 
 // final are errors that no repetition cures.
-var final = []error{ErrForbid, ErrDomain, ErrServes, ErrTwice, ErrLost, claim.ErrClaim, api.ErrName, api.ErrLimit}
+var final = []error{ErrForbid, ErrDomain, ErrServes, ErrTwice, ErrRenamed, ErrLost, claim.ErrClaim, api.ErrName, api.ErrLimit}
 
 // serve has a pod's domain have the vGPUs of its claims, and says so. A pod whose domain is not there yet waits for it: the scheduler may choose the host before anybody
 // has defined the domain there. One that runs and whose domain is gone has failed.
@@ -155,7 +155,12 @@ func (a *Agent) note(r *Record) error {
 	all, err := a.Records.All()
 	for i := range all {
 		had := &all[i]
-		if had.UID != r.UID || had.PodUID == r.PodUID {
+		switch {
+		case had.UID != r.UID:
+			continue
+		case had.PodUID == r.PodUID && had.Domain != r.Domain: // an annotation can be changed; who forgets the first domain leaves it with a device that leads nowhere
+			return fmt.Errorf("%w: it has it in %s, not in %s", ErrRenamed, had.Domain, r.Domain)
+		case had.PodUID == r.PodUID:
 			continue
 		}
 		if had.Domain != r.Domain || a.lives(had) {
