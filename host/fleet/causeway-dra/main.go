@@ -150,6 +150,8 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("how the API server is reached: %w", err)
 	}
 	cfg.UserAgent = "causeway-dra/" + version
+	// The server has its own fairness. The client's limit, 5 calls in a second, would have a node with 60 claims look at them every 12 s, and the kubelet's calls wait behind that.
+	cfg.QPS = -1
 	return kubernetes.NewForConfig(cfg)
 }
 
