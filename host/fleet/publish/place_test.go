@@ -24,6 +24,7 @@ type cluster struct {
 	nodes   []*Node
 	state   structured.AllocatedState
 	claimed int
+	lies    []*resourceapi.ResourceSlice
 }
 
 type classes struct{}
@@ -57,6 +58,7 @@ type ask struct {
 }
 
 func (c *cluster) slices() (list []*resourceapi.ResourceSlice) {
+	list = append(list, c.lies...)
 	for _, n := range c.nodes {
 		for name, pool := range n.Resources().Pools {
 			for i, s := range pool.Slices {
@@ -241,5 +243,21 @@ func TestPlaceImpossible(t *testing.T) {
 	}
 	if got := c.place("a", ask{memory: "130Gi", compute: "90"}); got == nil {
 		t.Error("they are in the way of one that fits")
+	}
+}
+
+// TestPlaceLie is why a policy holds nodes to their own pools: a slice with counters is looked at for every node, and one of a higher generation has all GPUs of its pool be gone.
+func TestPlaceLie(t *testing.T) {
+	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
+	liar := "b"
+	c.lies = []*resourceapi.ResourceSlice{{ObjectMeta: metav1.ObjectMeta{Name: "lie"}, Spec: resourceapi.ResourceSliceSpec{Driver: claim.Driver, NodeName: &liar,
+		Pool:           resourceapi.ResourcePool{Name: "a", Generation: 9, ResourceSliceCount: 1},
+		SharedCounters: []resourceapi.CounterSet{{Name: "c", Counters: map[string]resourceapi.Counter{"n": {Value: resource.MustParse("1")}}}}}}}
+	if got := c.place("a", ask{memory: "1Gi"}); got != nil {
+		t.Errorf("the scheduler looks at it no more: %+v", got.Devices())
+	}
+	c.lies[0].Spec.Pool.Name = liar
+	if got := c.place("a", ask{memory: "1Gi"}); got == nil {
+		t.Error("a lie of one's own pool is in the way of others")
 	}
 }
