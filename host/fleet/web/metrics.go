@@ -10,11 +10,14 @@ import (
 	"causeway/host/fleet/view"
 )
 
+// mostScrapes at once: of Prometheus there are one or two, and each scrape is made anew.
+const mostScrapes = 4
+
 // Metrics serves what Prometheus reads.
 func Metrics(s *Source, version string) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(newCollector(s, version))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes})
 }
 
 // collector makes metrics of the last view.

@@ -25,6 +25,7 @@ type Page struct {
 	Now func() time.Time
 
 	page *template.Template
+	kept kept
 }
 
 // Register adds the page's paths. It answers nothing but GET.
@@ -63,13 +64,17 @@ func (p *Page) write(w http.ResponseWriter, part string) {
 	if p.Now != nil {
 		now = p.Now()
 	}
-	var b bytes.Buffer
-	if err := p.page.ExecuteTemplate(&b, part, model(p.Source.Seen(), now, p.Version)); err != nil {
+	text, err := p.kept.made(part, p.Source.Seen(), now, func(seen Seen) ([]byte, error) {
+		var b bytes.Buffer
+		err := p.page.ExecuteTemplate(&b, part, model(seen, now, p.Version))
+		return b.Bytes(), err
+	})
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // who asked may be gone
+	_, _ = w.Write(text) // who asked may be gone
 }
 
 // json is the fleet for programs, as `causeway-fleet ls --format json` prints it.
@@ -80,8 +85,16 @@ func (p *Page) json(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the fleet is not read yet", http.StatusServiceUnavailable)
 		return
 	}
+	text, err := p.kept.made("json", seen, seen.At, func(seen Seen) ([]byte, error) {
+		b, err := json.Marshal(seen.Fleet)
+		return append(b, '\n'), err
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(seen.Fleet)
+	_, _ = w.Write(text)
 }
 
 // chip is the class of a word's colour.

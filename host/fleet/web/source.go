@@ -24,6 +24,8 @@ type Seen struct {
 	Fleet *view.Fleet // nil: it was never read
 	At    time.Time
 	Err   error // why it is not newer
+
+	look uint64 // the how-manieth
 }
 
 // patience is how long a read may take.
@@ -53,6 +55,7 @@ func (s *Source) Look(ctx context.Context, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last.look++
 	if err != nil {
 		if s.last.Err == nil {
 			s.Log.Warn("the fleet is not read", "error", err)
@@ -60,7 +63,7 @@ func (s *Source) Look(ctx context.Context, now time.Time) {
 		s.last.Err = err
 		return
 	}
-	s.last = Seen{Fleet: f, At: now}
+	s.last = Seen{Fleet: f, At: now, look: s.last.look}
 }
 
 // Seen is the fleet as it is known.
