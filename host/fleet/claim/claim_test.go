@@ -108,12 +108,42 @@ func TestParameters(t *testing.T) {
 	}
 }
 
+// TestWithinClass: what a claim takes of the node is what its class says, also where its own parameters say nothing of it, or less; a class can say more than what is by default.
+func TestWithinClass(t *testing.T) {
+	for _, c := range []struct {
+		class, claim     string
+		sessions, memory uint64 // 0: the node's configuration says it
+	}{
+		{``, ``, 0, 0},
+		{``, `"sessions":64,"hostMemory":"16Gi"`, 64, 16 << 30},
+		{`"sessions":8,"hostMemory":"1Gi"`, `"cap":50`, 8, 1 << 30},
+		{`"sessions":8,"hostMemory":"1Gi"`, `"sessions":2,"hostMemory":"64Mi"`, 2, 64 << 20},
+		{`"sessions":1000,"hostMemory":"900Gi"`, `"sessions":500,"hostMemory":"800Gi"`, 500, 800 << 30},
+	} {
+		read, err := Read(allocated(func(rc *resourceapi.ResourceClaim, _ *resourceapi.DeviceRequestAllocationResult) {
+			rc.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config(fromClass, vgpu(c.class)), config(fromClaim, vgpu(c.claim))}
+		}))
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if p := read.Devices()[0].Parameters; uint64(p.Sessions) != c.sessions || p.HostMemory != c.memory {
+			t.Errorf("%+v: %+v", c, p)
+		}
+	}
+}
+
 // TestRefused: each says what is wrong, and that no repetition helps.
 func TestRefused(t *testing.T) {
 	type result = resourceapi.DeviceRequestAllocationResult
 	params := func(text string) func(*resourceapi.ResourceClaim, *result) {
 		return func(c *resourceapi.ResourceClaim, _ *result) {
 			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config(fromClaim, text)}
+		}
+	}
+	two := func(class, claim string) func(*resourceapi.ResourceClaim, *result) {
+		return func(c *resourceapi.ResourceClaim, _ *result) {
+			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config(fromClass, vgpu(class)), config(fromClaim, vgpu(claim))}
 		}
 	}
 	consumes := func(pairs ...string) func(*resourceapi.ResourceClaim, *result) {
@@ -165,6 +195,11 @@ func TestRefused(t *testing.T) {
 		"unknown source": {func(c *resourceapi.ResourceClaim, _ *result) {
 			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config("FromElsewhere", vgpu(""))}
 		}, "neither a class nor a claim"},
+		"more sessions than by default":     {params(vgpu(`"sessions":65`)), "more than a claim of this class may have, 64"},
+		"more host memory than by default":  {params(vgpu(`"hostMemory":"17Gi"`)), "more than a claim of this class may have, 16GiB"},
+		"more sessions than the class says": {two(`"sessions":8`, `"sessions":9`), "may have, 8"},
+		"more memory than the class says":   {two(`"hostMemory":"1Gi","serves":"vm"`, `"hostMemory":"2Gi"`), "may have, 1GiB"},
+		"a class that is none":              {two(`"sessions":0`, ``), "sessions: 0"},
 		"two sets": {func(c *resourceapi.ResourceClaim, _ *result) {
 			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config(fromClaim, vgpu("")), config(fromClaim, vgpu(""), "gpu")}
 		}, "two sets of parameters"},

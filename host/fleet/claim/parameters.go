@@ -27,7 +27,7 @@ const (
 	VirtualMachine = "vm"        // QEMU in it, by a vhost-user socket
 )
 
-// Parameters are the opaque ones of a claim or a class, which no quota counts: so none of them takes anything from others. They are checked.
+// Parameters are the opaque ones of a claim or a class, which no quota counts: so none of them takes anything from others beyond what an administrator says. They are checked.
 type Parameters struct {
 	Serves     string
 	Cap        uint32 // most hundredths of a GPU's time; 0: no cap
@@ -157,7 +157,7 @@ func number(name string, n *int64, least, most int64) (uint32, error) {
 // owner is who may open a socket, as causewayd is told.
 func (p *Parameters) owner() string { return fmt.Sprintf("%d:%d", p.User, p.Group) }
 
-// parametersFor are those of a request: the class's, then the claim's in its place. Two of one source contradict each other.
+// parametersFor are those of a request: the class's, then the claim's in its place, within what the class says of the node. Two of one source contradict each other.
 func parametersFor(request string, configs []resourceapi.DeviceAllocationConfiguration) (Parameters, error) {
 	var found [2]*resourceapi.OpaqueDeviceConfiguration
 	for i := range configs {
@@ -178,9 +178,29 @@ func parametersFor(request string, configs []resourceapi.DeviceAllocationConfigu
 		}
 		found[source] = c.Opaque
 	}
-	o := cmp.Or(found[1], found[0])
-	if o == nil {
-		return Parameters{Serves: Container}, nil
+	class, own := Parameters{Serves: Container}, Parameters{}
+	var err error
+	if found[0] != nil {
+		class, err = ParseParameters(found[0].Parameters.Raw)
 	}
-	return ParseParameters(o.Parameters.Raw)
+	if err != nil || found[1] == nil {
+		return class, err
+	}
+	if own, err = ParseParameters(found[1].Parameters.Raw); err != nil {
+		return own, err
+	}
+	return own, own.within(&class)
+}
+
+// within holds what a claim's own parameters may take of the node, which no quota counts, to what its class says: an administrator's word. Where the class says nothing it is what a vGPU has by default.
+func (p *Parameters) within(class *Parameters) error {
+	most, memory := cmp.Or(class.Sessions, limit.DefaultSessions), cmp.Or(class.HostMemory, limit.DefaultHostMemory)
+	switch {
+	case p.Sessions > most:
+		return wrong("parameters: sessions: %d is more than a claim of this class may have, %d: an administrator's class can say more", p.Sessions, most)
+	case p.HostMemory > memory:
+		return wrong("parameters: hostMemory: %v is more than a claim of this class may have, %v: an administrator's class can say more", limit.HostMemory(p.HostMemory), limit.HostMemory(memory))
+	}
+	p.Sessions, p.HostMemory = cmp.Or(p.Sessions, class.Sessions), cmp.Or(p.HostMemory, class.HostMemory)
+	return nil
 }
