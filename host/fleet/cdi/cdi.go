@@ -28,12 +28,15 @@ const filePrefix, fileSuffix = "causeway.dev-claim-", ".json"
 const (
 	namespaceKey = "causeway.dev/claim-namespace"
 	nameKey      = "causeway.dev/claim-name"
+	sharesKey    = "causeway.dev/claim-shares"
 )
 
 // Claim names whose devices a file has.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
+	// Shares are of which allocation the devices are, in a text; "": it is not known.
+	Shares string
 }
 
 // Dir is a folder that runtimes read.
@@ -52,6 +55,9 @@ func (d Dir) path(uid types.UID) string {
 // Write replaces a claim's file, as a whole or not at all. edits are by the devices' names.
 func (d Dir) Write(c Claim, edits map[string]specs.ContainerEdits) error {
 	s := specs.Spec{Version: version, Kind: Kind, Annotations: map[string]string{namespaceKey: c.Namespace, nameKey: c.Name}}
+	if c.Shares != "" {
+		s.Annotations[sharesKey] = c.Shares
+	}
 	for name, e := range edits {
 		s.Devices = append(s.Devices, specs.Device{Name: deviceName(c.UID, name), ContainerEdits: e})
 	}
@@ -108,7 +114,7 @@ func read(file string) (Claim, error) {
 		return Claim{}, err
 	}
 	uid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), filePrefix), fileSuffix)
-	c := Claim{s.Annotations[namespaceKey], s.Annotations[nameKey], types.UID(uid)}
+	c := Claim{s.Annotations[namespaceKey], s.Annotations[nameKey], types.UID(uid), s.Annotations[sharesKey]}
 	if s.Kind != Kind || c.Namespace == "" || c.Name == "" || c.UID == "" {
 		return c, errors.New("it does not say whose it is")
 	}

@@ -13,7 +13,7 @@ import (
 // TestFiles: a claim's file is replaced as a whole, says whose it is, is removed once and again, and others' files are left alone.
 func TestFiles(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "cdi"))
-	a, b := Claim{"team", "gpu", "1-a"}, Claim{"team", "other", "1-b"}
+	a, b := Claim{"team", "gpu", "1-a", "5-a,5-b"}, Claim{"team", "other", "1-b", ""}
 	for range 2 {
 		for _, c := range []Claim{a, b} {
 			if err := d.Write(c, map[string]specs.ContainerEdits{"gpu0": VM("/run/s", "/run/vm", "gpu0")}); err != nil {

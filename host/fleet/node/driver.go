@@ -112,7 +112,7 @@ func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]
 		})
 	}
 	if err == nil {
-		err = d.CDI.Write(cdi.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, edits)
+		err = d.CDI.Write(cdi.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID, Shares: sharesOf(rc)}, edits)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.undo(ctx, rc.UID, before))
