@@ -57,6 +57,9 @@ func (d *Driver) aloneIn(ctx context.Context, pod *corev1.Pod, container *corev1
 			names = append(names, name)
 		}
 	}
+	if name := extended(pod, container); name != "" && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
 	if !slices.Contains(names, rc.Name) {
 		return nil
 	}
@@ -83,4 +86,13 @@ func (d *Driver) aloneIn(ctx context.Context, pod *corev1.Pod, container *corev1
 		}
 	}
 	return nil
+}
+
+// extended is the claim that the scheduler has made for what a container asks of a class as an extended resource (deviceclass.resource.kubernetes.io/CLASS); "": it asks for none.
+func extended(pod *corev1.Pod, container *corev1.Container) string {
+	made := pod.Status.ExtendedResourceClaimStatus
+	if made == nil || !slices.ContainsFunc(made.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool { return m.ContainerName == container.Name }) {
+		return ""
+	}
+	return made.ResourceClaimName
 }

@@ -53,6 +53,13 @@ func podOf(containers ...string) *corev1.Pod {
 	return p
 }
 
+// withExtended is a pod for one of whose containers the scheduler has made a claim, c-1-b.
+func withExtended(p *corev1.Pod, container string) *corev1.Pod {
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c-1-b",
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: container, ResourceName: "deviceclass.resource.kubernetes.io/causeway", RequestName: "container-0-request-0"}}}
+	return p
+}
+
 // TestAlone: two claims that would be in each other's place in a container are refused by name before it starts; those that would not are served.
 func TestAlone(t *testing.T) {
 	const elsewhere = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm","vm":{"folder":"/run/second"}}`
@@ -76,14 +83,16 @@ func TestAlone(t *testing.T) {
 		"another driver's": {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) {
 			f.claims[1].Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
 		}, ""},
-		"one that is not allocated":   {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims[1].Status.Allocation = nil }, ""},
-		"one that is gone":            {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims = f.claims[:1] }, ""},
-		"another node's pod":          {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.pod.Spec.NodeName = "node2" }, ""},
-		"another pod of that name":    {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.pod.UID = "pod-2" }, ""},
-		"a pod that is gone":          {"", "", nil, nil, ""},
-		"an API server that is away":  {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.down = down }, down.Error()},
-		"reserved for no pod":         {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims[0].Status.ReservedFor[0].Resource = "jobs" }, ""},
-		"nobody tells of pods at all": {"", "", podOf("ab"), func(r *rig, _ *fakeCluster) { r.Cluster = nil }, ""},
+		"one that is not allocated":      {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims[1].Status.Allocation = nil }, ""},
+		"one that is gone":               {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims = f.claims[:1] }, ""},
+		"an extended resource beside it": {"", "", withExtended(podOf("a"), "of-a"), nil, "has also the claim c-1-b"},
+		"another container's extended":   {"", "", withExtended(podOf("a", "c"), "of-c"), nil, ""},
+		"another node's pod":             {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.pod.Spec.NodeName = "node2" }, ""},
+		"another pod of that name":       {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.pod.UID = "pod-2" }, ""},
+		"a pod that is gone":             {"", "", nil, nil, ""},
+		"an API server that is away":     {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.down = down }, down.Error()},
+		"reserved for no pod":            {"", "", podOf("ab"), func(_ *rig, f *fakeCluster) { f.claims[0].Status.ReservedFor[0].Resource = "jobs" }, ""},
+		"nobody tells of pods at all":    {"", "", podOf("ab"), func(r *rig, _ *fakeCluster) { r.Cluster = nil }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
