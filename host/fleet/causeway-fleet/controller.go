@@ -39,7 +39,7 @@ FILE names the hosts, and by which labels the nodes are known that reach them an
   - {name: gpu2, address: "gpu2.example.net:7745"}
   - {name: node7, local: true}                    # the Node of that name: its own pods have its GPUs, too, one way at a time
 
-It is read again every few seconds. A host that it does not name any more gets no new claims, and leaves when the last one is over.`,
+It is read again every few seconds. A host with ` + "`leaving: true`" + ` gets no new claims; when the log says that nobody has a lease of it any more it may be taken out.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Config == "" {

@@ -27,6 +27,8 @@ type HostConfig struct {
 	// Address is by what nodes' causewayds have it in remote.servers, as NAME or HOST:PORT; empty: Name.
 	Address string            `json:"address,omitempty"`
 	Nodes   map[string]string `json:"nodes,omitempty"`
+	// Leaving: it gets no new claims, and what claims have of it ends with them, also under a controller that begins later.
+	Leaving bool `json:"leaving,omitempty"`
 	// Local: it is the Node of its name, and its GPUs are for pods there, too.
 	Local bool `json:"local,omitempty"`
 	// Moves: a VM of KubeVirt moves with a claim that it names directly. The controller has to know of claims' pods where they run (causeway-fleet-moves.yaml).

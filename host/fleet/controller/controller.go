@@ -97,6 +97,7 @@ type host struct {
 	leave  chan struct{} // closed when it is not to be in the fleet any more
 	first  chan struct{} // closed after its first pass
 	once   sync.Once
+	idle   bool // its keeper's: that it has left has been said
 }
 
 func (h *host) wake() {
@@ -165,7 +166,7 @@ func (f *fleet) changed(pool string) {
 func (f *fleet) unkept(pool string) {
 	for _, c := range f.cluster.Claims(pool) {
 		f.Log.Warn("a claim has a device that is none of the fleet's", "claim", c.Namespace+"/"+c.Name, "pool", pool)
-		f.cluster.Warn(idOf(c), fmt.Errorf("its GPU is of the pool %s, which is none of the fleet's: nobody gives a lease of it. If the GPU host is to be in the fleet, the controller's configuration names it; if not, whoever publishes its ResourceSlice says what is not so", pool))
+		f.cluster.Warn(idOf(c), fmt.Errorf("its GPU is of the pool %s, which is none of the fleet's: nobody gives a lease of it. If the GPU host is to be in the fleet, the controller's configuration names it, with `leaving: true` if it is to leave; if not, whoever publishes its ResourceSlice says what is not so", pool))
 	}
 }
 
@@ -212,7 +213,7 @@ func (f *fleet) configure(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	for pool, h := range f.hosts {
 		if !named[pool] && !closed(h.leave) {
-			f.Log.Info("a GPU host leaves the fleet when nobody has a lease of it any more", "host", h.config.Name)
+			f.Log.Info("a GPU host leaves the fleet when nobody has a lease of it any more, if this controller leads until then: with `leaving: true` in the configuration any does", "host", h.config.Name)
 			close(h.leave)
 			h.wake()
 		}
@@ -262,15 +263,21 @@ func (f *fleet) keep(ctx context.Context, wg *sync.WaitGroup, c HostConfig) erro
 // routineKeep has a host's keeper pass again and again, until ctx ends or the host has left.
 func (f *fleet) routineKeep(ctx context.Context, h *host, k *lease.Keeper) {
 	for {
-		k.Leaving = closed(h.leave)
+		k.Leaving = closed(h.leave) || h.config.Leaving
 		again := k.Pass(ctx)
 		if ctx.Err() == nil { // else another may look after it already
 			f.Metrics.host(h.config.Name, k.Account())
 		}
 		h.once.Do(func() { close(h.first) })
-		if k.Idle() {
+		switch idle := k.Idle(); {
+		case idle && closed(h.leave):
 			f.left(h)
 			return
+		case idle && !h.idle: // it is looked after until the configuration does not name it
+			f.Log.Info("nobody has a lease of a GPU host that is leaving: it may be taken out of the configuration", "host", h.config.Name)
+			h.idle = true
+		case !idle:
+			h.idle = false
 		}
 		if again == 0 {
 			again = f.Every - f.Every/10 + rand.N(f.Every/5+1) // not all at once
