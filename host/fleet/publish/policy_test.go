@@ -19,6 +19,7 @@ type policy struct {
 	t    *testing.T
 	env  *cel.Env
 	spec admission.ValidatingAdmissionPolicySpec
+	made map[string]cel.Program // by expression: to compile one takes longer than all its requests
 }
 
 // readPolicies are those of a file, by name.
@@ -47,7 +48,7 @@ func readPolicies(t *testing.T, file string) map[string]*policy {
 			t.Fatal(err)
 		}
 		if p.Kind == "ValidatingAdmissionPolicy" {
-			out[p.Name] = &policy{t, env, p.Spec}
+			out[p.Name] = &policy{t, env, p.Spec, map[string]cel.Program{}}
 		}
 	}
 	return out
@@ -55,15 +56,18 @@ func readPolicies(t *testing.T, file string) map[string]*policy {
 
 func (p *policy) eval(expression string, in map[string]any) any {
 	p.t.Helper()
-	ast, issues := p.env.Compile(expression)
-	if issues.Err() != nil {
-		p.t.Fatalf("%s: %v", expression, issues.Err())
+	if p.made[expression] == nil {
+		ast, issues := p.env.Compile(expression)
+		if issues.Err() != nil {
+			p.t.Fatalf("%s: %v", expression, issues.Err())
+		}
+		program, err := p.env.Program(ast)
+		if err != nil {
+			p.t.Fatalf("%s: %v", expression, err)
+		}
+		p.made[expression] = program
 	}
-	program, err := p.env.Program(ast)
-	if err != nil {
-		p.t.Fatalf("%s: %v", expression, err)
-	}
-	v, _, err := program.Eval(in)
+	v, _, err := p.made[expression].Eval(in)
 	if err != nil {
 		return err // which the API server takes for a refusal, by the failurePolicy
 	}
