@@ -25,8 +25,11 @@ func inFolder(t testing.TB, dir string) (n int) {
 // TestSuspendThatFails: a session whose worker does not let go, or says that it cannot be stored, is not put away, and the file that was to hold it is gone.
 func TestSuspendThatFails(t *testing.T) {
 	for what, ready := range map[string]func(w *fakeWorker){
-		"hangs":       func(w *fakeWorker) { w.hang(true) },
-		"cannot park": func(w *fakeWorker) { w.hang(true); w.answer(link.Parked{Number: 1, Status: link.Status{Errno: 5, Text: "busy"}}) },
+		"hangs": func(w *fakeWorker) { w.hang(true) },
+		"cannot park": func(w *fakeWorker) {
+			w.hang(true)
+			w.answer(link.Parked{Number: 1, Status: link.Status{Errno: 5, Text: "busy"}})
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
