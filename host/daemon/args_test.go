@@ -53,10 +53,17 @@ func TestArgumentsOfADevice(t *testing.T) {
 	got := args(func(c *config.Config, r *record, _ *Options) {
 		r.Spec.Remote, r.Spec.Share, r.Spec.Cap, r.Spec.Owner, r.Spec.Programs, c.Scheduler.Enabled = "gpu1", 300, 25, "qemu", true, true
 	})
-	for _, no := range []string{"--gpu", "--share", "--cap", "--owner", "--scheduler"} {
+	for _, no := range []string{"--gpu", "--share", "--cap", "--owner", "--scheduler", "--guest-rdma"} {
 		if slices.Contains(got, no) || !slices.Contains(got, "--relay") || !slices.Contains(got, "--programs") {
 			t.Errorf("of a vGPU of a server, for programs: %q", got)
 		}
+	}
+	got = args(func(c *config.Config, r *record, _ *Options) { r.Spec.Remote, c.Remote.GuestRDMA = "gpu1", true })
+	if !slices.Contains(got, "--guest-rdma") {
+		t.Errorf("of a vGPU of a server whose programs may be RDMA ends: %q", got)
+	}
+	if got = args(func(c *config.Config, _ *record, _ *Options) { c.Remote.GuestRDMA = true }); slices.Contains(got, "--guest-rdma") {
+		t.Errorf("of a vGPU of this host: %q", got)
 	}
 	got = args(func(c *config.Config, _ *record, o *Options) { c.Scheduler.Enabled, o.Scheduler = true, false })
 	if slices.Contains(got, "--scheduler") {
