@@ -114,8 +114,8 @@ func (c *movingClaim) begins() {
 func (c *movingClaim) awaitsAtNext() {
 	c.t.Helper()
 	c.reserves("hosta", "hostb")
-	if v := c.ensures(c.next); v.Upstream == nil || !v.Upstream.Lost {
-		c.t.Fatalf("%+v", v.Upstream)
+	if v := c.ensures(c.next); v.Upstream == nil || !v.Upstream.Lost || v.Created && (v.Upstream.GPU == "" || v.Upstream.GPU != c.state().GPUs[0].Name || v.Upstream.UUID != c.r.GPU) {
+		c.t.Fatalf("%+v: programs would not go on there", v.Upstream)
 	}
 	until(c.t, "it says what it waits for", func() bool { return strings.Contains(c.upstream(c.next).Error, "until its VM is at hostb") })
 	if r := c.reserved(); r.Host != "hosta" {

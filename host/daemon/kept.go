@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"causeway/host/api"
@@ -41,13 +42,37 @@ func (d *Daemon) leaseKept(ctx context.Context, v *vgpu, name string, why error)
 	rec, _ := d.copyOf(v)
 	spec := rec.Spec
 	spec.Remote = name
-	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: remote.NewLeaseID(), Memory: spec.Memory, Lost: true, Error: why.Error()}
+	g, err := d.gpuAt(ctx, name, spec.GPU)
+	if err != nil {
+		return err
+	}
+	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: remote.NewLeaseID(), GPU: g.Name, UUID: g.ID, Memory: g.Memory, Driver: g.Driver, Lost: true, Error: why.Error()}
 	f := &lease.File{ID: up.Lease, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses, Comes: lease.ComesKept}
 	if err := d.granted(v, spec, f); err != nil {
 		return err
 	}
 	d.log.Info("a vGPU waits for the lease that comes with its VM", "vgpu", spec.Key(), "server", name, "why", why)
 	return nil
+}
+
+// gpuAt is a server's GPU: programs of a VM go on where the GPU is the same.
+func (d *Daemon) gpuAt(ctx context.Context, name, id string) (api.GPU, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
+	c, err := d.server(name)
+	if err != nil {
+		return api.GPU{}, err
+	}
+	defer c.Close()
+	o, err := called(ctx, c, http.MethodGet, "/v1/gpus", nil, lease.DecodeOffer)
+	if err != nil {
+		return api.GPU{}, atServer(name, err)
+	}
+	at := slices.IndexFunc(o.GPUs, func(g api.GPU) bool { return g.ID == id })
+	if at < 0 {
+		return api.GPU{}, refuse(http.StatusNotFound, "", "the GPU server %s has no GPU %s", name, id)
+	}
+	return o.GPUs[at], nil
 }
 
 // leaseWhenOurs has a vGPU that waits take a lease when the fleet says that it is this host's, until a VM has brought one or the vGPU is at its end.

@@ -34,7 +34,8 @@ move_pod() {
 }
 # sockets POD: the folder with its sockets; FOLDER is its node's.
 sockets() { echo "$1/kubelet/pods/$(kubectl get pod "$2" -o jsonpath='{.metadata.uid}')/volumes/kubernetes.io~empty-dir/sockets"; }
-monitor() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$(sockets "$1" "$2")/monitor" "$3"; } # FOLDER POD COMMAND
+# monitor FOLDER POD COMMAND; a socket's path may have 107 bytes, so it is called from its folder.
+monitor() (cd "$(sockets "$1" "$2")" && timeout 60 python3 "$ROOT/scripts/lib/hmp.py" monitor "$3")
 moved_rounds() { cat "$1/podlogs/default_$2_"*/*/*.log 2>/dev/null | grep -c '@round [0-9]* 0' || true; }
 rounds_pass() { [ "$(moved_rounds "$1" "$2")" -gt "$3" ]; }
 migration() { monitor "$kube" "$1" 'info migrate' | tr -d '\r' | grep -qi "^\(migration \)\?status: *$2"; }

@@ -32,7 +32,7 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 	// Update writes a claim's status, if nobody has written it since.
 	Update(ctx context.Context, c *resourceapi.ResourceClaim) error
-	// NodeOf is the node of a pod, which may be none yet; sure: the pod has no other any more. It is asked of claims that bind to no node alone.
+	// NodeOf is the node of a pod, which is none before it has one and when it has ended; sure: it has that until it ends. It is asked of claims that bind to no node alone.
 	NodeOf(ctx context.Context, namespace, pod string, uid types.UID) (node string, sure bool, err error)
 	// Warn has whoever looks at a claim see why it is not served.
 	Warn(c claim.ID, why error)

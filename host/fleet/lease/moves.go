@@ -34,7 +34,7 @@ type place struct {
 // lookAgain is when pods are asked for again that have no node yet.
 const lookAgain = 500 * time.Millisecond
 
-// locate finds the nodes of the pods of claims that bind to none, each pod until it has one. The answer is when to look again; 0: no matter when.
+// locate finds the nodes of the pods of claims that bind to none, each pod until it has one, and of several each time. The answer is when to look again; 0: no matter when.
 func (k *Keeper) locate(ctx context.Context) (again time.Duration) {
 	at := map[types.UID]place{}
 	defer func() { k.at = at }()
@@ -45,12 +45,14 @@ func (k *Keeper) locate(ctx context.Context) (again time.Duration) {
 		if _, bound := claim.NodeOf(c.Status.Allocation); bound {
 			continue
 		}
+		// Of two pods one may end at any moment, and is in the list still, or again: kube-controller-manager takes out pods that have ended, and puts in such as are bound.
+		alone := len(c.Status.ReservedFor) == 1
 		for _, u := range c.Status.ReservedFor {
 			if u.APIGroup != "" || u.Resource != "pods" {
 				continue
 			}
 			p := k.at[u.UID]
-			if !p.sure {
+			if !p.sure || !alone {
 				p.node, p.sure, p.err = k.Cluster.NodeOf(ctx, c.Namespace, u.Name, u.UID)
 			}
 			if p.err != nil && (k.at[u.UID].err == nil || k.at[u.UID].err.Error() != p.err.Error()) {

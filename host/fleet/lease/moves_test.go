@@ -88,6 +88,20 @@ func TestMoves(t *testing.T) {
 	}
 	held(r.a.now[0])
 	r.says(t, "no pod", "node1", "")
+	// One of two that has ended is none, wherever the list has it.
+	r.a.pods["five"] = place{node: "node2", sure: true}
+	held(r.a.now[0], "four", "five")
+	r.says(t, "a fifth", "node1", "node2")
+	r.a.pods["five"] = place{sure: true}
+	r.says(t, "which has failed", "node1", "")
+	writes = r.a.writes
+	for _, pods := range [][]string{{"four"}, {"four", "five"}, {"four"}} {
+		held(r.a.now[0], pods...)
+		r.says(t, "and comes and goes", "node1", "")
+	}
+	if r.a.writes != writes {
+		t.Errorf("%d writes for nothing", r.a.writes-writes)
+	}
 	// Another controller knows as much.
 	held(r.a.now[0], "one", "four")
 	r.Keeper = r.next()
