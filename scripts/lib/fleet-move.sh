@@ -38,7 +38,7 @@ sockets() { echo "$1/kubelet/pods/$(kubectl get pod "$2" -o jsonpath='{.metadata
 monitor() (cd "$(sockets "$1" "$2")" && timeout 60 python3 "$ROOT/scripts/lib/hmp.py" monitor "$3")
 moved_rounds() { cat "$1/podlogs/default_$2_"*/*/*.log 2>/dev/null | grep -c '@round [0-9]* 0' || true; }
 rounds_pass() { [ "$(moved_rounds "$1" "$2")" -gt "$3" ]; }
-migration() { monitor "$kube" "$1" 'info migrate' | tr -d '\r' | grep -qi "^\(migration \)\?status: *$2"; }
+qemu_migration() { monitor "$kube" "$1" 'info migrate' | tr -d '\r' | grep -qi "^\(migration \)\?status: *$2"; }
 move_reservation() { jq -r '[.reservations[] | select(.of == "default/vm-net")] | length as $n | .[0] | "\($n) \(.host) \(.heir // "-") \(.moved // 0)"' "$kube/gpu1/run/fleet.json"; }
 move_is() { [ "$(move_reservation)" = "$1" ]; }
 claim_says() { kubectl get resourceclaim vm-net -o json | jq -r '.status.devices[0].conditions[] | select(.type == "causeway.dev/LeaseReady").message' | grep -F -- "$1"; }
@@ -89,7 +89,7 @@ check_net_move() {
   monitor "$kube/three" second 'migrate_set_capability return-path on' >/dev/null
   monitor "$kube" source 'migrate_set_parameter max-bandwidth 4G' >/dev/null
   monitor "$kube" source 'migrate -d unix:/move/incoming' >/dev/null
-  await 120 "the VM has moved: $(monitor "$kube" source 'info migrate' | head -n 3 | tr '\n' ' ')" migration source completed
+  await 120 "the VM has moved: $(monitor "$kube" source 'info migrate' | head -n 3 | tr '\n' ' ')" qemu_migration source completed
   monitor "$kube" source 'info migrate' | tr -d '\r' | sed -n 's/^[dD]owntime[^:]*: *\([0-9]*\).*/\1/p' | head -n 1 >"$kube/downtime"
   await 120 "the same program computes there, all results right" rounds_pass "$kube/three" second 2
   await 60 "the lease is mover's" move_is "1 mover - 1"
