@@ -102,6 +102,7 @@ func (d *Daemon) endMoved(ctx context.Context, key string, h lease.Host, asked l
 			}
 		}
 	}
-	r.VGPU = ""
-	return d.fleet.Put(r)
+	next := r
+	next.VGPU = ""
+	return d.fleet.Swap(r, next) // one that was withdrawn meanwhile stays so
 }
