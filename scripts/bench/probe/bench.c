@@ -4,7 +4,7 @@
  *
  *   bench calls            call latencies, launches, waits
  *   bench waits N          of these the smallest wait and launch and wait, N times: for guests whose CPU is emulated
- *   bench copies MAXBYTES  synchronous copies, pinned, pageable, and to memory never touched before
+ *   bench copies MAXBYTES [N]  synchronous copies, pinned, pageable, and to memory never touched before, N times each
  *   bench large MAXBYTES   the same from 1 MiB on, few times each: for guests whose CPU is emulated
  *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
  *   bench file BYTES       a file in the page cache, mapped, to the GPU in pieces as large as a layer's weights
@@ -192,7 +192,8 @@ wait:
 	});
 }
 
-static int few; /* runs of a copy, 0: by its size */
+static int few;	     /* runs of a copy, 0: by its size */
+static size_t least; /* bytes of a copy */
 
 static void copy_row(const char *kind, const char *dir, CUdeviceptr dev, char *host, size_t n)
 {
@@ -242,7 +243,7 @@ static void copies(size_t max)
 		*(uint64_t *)(pageable + i) = i * 0x9e3779b97f4a7c15u;
 	memcpy(pinned, pageable, max);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= max; i++) {
-		if (few && sizes[i] < 1 << 20)
+		if (sizes[i] < least)
 			continue;
 		copy_row("pinned", "h2d", dev, pinned, sizes[i]);
 		copy_row("pinned", "d2h", dev, pinned, sizes[i]);
@@ -463,10 +464,12 @@ int main(int argc, char **argv)
 		calls(MANY, 1);
 	else if (!strcmp(mode, "waits") && argc > 2 && atoi(argv[2]) > 1 && atoi(argv[2]) <= MANY)
 		calls(atoi(argv[2]), 0);
-	else if (!strcmp(mode, "copies") && argc > 2)
+	else if (!strcmp(mode, "copies") && argc > 2) {
+		few = argc > 3 ? atoi(argv[3]) : 0;
 		copies(strtoull(argv[2], NULL, 0));
-	else if (!strcmp(mode, "large") && argc > 2) {
+	} else if (!strcmp(mode, "large") && argc > 2) {
 		few = 5;
+		least = 1 << 20;
 		copies(strtoull(argv[2], NULL, 0));
 	} else if (!strcmp(mode, "overlap"))
 		overlap();
@@ -483,9 +486,9 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr,
-			"usage: bench calls | waits N | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | "
-			"machine | idle SECONDS\n");
+		fprintf(stderr, "usage: bench calls | waits N | copies MAXBYTES [N] | large MAXBYTES | overlap | file BYTES | steady "
+				"calls|up|down N | "
+				"machine | idle SECONDS\n");
 		return 2;
 	}
 	return 0;
