@@ -321,7 +321,7 @@ phase_leftovers() {
   left=$(ps -eo pid=,args= | grep -vE "^ *(1|$libvirtd_pid) |ps -eo|grep -v| scheduler --socket|scripts/libvirt.sh|<defunct>")
   [ -z "$left" ]; row "no process is left but the scheduler, which outlives causewayd" "$left"
   left=$(find /run/causeway -mindepth 1 | grep -v -e /scheduler -e causewayd.lock -e vfs.lock); [ -z "$left" ]; row "no socket or record" "$left"
-  left=$(grep -c causeway /proc/mounts); [ "$left" = "$mounts" ]; row "no mount" "$left"
+  left=$(ours); [ "$left" = "$mounts" ]; row "no mount" "$left"
   left=$(find /dev/shm -name '*causeway*'); [ -z "$left" ]; row "no shared memory" "$left"
 }
 
@@ -329,7 +329,8 @@ private_folders "$tmp/root"
 prepare
 start_libvirtd "$logs/libvirtd.log"
 start_causewayd
-mounts=$(grep -c causeway /proc/mounts)
+ours() { grep -cE " (/run/causeway|$tmp)[/ ]" /proc/mounts; } # mounts of this run: others are of who runs beside it
+mounts=$(ours)
 [ ${#phases[@]} -gt 0 ] || phases=(examples declarative hotplug lifecycle qmp functions leftovers)
 run_phases "${phases[@]}"
 calm_kernels

@@ -24,6 +24,8 @@ agent_domain() {
 #!/bin/sh
 mkdir -p /run/causeway
 while true; do
+  # A device that goes between two programs leaves a mount with nothing in it.
+  [ -e /run/causeway/info ] || ! grep -q ' /run/causeway virtiofs ' /proc/mounts || { echo @failed; umount -l /run/causeway; }
   [ -e /run/causeway/info ] || mount -t virtiofs gpu0 /run/causeway 2>/dev/null || { sleep 0.2; continue; }
   if /app/vectoradd | grep -q PASSED; then echo @passed; else echo @failed; umount -l /run/causeway; fi
   sleep 0.2
