@@ -83,7 +83,7 @@ type Config struct {
 	Session remote.SessionID `json:"session,omitzero"`
 	// RDMA, with Relay or TLS: frames go by RDMA if both ends can; RDMAAuto, or a device, or one port of it as in mlx5_0/1. Empty: they do not.
 	RDMA string `json:"rdma,omitempty"`
-	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's; what the worker passes on is what is said beside.
+	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's; the worker passes on no more than the handshake.
 	Direct bool `json:"direct,omitempty"`
 	// Branches, with Relay or TLS: how many connections beside its first a session may have for its copies, if the other end takes them; 0: none.
 	Branches int `json:"branches,omitempty"`
