@@ -43,11 +43,20 @@ deploy_images() {
   done
 }
 
+# monitored: an overlay can name what Prometheus' operator reads, too, whose kinds this cluster has not.
+monitored() {
+  local base; base=$(realpath --relative-to="$kube/monitored" "$ROOT/host/fleet/deploy")
+  mkdir -p "$kube/monitored"
+  echo "resources: [$base, $base/monitoring]" >"$kube/monitored/kustomization.yaml"
+  kubectl kustomize "$kube/monitored" 2>"$kube/log/monitored" | grep '^kind: ServiceMonitor' >/dev/null
+}
+
 rolled_out() { kubectl -n causeway rollout status "$1" --timeout=1s && [ "$(kubectl -n causeway get "$1" -o json | jq '.spec.template.spec.containers[0].image | endswith("'":$2"'")')" = true ]; }
 
 check_deploy() {
   deploy_images one
   deploy_overlay one
+  monitored || die "no overlay takes host/fleet/deploy/monitoring: $(cat "$kube/log/monitored")"
   kubectl label node "$kube_node" causeway.dev/gpus=true >/dev/null
   kubectl apply -k "$kube/overlay" >/dev/null
   await 90 "the driver's pod runs" rolled_out daemonset/causeway-dra one
