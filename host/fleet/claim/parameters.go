@@ -61,6 +61,9 @@ type vmText struct {
 	RunAsGroup *int64 `json:"runAsGroup,omitempty"`
 }
 
+// fields names those of text for who has misspelt one.
+const fields = "serves, cap, sessions, hostMemory, vm.folder, vm.runAsUser and vm.runAsGroup"
+
 // mostParameters bounds the text; Kubernetes allows 10 KiB.
 const mostParameters = 10 << 10
 
@@ -72,6 +75,12 @@ func ParseParameters(b []byte) (Parameters, error) {
 	}
 	strict, err := json.UnmarshalStrict(b, &t)
 	if err = errors.Join(append(strict, err)...); err != nil {
+		switch {
+		case errors.Is(err, resource.ErrFormatWrong): // of the only quantity that there is
+			err = errors.New("hostMemory is no quantity: write 4Gi or 4096Mi")
+		case len(strict) > 0:
+			err = fmt.Errorf("%w: use %s, each once", err, fields)
+		}
 		return Parameters{}, wrong("parameters: %w", err)
 	}
 	if t.APIVersion != APIVersion || t.Kind != Kind {

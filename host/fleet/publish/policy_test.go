@@ -217,6 +217,9 @@ func TestClaimPolicies(t *testing.T) {
 		{"causeway", `"memory":"18446744073709551616"`, false, false},
 		{"causeway", `"gpu.causeway.dev/memory":"9Ei"`, false, false},
 		{"causeway", `"compute":"101"`, false, false},
+		{"causeway", `"memroy":"1Gi"`, false, false},
+		{"causeway-16g", `"memory":"1Gi","cores":"1"`, false, true},
+		{"gpu.example.com", `"cores":"1"`, true, true},
 		{"causeway", `"compute":"-1"`, false, false},
 		{"causeway", `"gpu.causeway.dev/compute":"9223372036854775808"`, false, false},
 	} {

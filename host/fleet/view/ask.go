@@ -144,42 +144,61 @@ func (f *Fleet) progress(c *Claim) (string, bool, error) {
 		}
 		return text, true, nil
 	}
-	return "waits: " + c.Why + f.room(c), false, nil
+	return "waits: " + strings.TrimSuffix(c.Why, ".") + f.room(c) + f.away(c), false, nil
 }
 
-// room adds what a claim waits for, where no GPU is large enough or free enough; "": it is something else.
+// room adds what a claim waits for, where no GPU is large enough or free enough; "": it is something else. What claims have that were not read (of other namespaces) is not taken off.
 func (f *Fleet) room(c *Claim) string {
-	q, err := resource.ParseQuantity(c.Memory)
+	memory, err := resource.ParseQuantity(c.Memory)
 	if err != nil { // all of a GPU
 		return ""
 	}
-	var free, all uint64
-	var away []string
+	compute, _ := resource.ParseQuantity(c.Compute)
+	var free, all, unpromised uint64
+	want, part := uint64(max(memory.Value(), 0)), uint64(max(compute.Value(), 0))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		if n.Away() {
-			away = append(away, n.Name)
-		}
 		for j := range n.GPUs {
 			g := &n.GPUs[j]
 			all = max(all, g.Memory)
-			if !n.Away() {
-				free = max(free, g.Free())
+			if n.Away() {
+				continue
+			}
+			free = max(free, g.Free())
+			if g.Free() >= want {
+				unpromised = max(unpromised, claim.MostCompute-min(claim.MostCompute, g.Compute))
 			}
 		}
 	}
-	keptAway := ""
-	if len(away) > 0 {
-		keptAway = "; these nodes take no pods (`causeway-fleet ls` says why): " + strings.Join(away, ", ")
-	}
-	want := uint64(max(q.Value(), 0))
 	switch {
 	case all == 0:
 		return "; the fleet offers no GPU (is causeway-dra running on a node with GPUs?)"
 	case want > all:
 		return fmt.Sprintf("; it asks for %s, and the largest GPU of the fleet has %s: ask for less, or add a larger GPU", limit.FormatSize(want), limit.FormatSize(all))
 	case want > free:
-		return fmt.Sprintf("; it asks for %s, and %s is the most that a GPU has free: wait, or ask for less", limit.FormatSize(want), limit.FormatSize(free)) + keptAway
+		return fmt.Sprintf("; it asks for %s, and no GPU has more than %s free: wait, or ask for less", limit.FormatSize(want), limit.FormatSize(free))
+	case part > unpromised:
+		return fmt.Sprintf("; it asks for %d hundredths of a GPU's time, and no GPU with room has more than %d left: wait, or ask for less", part, unpromised)
 	}
-	return keptAway
+	return ""
+}
+
+// away names the nodes that take no pods, which a claim may wait for.
+func (f *Fleet) away(c *Claim) string {
+	want, err := resource.ParseQuantity(c.Memory)
+	var names []string
+	large := false
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		if n.Away() {
+			names = append(names, n.Name)
+		}
+		for j := range n.GPUs {
+			large = large || n.GPUs[j].Memory >= uint64(max(want.Value(), 0))
+		}
+	}
+	if err != nil || !large || len(names) == 0 {
+		return ""
+	}
+	return "; these nodes take no pods (`causeway-fleet ls` says why): " + strings.Join(names, ", ")
 }

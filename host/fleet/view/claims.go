@@ -48,7 +48,8 @@ func isOurs(c *resourceapi.ResourceClaim, classes []string) bool {
 
 // claim adds one to the view, and what it has to its GPUs.
 func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
-	v := Claim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time, Memory: asked(c), State: Waiting}
+	v := Claim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time, State: Waiting,
+		Memory: asked(c, claim.Memory, wholeGPU), Compute: asked(c, claim.Compute, "0")}
 	if a := c.Status.Allocation; a != nil {
 		v.State = Allocated
 		for i := range a.Devices.Results {
@@ -66,18 +67,18 @@ func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
 	f.Claims = append(f.Claims, v)
 }
 
-// asked is how much memory each GPU of the claim was to have, as it is written.
-func asked(c *resourceapi.ResourceClaim) string {
+// asked is how much of a capacity each GPU of the claim was to have, as it is written; none: it says nothing of it.
+func asked(c *resourceapi.ResourceClaim, capacity resourceapi.QualifiedName, none string) string {
 	for i := range c.Spec.Devices.Requests {
 		if e := c.Spec.Devices.Requests[i].Exactly; e != nil && e.Capacity != nil {
-			for _, name := range []resourceapi.QualifiedName{claim.Memory, claim.Driver + "/" + claim.Memory} {
+			for _, name := range []resourceapi.QualifiedName{capacity, claim.Driver + "/" + capacity} {
 				if q, ok := e.Capacity.Requests[name]; ok {
 					return q.String()
 				}
 			}
 		}
 	}
-	return wholeGPU
+	return none
 }
 
 // wholeGPU is what a claim asks for that names no amount.

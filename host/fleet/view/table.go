@@ -47,7 +47,11 @@ func (f *Fleet) Table(out io.Writer, now time.Time) error {
 				fmt.Fprintln(w)
 				why = true
 			}
-			fmt.Fprintf(w, "%s: %s\n", line(c.Key()), line(c.Why))
+			room := ""
+			if c.State == Waiting {
+				room = f.room(c)
+			}
+			fmt.Fprintf(w, "%s: %s\n", line(c.Key()), line(strings.TrimSuffix(c.Why, ".")+room))
 		}
 	}
 	for i, l := range f.Lacking {
@@ -64,7 +68,7 @@ func (c *Claim) rows(w io.Writer, now time.Time) {
 	pods := line(cmp.Or(strings.Join(c.Pods, ","), "-"))
 	age := report.Age(now.Sub(c.Created))
 	if len(c.Parts) == 0 {
-		fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\t%s\n", line(c.Key()), c.State, line(c.Memory), pods, age)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t-\t-\t%s\t%s\n", line(c.Key()), c.State, line(c.Memory), line(c.Compute), pods, age)
 	}
 	for _, p := range c.Parts {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", line(c.Key()), c.State, report.Bytes(p.Memory), p.Compute, line(p.Node), line(p.Device), pods, age)

@@ -90,7 +90,8 @@ type Claim struct {
 	UID       string    `json:"uid"`
 	Created   time.Time `json:"created"`
 	State     string    `json:"state"`
-	Memory    string    `json:"memory"` // as it was asked for; "all": not named
+	Memory    string    `json:"memory"`  // as it was asked for; "all": not named
+	Compute   string    `json:"compute"` // likewise; "0": not named
 	Parts     []Part    `json:"vgpus,omitempty"`
 	Pods      []string  `json:"pods,omitempty"` // that have it, or wait with it
 	Why       string    `json:"why,omitempty"`  // it waits, or is refused

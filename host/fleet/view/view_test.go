@@ -154,6 +154,7 @@ func TestTable(t *testing.T) {
 	f := newFake()
 	allocate(f.add("bad", "causeway", "256Mi", corev1.PodPending), "256Mi", "5")
 	f.event("ResourceClaim", "uid-bad", "CausewayRefused", "unknown\nfield \x1b]0;x", time.Now())
+	f.add("large", "causeway", "64Gi", "")
 	f.nodes[0].Spec.Unschedulable = true
 	SetDrained(&f.nodes[0], true)
 	f.slices[1].Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.causeway.dev/drained", Value: "fault"}}
@@ -166,7 +167,8 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"node1  Ready,draining,cordoned  gpu-1  soft?[2J  256 MiB/2 GiB  5/100    1       drained=fault",
-		"team/bad  Refused  256 MiB  5        node1  gpu-1  pod-bad  1m", "team/bad: unknown field ?]0;x"} {
+		"team/bad    Refused  256 MiB  5        node1  gpu-1  pod-bad  1m", "team/bad: unknown field ?]0;x",
+		"team/large  Waiting  64Gi     0        -", "the largest GPU of the fleet has 2GiB: ask for less"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
 		}

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"causeway/host/fleet/claim"
 )
 
 // waited runs a wait of up to a minute on a clock of its own, and returns what was said.
@@ -49,8 +52,14 @@ func TestAwaitAllocated(t *testing.T) {
 			if n == 1 {
 				allocate(f.add("other", "causeway", "512Mi", corev1.PodRunning), "512Mi", "0")
 			}
-		}, []string{"1536MiB is the most that a GPU has free"}, "the time is up"},
-		"drained": {"1Gi", func(f *fake, _ int) { SetDrained(&f.nodes[0], true) }, []string{"0B is the most that a GPU has free: wait, or ask for less; these nodes take no pods (`causeway-fleet ls` says why): node1"}, "the time is up"},
+		}, []string{"it asks for 2GiB, and no GPU has more than 1536MiB free"}, "the time is up"},
+		"no time": {"1Gi", func(f *fake, n int) {
+			if n == 1 {
+				f.claims[0].Spec.Devices.Requests[0].Exactly.Capacity.Requests[claim.Compute] = resource.MustParse("25")
+				allocate(f.add("other", "causeway", "512Mi", corev1.PodRunning), "512Mi", "80")
+			}
+		}, []string{"it asks for 25 hundredths of a GPU's time, and no GPU with room has more than 20 left"}, "the time is up"},
+		"drained": {"1Gi", func(f *fake, _ int) { SetDrained(&f.nodes[0], true) }, []string{"no GPU has more than 0B free: wait, or ask for less; these nodes take no pods (`causeway-fleet ls` says why): node1"}, "the time is up"},
 		"no GPU":  {"1Gi", func(f *fake, _ int) { f.slices = nil }, []string{noPod, "offers no GPU"}, "the time is up"},
 		"deleted": {"1Gi", func(f *fake, n int) { f.claims = f.claims[:min(1, 3-min(n, 3))] }, []string{noPod}, "somebody deleted it"},
 		"refused": {"1Gi", func(f *fake, _ int) {
