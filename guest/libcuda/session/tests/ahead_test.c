@@ -7,24 +7,13 @@
 #include "session/ahead.h"
 #include "session/internal.h"
 #include "session/tests/fake_worker.h"
+#include "session/tests/opened.h"
 
 enum { STREAM = 7, OTHER = 8, LEGACY = 1, MODULE = 42, TAKEN = 512 };
 
 static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
 static const struct cw_carrier carrier = {.name = "none"};
 static uint64_t seen;
-
-static void begin(void)
-{
-	struct cw_session *s = &cw_s;
-	s->carrier = &carrier;
-	s->base = memory;
-	s->ctl = (struct cw_control_page *)memory;
-	s->ctl->worker_state = CW_WORKER_POLLING;
-	cw_slots_init(s);
-	cw_g.ctl = s->ctl;
-	atomic_store(&cw_g.state, CW_OPEN);
-}
 
 /* How many records of an operation are in the ring that were not there before; what was taken back is none. */
 static int come(uint16_t op)
@@ -176,7 +165,7 @@ static void never(void)
 int main(void)
 {
 	alarm(60);
-	begin();
+	cw_opened(&carrier, memory);
 	unload();
 	one_after_the_other();
 	own();

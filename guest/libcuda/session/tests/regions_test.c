@@ -9,6 +9,7 @@
 #include "gen/ops.h"
 #include "session/internal.h"
 #include "session/tests/fake_worker.h"
+#include "session/tests/opened.h"
 
 enum { PAGE = 4096, ROUNDS = 1500, MOST = 24, NO_MAP = 1 /* CUDA_ERROR_INVALID_VALUE: something lies there */ };
 
@@ -159,18 +160,6 @@ static int alive(struct cw_session *s)
 
 static const struct cw_carrier carrier = {
 	.name = "model", .private_after_fork = 1, .add_region = add_region, .end_region = end_region, .wait_slot = work, .alive = alive};
-
-static void begin(void)
-{
-	struct cw_session *s = &cw_s;
-	s->carrier = &carrier;
-	s->base = memory;
-	s->ctl = (struct cw_control_page *)memory;
-	s->ctl->worker_state = CW_WORKER_POLLING;
-	cw_slots_init(s);
-	cw_g.ctl = s->ctl;
-	atomic_store(&cw_g.state, CW_OPEN);
-}
 
 static int descriptors(void)
 {
@@ -335,7 +324,7 @@ int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
 	int file = open("/dev/zero", O_RDWR | O_CLOEXEC);
-	begin();
+	cw_opened(&carrier, memory);
 	int open_ = descriptors();
 	for (int n = 0; n < ROUNDS; n++) {
 		if (lives < MOST && (lives == 0 || next(5) < 3))

@@ -9,6 +9,7 @@
 #include "gen/ops.h"
 #include "session/internal.h"
 #include "session/tests/fake_worker.h"
+#include "session/tests/opened.h"
 
 static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
 
@@ -46,15 +47,9 @@ static struct cw_session *fresh(uint64_t at)
 	struct cw_session *s = &cw_s;
 	memset(s, 0, sizeof *s);
 	memset(memory, 0, sizeof memory);
-	s->carrier = &stepped;
-	s->base = memory;
-	s->ctl = (struct cw_control_page *)memory;
+	cw_opened(&stepped, memory);
 	s->tail = s->head_seen = s->ctl->tail = s->ctl->head = at;
 	atomic_store(&s->rung_head, UINT64_MAX);
-	s->ctl->worker_state = CW_WORKER_POLLING;
-	cw_slots_init(s);
-	cw_g.ctl = s->ctl;
-	atomic_store(&cw_g.state, CW_OPEN);
 	atomic_store(&bells, 0);
 	sleeps = 0;
 	step = NULL;
