@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"causeway/host/api"
-	"causeway/host/daemon/daemontest"
+	"causeway/host/daemon/config"
 	"causeway/host/limit"
 )
 
@@ -23,17 +23,7 @@ type movingClaim struct {
 func newMovingClaim(t *testing.T) *movingClaim {
 	t.Helper()
 	dir := t.TempDir()
-	m := &moving{t: t, server: newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1"))}
-	m.server.cfg.Remote.Allow, m.server.cfg.Remote.Fleet = []string{"hosta", "hostb"}, []string{"fleet"}
-	m.server.start().serves()
-	host := func(name string) *host {
-		h := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, name))
-		h.cfg.Remote.Servers = []string{m.server.address}
-		return h.start()
-	}
-	m.here, m.next = host("hosta"), host("hostb")
-	m.next.awaitsHosts(hostFiles(t, dir, "hostb"))
-	m.at = m.next.address
+	m := movingHosts(t, dir, 1<<30, func(r *config.Remote) { r.Allow, r.Fleet = []string{"hosta", "hostb"}, []string{"fleet"} })
 	c := &movingClaim{moving: m, controller: caller(t, m.server, hostFiles(t, dir, "fleet"))}
 	c.r = api.Reservation{VM: claimOne.VM, Name: claimOne.Name, ID: "share-1", Of: "team/1-a", Host: "hosta", GPU: c.state().GPUs[0].ID, Memory: limit.Memory(768 << 20), Share: 100}
 	c.reserves("hosta", "")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"causeway/host/api"
+	"causeway/host/daemon/config"
 	"causeway/host/daemon/daemontest"
 )
 
@@ -21,9 +22,18 @@ type moving struct {
 
 func newMoving(t *testing.T, allow ...string) *moving {
 	t.Helper()
-	dir := t.TempDir()
-	m := &moving{t: t, server: newHost(t, daemontest.Soft(4<<30)).knownAs(hostFiles(t, dir, "gpu1"))}
-	m.server.cfg.Remote.Allow = allow
+	m := movingHosts(t, t.TempDir(), 4<<30, func(r *config.Remote) { r.Allow = allow })
+	w := one
+	w.Remote, w.Memory = m.server.address, 1<<30
+	m.v = m.here.ensure(w)
+	return m
+}
+
+// movingHosts is a GPU server with a GPU of that memory, as set has it, and two hosts, hosta and hostb, the second of which takes VMs.
+func movingHosts(t *testing.T, dir string, memory uint64, set func(*config.Remote)) *moving {
+	t.Helper()
+	m := &moving{t: t, server: newHost(t, daemontest.Soft(memory)).knownAs(hostFiles(t, dir, "gpu1"))}
+	set(&m.server.cfg.Remote)
 	m.server.start().serves()
 	host := func(name string) *host {
 		h := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, name))
@@ -33,9 +43,6 @@ func newMoving(t *testing.T, allow ...string) *moving {
 	m.here, m.next = host("hosta"), host("hostb")
 	m.next.awaitsHosts(hostFiles(t, dir, "hostb"))
 	m.at = m.next.address
-	w := one
-	w.Remote, w.Memory = m.server.address, 1<<30
-	m.v = m.here.ensure(w)
 	return m
 }
 
