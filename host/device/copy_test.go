@@ -10,6 +10,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/vhostuser"
+	"causeway/vhostuser/vhosttest"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -56,6 +57,20 @@ func (c *copying) ready(t *testing.T, sessions int) {
 func (c *copying) cut() (out, in error) {
 	_ = c.ends[0].Close()
 	return <-c.out, <-c.in
+}
+
+// moves has the VM go to the host of that front end with its state, and run there; the copy's connection has ended by then.
+func (c *copying) moves(t *testing.T, v *vm, front *vhosttest.Frontend, state []byte) {
+	t.Helper()
+	left, err := v.MoveTo(front, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	c.cut()
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // logs has the VM's front end log writes, as for a migration.

@@ -31,15 +31,7 @@ func TestPreCopyComesAndGoes(t *testing.T) {
 	}
 	logs(t, v)
 	turn(5)
-	left, err := v.MoveTo(front, save(t, v))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.Close()
-	c.cut()
-	if err := v.StartRings(); err != nil {
-		t.Fatal(err)
-	}
+	c.moves(t, v, front, save(t, v))
 	for _, h := range programs {
 		h.check(t)
 	}

@@ -89,15 +89,7 @@ func TestRehearsal(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs(t, from)
-	left, err := from.MoveTo(front, save(t, from))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.Close()
-	c.cut()
-	if err := from.StartRings(); err != nil {
-		t.Fatal(err)
-	}
+	c.moves(t, from, front, save(t, from))
 	for _, h := range []*holding{stays, moves} {
 		h.check(t)
 		if err := h.Close(); err != nil {

@@ -249,15 +249,7 @@ func preCopyOfShared(t *testing.T, from, to *vm) {
 	}
 	logs(t, v)
 	opened.put(t, 8)
-	left, err := v.MoveTo(front, save(t, v))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.Close()
-	c.cut()
-	if err := v.StartRings(); err != nil {
-		t.Fatal(err)
-	}
+	c.moves(t, v, front, save(t, v))
 	own.sees(t, "who shares it", 8)
 	own.put(t, 9)
 	opened.sees(t, "who opened it", 9)
