@@ -53,7 +53,7 @@ func (s *session) beginDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno
 	case !may:
 		return syscall.EOPNOTSUPP, errHere
 	}
-	near, far, err := saidPair()
+	near, far, err := sys.PacketPair("what is said beside RDMA")
 	if err != nil {
 		return syscall.EIO, err
 	}
@@ -66,20 +66,6 @@ func (s *session) beginDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno
 		return syscall.EBUSY, errors.Join(errState, near.Close(), far.Close())
 	}
 	return 0, nil
-}
-
-// saidPair is a connection of packets, between the device and a worker.
-func saidPair() (near *net.UnixConn, far *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	far = os.NewFile(uintptr(pair[1]), "what is said beside RDMA")
-	near, err = sys.UnixConn(pair[0], "what is said beside RDMA")
-	if err != nil {
-		return nil, nil, errors.Join(err, far.Close())
-	}
-	return near, far, nil
 }
 
 // connectDirect starts the worker, and answers MsgDirect. It runs on routine.

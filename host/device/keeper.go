@@ -59,16 +59,11 @@ var _ vhostuser.Mirror = (*Keeper)(nil)
 
 // StartKeeper starts one by a command that ends when another process has become it, so that it is nobody's child.
 func StartKeeper(command []string, log *slog.Logger) (*Keeper, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("link to the keeper: %w", err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "device")
-	defer theirs.Close()
-	link, err := sys.UnixConn(pair[0], "link to the keeper")
+	link, theirs, err := sys.PacketPair("link to the keeper")
 	if err != nil {
 		return nil, err
 	}
+	defer theirs.Close()
 	k := &Keeper{link: link, log: log}
 	if err := k.start(command, theirs); err != nil {
 		return nil, errors.Join(err, link.Close())

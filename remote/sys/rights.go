@@ -98,3 +98,16 @@ func UnixConn(fd int, name string) (*net.UnixConn, error) {
 	}
 	return uc, nil
 }
+
+// PacketPair is a connection of packets: an end for this process, and a file for another to inherit.
+func PacketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, os.NewSyscallError("socketpair", err))
+	}
+	theirs = os.NewFile(uintptr(fds[1]), name)
+	if ours, err = UnixConn(fds[0], name); err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return ours, theirs, nil
+}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/remote/sys"
 )
 
@@ -30,16 +28,11 @@ type (
 
 // Pair makes a link: one end for this process, and a file for the child to inherit.
 func Pair() (*ParentEnd, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	uc, file, err := sys.PacketPair("link")
 	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	uc, err := sys.UnixConn(fds[0], "link")
-	if err != nil {
-		_ = unix.Close(fds[1])
 		return nil, nil, err
 	}
-	return &ParentEnd{uc: uc, out: toWorker, in: toParent}, os.NewFile(uintptr(fds[1]), "link"), nil
+	return &ParentEnd{uc: uc, out: toWorker, in: toParent}, file, nil
 }
 
 // NewWorkerEnd takes over a worker's descriptor of its link.
