@@ -116,7 +116,7 @@ func (m *Manager) choose(ctx context.Context, k *book, key string) (*PF, *VF, er
 
 // carryOut does what a wish says.
 func (m *Manager) carryOut(ctx context.Context, pf *PF, v *VF, w Wish, give Give) error {
-	if err := m.set(pf, v, w.Settings); err != nil {
+	if err := m.set(ctx, pf, v, w.Settings); err != nil {
 		return err
 	}
 	if err := m.check(pf, v, w.Settings); err != nil {
@@ -134,9 +134,9 @@ func (m *Manager) carryOut(ctx context.Context, pf *PF, v *VF, w Wish, give Give
 }
 
 // set makes all changes.
-func (m *Manager) set(pf *PF, v *VF, s Settings) error {
+func (m *Manager) set(ctx context.Context, pf *PF, v *VF, s Settings) error {
 	for _, one := range s.each() {
-		if err := m.setOne(pf, v, one.Settings); err != nil {
+		if err := m.setOne(ctx, pf, v, one.Settings); err != nil {
 			err = explain(fmt.Sprintf("set %s of %s/%d (driver %s)", one.name, pf.Name, v.Index, pf.Driver), err)
 			if errors.Is(err, syscall.EINVAL) {
 				err = fmt.Errorf("%w: the value is outside what the port can do, or needs its link to be up (`ip link set %s up`)", err, pf.Name)
@@ -147,8 +147,43 @@ func (m *Manager) set(pf *PF, v *VF, s Settings) error {
 	return nil
 }
 
-// setOne makes one change by netlink, or where the driver has no such thing by its files.
-func (m *Manager) setOne(pf *PF, v *VF, one Settings) error {
+// setOne makes one change. What is refused while the link comes up is tried again after.
+func (m *Manager) setOne(ctx context.Context, pf *PF, v *VF, one Settings) error {
+	err := m.tell(pf, v, one)
+	if errors.Is(err, syscall.EINVAL) && m.linkUp(ctx, pf) {
+		err = m.tell(pf, v, one)
+	}
+	return err
+}
+
+// The time that a link has to come up, and how often it is asked.
+const (
+	linkLimit = 10 * time.Second
+	linkEvery = 50 * time.Millisecond
+)
+
+// linkUp waits for a physical port's link: a driver that makes functions takes it down, and until the port has negotiated a speed
+// again no rate fits it. It is false at once for a port that is not set up, and in the end for one without a cable.
+func (m *Manager) linkUp(ctx context.Context, pf *PF) bool {
+	ctx, cancel := context.WithTimeout(ctx, linkLimit)
+	defer cancel()
+	for {
+		switch m.sys.carrier(pf) {
+		case 1:
+			return true
+		case -1:
+			return false
+		}
+		select {
+		case <-time.After(linkEvery):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// tell makes one change by netlink, or where the driver has no such thing by its files.
+func (m *Manager) tell(pf *PF, v *VF, one Settings) error {
 	if one.Partitions != nil {
 		return m.setPartitions(pf, v, one.Partitions)
 	}

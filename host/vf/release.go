@@ -104,7 +104,7 @@ func (m *Manager) putBack(ctx context.Context, k *book, a *Assignment) error {
 			if v.Attributes != nil && v.Attributes.shows(one.Settings) {
 				continue
 			}
-			if err := m.setOne(pf, v, one.Settings); err != nil && !unsupported(err) {
+			if err := m.setOne(ctx, pf, v, one.Settings); err != nil && !unsupported(err) {
 				return explain(fmt.Sprintf("put back %s of %s/%d", one.name, pf.Name, v.Index), err)
 			}
 		}

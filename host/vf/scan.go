@@ -193,6 +193,15 @@ func (s sysfs) keys(ports string) (list []string) {
 	return list
 }
 
+// carrier is 1 if the port's link is up and 0 if not; -1: it has no network interface, or one that is not set up and has no link either.
+func (s sysfs) carrier(pf *PF) int {
+	l := pf.link()
+	if l == "" {
+		return -1
+	}
+	return s.number(filepath.Join(s.device(pf.Address), "net", l, "carrier"), 1)
+}
+
 // tree is where mlx5 lets each function be set by files: node, port and policy. Kernels without NVIDIA's own driver have netlink alone.
 func (s sysfs) tree(pf *PF, index int) (dir string, ok bool) {
 	dir = filepath.Join(s.device(pf.Address), "sriov", strconv.Itoa(index))

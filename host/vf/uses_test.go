@@ -1,13 +1,16 @@
 package vf_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"causeway/host/vf"
 	"causeway/host/vf/vftest"
@@ -118,5 +121,29 @@ func TestInfiniBand(t *testing.T) {
 	}
 	if _, err := m.Assign(t.Context(), forVM("mlx5_0/0", vf.Settings{Partitions: make([]int, 5)}), nil); !errors.Is(err, vf.ErrValue) {
 		t.Error(err)
+	}
+}
+
+// TestLinkComesUp: a rate that is refused while the port's link comes up, as after functions were made, is set once it has; without a link nothing is kept.
+func TestLinkComesUp(t *testing.T) {
+	for _, up := range []bool{true, false} {
+		h, m := host(t, 1)
+		link := vftest.ConnectX().Link
+		h.Carrier(link, false)
+		before := look(t, m, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if up {
+			time.AfterFunc(120*time.Millisecond, func() { h.Carrier(link, true) })
+		} else {
+			time.AfterFunc(120*time.Millisecond, cancel)
+		}
+		_, err := m.Assign(ctx, forVM("mlx5_0/0", everything()), func(context.Context, *vf.VF) error { return nil })
+		switch after := look(t, m, 0); {
+		case up && (err != nil || after.Attributes.MaxRate != 25000):
+			t.Errorf("link up: %+v, %v", after.Attributes, err)
+		case !up && (!errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "ip link set "+link+" up") || !reflect.DeepEqual(after, before)):
+			t.Errorf("no link: %+v, %v", after, err)
+		}
 	}
 }

@@ -75,6 +75,9 @@ func (h *Host) Set(link string, index int, s vf.Settings) error {
 			}
 		}
 	case s.MinRate != nil || s.MaxRate != nil:
+		if b, _ := os.ReadFile(h.carrier(&h.nics[i])); string(b) == "0\n" { // no part of a speed that is not agreed on
+			return syscall.EINVAL
+		}
 		name, do = "rate", func() {
 			if s.MinRate != nil {
 				a.MinRate = *s.MinRate
@@ -118,4 +121,20 @@ func (h *Host) Holder(files ...string) (pid int, all bool, err error) {
 		}
 	}
 	return 0, true, nil
+}
+
+// Carrier says whether the port that has such a link is connected; a port has one at first. Any goroutine may call it.
+func (h *Host) Carrier(link string, up bool) {
+	i := slices.IndexFunc(h.nics, func(n NIC) bool { return n.Link == link })
+	text := "0\n"
+	if up {
+		text = "1\n"
+	}
+	path := h.carrier(&h.nics[i])
+	h.must(os.WriteFile(path+"~", []byte(text), 0o644))
+	h.must(os.Rename(path+"~", path)) // a reader finds one of the two
+}
+
+func (h *Host) carrier(n *NIC) string {
+	return h.sys("devices/pci0000:40", n.Address, "net", n.Link, "carrier")
 }

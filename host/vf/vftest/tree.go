@@ -119,6 +119,7 @@ func (h *Host) physical(n NIC) {
 	h.link("../../../bus/pci/drivers/"+n.Driver, filepath.Join(dir, "driver"))
 	if n.Link != "" {
 		h.put(filepath.Join(dir, "net", n.Link, "phys_port_name"), "p0")
+		h.put(h.carrier(&n), "1")
 		h.put(filepath.Join(dir, "net", "a-representor", "phys_port_name"), "pf0vf0")
 	}
 	h.rdma(dir, n.RDMA)
