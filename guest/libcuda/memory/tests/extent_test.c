@@ -97,14 +97,14 @@ static void work(void)
 
 int main(void)
 {
-	char dir[64];
+	char dir[] = "/tmp/causeway-fuse-XXXXXX";
 	setenv("CAUSEWAY_LOG", "none", 1);
 	setenv("CAUSEWAY_COPY", "extents", 1);
 	if (!fake_vfs_possible()) {
 		puts("extent_test: skipped, it needs root and /dev/fuse");
 		return 0;
 	}
-	snprintf(dir, sizeof dir, "/tmp/causeway-fuse-%d", (int)getpid());
+	CHECK(mkdtemp(dir) != NULL);
 	struct fake_options o = {.handler = handler, .caps = CW_CAP_MAP, .sleep_after_us = 50, .mount = dir};
 	pid_t w = fake_worker_start(&o), p = fork();
 	if (p == 0) {

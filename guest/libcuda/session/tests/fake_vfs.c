@@ -16,7 +16,7 @@
 
 #include "session/tests/fake_internal.h"
 
-enum { ROOT = 1, SESSION = 2, INFO = 3, PIECES = 512, WAITS = 128, MAX_READ = 1 << 20, TERM_MS = 2000, WAIT_MS = 1000 };
+enum { ROOT = 1, SESSION = 2, INFO = 3, PIECES = 512, WAITS = 128, MAX_READ = 1 << 20, TERM_MS = 2000, WAIT_MS = 1000, LENT_MS = 60000 };
 
 struct fake_vfs_stats fake_vfs_stats;
 
@@ -104,17 +104,21 @@ static void lend(struct fake_worker *w, uint64_t unique, uint64_t off, uint32_t 
 int fake_vfs_lent(struct fake_worker *w, uint32_t region)
 {
 	uint64_t lent = 0;
-	/* The READs of a region may come after the record that adds it: look for a while. */
-	for (int turn = 0; turn < 20; turn++) {
-		lent = 0;
-		for (int i = 0; i < PIECES; i++)
-			if (v.piece[i].len && v.piece[i].region == region && v.piece[i].unique)
-				lent += v.piece[i].len;
-		if (lent == w->region[region].size || region == 0)
-			break;
+	for (int i = 0; i < PIECES; i++)
+		if (v.piece[i].len && v.piece[i].region == region && v.piece[i].unique)
+			lent += v.piece[i].len;
+	return lent == w->region[region].size;
+}
+
+int fake_vfs_await_lent(struct fake_worker *w, uint32_t region)
+{
+	/* The READs of a region may come after the record that adds it, and again after a term in which the guest did not run. */
+	for (int64_t until = now_ms() + LENT_MS; !fake_vfs_lent(w, region);) {
+		if (now_ms() > until)
+			return 0;
 		fake_vfs_poll(w, 50);
 	}
-	return lent == w->region[region].size;
+	return 1;
 }
 
 static void end_pieces(int64_t region, int forget)
@@ -193,7 +197,7 @@ static int control(struct fake_worker *w, const struct cw_hello *h)
 		w->region[h->region].size = 0;
 		return EOPNOTSUPP;
 	case CW_MSG_START:
-		CHECK(fake_vfs_lent(w, 0));
+		CHECK(fake_vfs_await_lent(w, 0));
 		w->base = mmap(NULL, w->region[0].size, PROT_READ | PROT_WRITE, MAP_SHARED, w->region[0].fd, 0);
 		CHECK(w->base != MAP_FAILED);
 		w->ctl = (struct cw_control_page *)w->base;
@@ -353,7 +357,6 @@ int fake_vfs_mount(const char *dir)
 	char opts[128];
 	v.fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	CHECK(v.fd >= 0);
-	mkdir(dir, 0755);
 	snprintf(opts, sizeof opts, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,max_read=%d", v.fd, MAX_READ);
 	CHECK(mount("causeway", dir, "fuse", MS_NOSUID | MS_NODEV, opts) == 0);
 	return v.fd;

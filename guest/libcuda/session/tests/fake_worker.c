@@ -169,7 +169,7 @@ static void region_add(struct fake_call *c)
 	struct fake_worker *w = c->w;
 	CHECK(w->region[a.region].fd > 0 && w->region[a.region].size == a.size);
 	int fd = w->tcp ? -1 : w->region[a.region].fd;
-	if (w->o.mount && !fake_vfs_lent(w, a.region)) {
+	if (w->o.mount && !fake_vfs_await_lent(w, a.region)) {
 		c->result = 999;
 		return;
 	}
