@@ -16,7 +16,8 @@
 #include "session/tcp.h"
 
 const char *cw_rdma_sysfs = "/sys/class/infiniband";
-enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000, PROBE_MS = 10000, LEAVE_MS = 500 };
+enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000, PROBE_MS = 10000 };
+int64_t cw_rdma_leave_ms = 500;
 #define MOST_GRANTED ((uint64_t)256 << 20) /* of memory that the adapter pins; what is beyond goes in frames */
 
 char cw_rdma_apart[256];
@@ -324,7 +325,7 @@ static void rdma_forked(struct cw_session *s, int owned)
 /* The server is told how much there was, so that it ends at once; a process that is killed leaves that to the host. */
 static void rdma_close(struct cw_session *s)
 {
-	int64_t until = cw_now_ms() + LEAVE_MS, sent = cw_rdma_drain(d.r, until);
+	int64_t until = cw_now_ms() + cw_rdma_leave_ms, sent = cw_rdma_drain(d.r, until);
 	uint8_t b[WORD] = "CWVBYE\0\1";
 	if (sent < 0)
 		return;

@@ -87,6 +87,7 @@ uint64_t cw_rdma_get(const uint8_t *b, int n);
 
 /* carrier_rdma.c: where devices are shown. */
 extern const char *cw_rdma_sysfs;
+extern int64_t cw_rdma_leave_ms; /* a process that ends waits for the server's word for so long */
 /* Why a program's session at a mount is not by RDMA, for the host; empty: nobody asked. */
 extern char cw_rdma_apart[256];
 /* Whether a session is to be tried by RDMA: CAUSEWAY_RDMA, and for a mount what its info says. NULL: it is none. */
