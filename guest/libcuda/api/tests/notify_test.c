@@ -42,10 +42,10 @@ static int taken(void)
 	return __atomic_load_n(&done[(posted - 1) % CW_CALLBACK_COUNT], __ATOMIC_ACQUIRE) == posted;
 }
 
-/* Within five seconds. */
+/* Within half a minute: others may have the machine. */
 #define EVENTUALLY(cond) \
 	do { \
-		for (int i_ = 0; i_ < 25000 && !(cond); i_++) \
+		for (int i_ = 0; i_ < 150000 && !(cond); i_++) \
 			nap(); \
 		CHECK(cond); \
 	} while (0)

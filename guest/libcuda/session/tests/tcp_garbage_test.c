@@ -96,7 +96,7 @@ static void session(uint64_t seed)
 		}
 	}
 	waitpid(p, NULL, 0);
-	for (int i = 0; i < 2000 && cw_check_alive() == 0; i++) {
+	for (int i = 0; i < 60000 && cw_check_alive() == 0; i++) {
 		cwop_SessionFence();
 		usleep(1000);
 	}
