@@ -1,11 +1,13 @@
 /* The entries against a host that answers: values, what is unknown, arguments that are wrong. */
 #include "fake_host.h"
 #include "device.h"
+#include "snapshot.h"
 #include "gen/entries.h"
 #include "structs.h"
 
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static nvmlDevice_t dev[2];
@@ -190,15 +192,19 @@ static void renewal(void)
 	struct cw_device *d;
 	struct cw_snapshot *s;
 	size_t len;
+	struct timespec begin, end;
 	int before;
 	unsigned n, status;
 	pid_t pid;
 
 	usleep(150000);
 	before = fake_asked();
+	clock_gettime(CLOCK_MONOTONIC, &begin);
 	for (int i = 0; i < 100; i++)
 		CHECK(nvmlDeviceGetPowerUsage(dev[0], &n) == 0);
-	CHECK(fake_asked() - before <= 3);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	/* On a machine with other things to do they are more than one burst. */
+	CHECK(fake_asked() - before <= 2 + ((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000) / CW_NVML_FRESH_MS);
 	s = fake_answer(&len);
 	d = (void *)(s + 1);
 	d[0].power = 123;
