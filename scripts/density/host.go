@@ -68,7 +68,7 @@ func startHost(ctx context.Context, o *options) (h *host, err error) {
 	if err := h.daemon.Start(); err != nil {
 		return nil, fmt.Errorf("causewayd: %w", err)
 	}
-	for range 100 {
+	for range 1200 {
 		if err = h.client.Do(ctx, "GET", "/v1/version", nil, nil); err == nil {
 			return h, nil
 		}

@@ -39,7 +39,7 @@ func (t *test) unchanged(what string, f func() (times, error)) (times, error) {
 	}
 	// Connections and descriptors go when their other ends do; an answer may still be on its way.
 	var b state
-	for range 10 {
+	for range 40 {
 		time.Sleep(500 * time.Millisecond)
 		if b, err = t.state(); err != nil {
 			return nil, err

@@ -53,6 +53,8 @@ const (
 	mostFloodAnyhow  = 400 * time.Millisecond
 	settledSessions  = 5 * time.Second
 	settledVGPUs     = 2 * time.Second
+	settling         = time.Minute // at most
+	tries            = 3           // of what other work on the machine makes dearer
 	sessionsAtATime  = 4
 	warmUpCycles     = 20
 	cyclesPerSession = 10
@@ -200,27 +202,43 @@ func (t *test) openAll(context.Context) error {
 			return fmt.Errorf("end of a session: %w", err)
 		}
 	}
-	if err := t.settle("worker", 0, 20*time.Second); err != nil {
+	if err := t.settle("worker", 0, settling); err != nil {
 		return err
 	}
 	line("  all ended, no worker left", "%.1f s", time.Since(begin).Seconds())
 	return nil
 }
 
-// rest watches processes that have nothing to do.
+// rest watches processes that have nothing to do, again if they do too much.
 func (t *test) rest(when string, sessions int) error {
+	most := mostIdle + mostIdlePerVGPU*float64(t.vgpus) + mostIdleSession*float64(sessions)
+	all := 0.0
+	for range tries {
+		var err error
+		if all, err = t.atRest(when); err != nil {
+			return err
+		}
+		if all <= most {
+			break
+		}
+	}
+	t.bound(all <= most, "%s: %.2f %% of a core, of %.2f", when, all, most)
+	return nil
+}
+
+// atRest prints what each role takes, and returns per cent of a core of all together.
+func (t *test) atRest(when string) (all float64, _ error) {
 	a, err := t.measure()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	begin := time.Now()
 	time.Sleep(t.watch)
 	b, err := t.measure()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	took := time.Since(begin)
-	all := 0.0
 	for _, role := range []string{"daemon", "scheduler", "device", "worker"} {
 		if b[role] == nil {
 			continue
@@ -230,9 +248,7 @@ func (t *test) rest(when string, sessions int) error {
 		line(fmt.Sprintf("  %s: %d %s processes", when, b.of(role).n, role), "%.3f %% of a core, %.1f wake-ups/s together", cpu, wakes)
 		all += cpu
 	}
-	most := mostIdle + mostIdlePerVGPU*float64(t.vgpus) + mostIdleSession*float64(sessions)
-	t.bound(all <= most, "%s: %.2f %% of a core, of %.2f", when, all, most)
-	return nil
+	return all, nil
 }
 
 // leakStarts starts and ends sessions, four at a time.
@@ -264,7 +280,7 @@ func (t *test) leakStarts(ctx context.Context) error {
 			})
 		}
 		wg.Wait()
-		return all, errors.Join(errs, t.settle("worker", 0, 20*time.Second))
+		return all, errors.Join(errs, t.settle("worker", 0, settling))
 	}
 	if _, err := turn(2 * t.vgpus); err != nil { // buffers grow to what they need
 		return err
@@ -289,7 +305,7 @@ func (t *test) detachAll(ctx context.Context) error {
 	}
 	t.vms = nil
 	line("detach", "%v", took)
-	return t.settle("device", 0, 20*time.Second)
+	return t.settle("device", 0, settling)
 }
 
 // leakCycles attaches and detaches vGPUs, every tenth with a session.
@@ -314,7 +330,7 @@ func (t *test) leakCycles(ctx context.Context) error {
 			}
 			all = append(all, took)
 		}
-		return all, errors.Join(t.settle("device", 0, 20*time.Second), t.settle("worker", 0, 20*time.Second))
+		return all, errors.Join(t.settle("device", 0, settling), t.settle("worker", 0, settling))
 	}
 	if _, err := turn(warmUpCycles); err != nil {
 		return err
