@@ -37,50 +37,56 @@ func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error
 		return err
 	}
 	defer server.Close()
-	allow := func(host string) error {
+	promise := func(host string) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLeaseTime)
 		defer cancel()
-		err := server.Do(ctx, http.MethodPut, leasePath(up.Lease)+"/heir", api.LeaseHeir{Host: host}, nil)
-		if err != nil {
-			err = atServer(up.Server, err)
+		if err := server.Do(ctx, http.MethodPut, leasePath(up.Lease)+"/heir", api.LeaseHeir{Host: host}, nil); err != nil {
+			return atServer(up.Server, err)
 		}
-		return errors.Join(err, d.allowHandover(ctx, v, host))
+		return nil
 	}
+	nobody := func() error { return errors.Join(promise(""), d.allowHandover(ctx, v, "")) }
 	if h.Host == "" {
-		return allow("")
+		return nobody()
 	}
-	if err := d.handOverTo(ctx, v, up, h, allow); err != nil {
-		return errors.Join(err, allow(""))
+	// The device process hears of it last: what it gives out from then on may arrive at once.
+	host, err := d.handOverTo(ctx, v, up, h, promise)
+	if err == nil {
+		err = d.allowHandover(ctx, v, host)
 	}
+	if err != nil {
+		return errors.Join(err, nobody())
+	}
+	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", key, "server", up.Server, "host", host)
 	d.watchHanded(v)
 	return nil
 }
 
-func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h api.Handover, allow func(string) error) error {
+// handOverTo readies the other host, whose name it returns.
+func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h api.Handover, promise func(string) error) (string, error) {
 	far, err := api.NewHostClient(h.Host, func(host string) (*tls.Config, error) { return d.identity().Client(api.HostProtocol, host) })
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer far.Close()
 	name, err := called(ctx, far, http.MethodGet, "/v1/host", nil, lease.DecodeHostName)
 	if err != nil {
-		return atOther(h.Host, err)
+		return "", atOther(h.Host, err)
 	}
 	rec, _ := d.copyOf(v)
 	f, err := lease.Read(rec.Spec.LeasePath(d.run))
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := allow(name.Host); err != nil {
-		return err
+	if err := promise(name.Host); err != nil {
+		return "", err
 	}
 	f.Upstream = up
 	i := lease.Inheritance{Wish: rec.Spec.Wish(), Awaited: h.Awaited, Lease: *f}
 	if err := far.Do(ctx, http.MethodPost, "/v1/vgpus/"+rec.Spec.Key()+"/lease", i, nil); err != nil {
-		return atOther(h.Host, err)
+		return "", atOther(h.Host, err)
 	}
-	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", rec.Spec.Key(), "server", up.Server, "host", name.Host)
-	return nil
+	return name.Host, nil
 }
 
 // atOther is another host's error with its name.

@@ -117,6 +117,25 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestHandOverLast: the device process gives out programs only when the other host is ready to go on with them: what it gives out may arrive at once.
+func TestHandOverLast(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t)
+	m.next.env(daemontest.DelayEnv, "300ms")
+	if _, err := m.next.d.Reload(m.next.cfg); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- m.handOver(api.Handover{Host: m.at}) }()
+	until(t, "the device process gives out programs", func() bool { return m.here.vgpu(one).Status.Unheld == "hostb" })
+	if v, err := m.next.c.VGPU(t.Context(), "vm1", "gpu0"); err != nil || v.State != api.Waiting || v.Upstream.Lease != m.v.Upstream.Lease {
+		t.Errorf("the other host has %+v, %v", v, err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHandOverCalledOff: a VM that stays keeps its lease; what was readied for it ends.
 func TestHandOverCalledOff(t *testing.T) {
 	t.Parallel()
