@@ -162,14 +162,14 @@ var (
 	errMoved = errors.New("session moved to another worker")
 )
 
+// runTask runs the next of tasks, if there is one.
 func (w *Worker) runTask() error {
+	// Cleared before it looks: who queued one that it does not find sets it again.
+	w.pending.Store(false)
 	select {
 	case t := <-w.tasks:
-		// Cleared before the task runs: who queues the next one sets it again.
-		w.pending.Store(len(w.tasks) > 0)
 		return t()
 	default:
-		w.pending.Store(false)
 		return nil
 	}
 }

@@ -82,8 +82,7 @@ func (w *Worker) awaitRoom(ctx context.Context) error {
 				r.denied = !a.Granted
 				return nil
 			}
-		case t := <-w.tasks:
-			w.pending.Store(len(w.tasks) > 0)
+		case t := <-w.tasks: // pending stays: runTask may look for one in vain, but none is overlooked
 			if err := t(); err != nil {
 				return err
 			}
