@@ -82,15 +82,10 @@ unit_tests() {
 }
 
 # failed_tests OUTPUT repeats which tests failed, with what each says of it: among all that a package printed they are not found, least of all
-# where only the end of a log is shown. What the programs under test logged is left out.
+# where only the end of a log is shown. The last lines are of packages that panicked or ran out of time: which test hung, and where.
 failed_tests() {
   echo "failed tests:"
-  awk '
-    /^ *--- FAIL: / { inside = 1; said = 0; print; next }
-    inside && /^    / { if (!/ level=(DEBUG|INFO|WARN|ERROR) / && said++ < 12) print; next }
-    { inside = 0 }
-    /^(panic: |fatal error: |WARNING: DATA RACE|FAIL\t)/
-  ' "$1"
+  awk -f "$ROOT/scripts/lib/failures.awk" "$1"
 }
 
 stage_unit() { unit_tests ./...; }
