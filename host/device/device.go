@@ -63,6 +63,8 @@ type Options struct {
 	Reached func(part string)
 	// Idle hears that the last session has gone, at most once a second; nil: nobody does.
 	Idle func()
+	// LeaseTerm is how long the guest's pages are lent without being renewed; 0: leaseTerm. Longer is for tests whose guest has no kernel, and renews when the machine has time for it.
+	LeaseTerm time.Duration
 	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM, and no Tree.
 	Leased bool
 	// Programs: it is for programs of this host, whose connections ServePrograms takes. There is no VM.
@@ -165,6 +167,9 @@ func New(o Options) (*Device, error) {
 		if d.member, err = o.Scheduler(d.limits); err != nil {
 			return nil, err
 		}
+	}
+	if d.opts.LeaseTerm == 0 {
+		d.opts.LeaseTerm = leaseTerm
 	}
 	if d.opts.Reached == nil {
 		d.opts.Reached = func(string) {}

@@ -21,8 +21,14 @@ const thereEnv = "CAUSEWAY_TEST_GPU_THERE"
 
 // movingVM is a VM whose sessions move to another device with a worker of the GPU that gpuEnv names, or of those of its devices.
 func movingVM(t *testing.T, devices ...int) *vm {
+	return movingVMWith(t, func(*device.Options) {}, devices...)
+}
+
+// movingVMWith is movingVM of a device with other options.
+func movingVMWith(t *testing.T, change func(*device.Options), devices ...int) *vm {
 	gpu := os.Getenv(gpuEnv)
 	v := bootWith(t, func(o *device.Options) {
+		change(o)
 		o.Worker = link.Config{GPU: "soft"}
 		if gpu == "cuda" || gpu == nestedGPU {
 			o.Worker = link.Config{GPU: "cuda", Devices: devices, Migratable: true, Base: link.DrawBase()}
@@ -238,7 +244,7 @@ func TestPreCopyOnGPU(t *testing.T) {
 			t.Fatal(round, err)
 		}
 		left.Close()
-		c.cut()
+		c.cut(t)
 		if err := v.StartRings(); err != nil {
 			t.Fatal(err)
 		}

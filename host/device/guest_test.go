@@ -131,6 +131,8 @@ func bootWith(t *testing.T, change func(*device.Options)) *vm {
 		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly), NoNewPrivs: true},
 		Machine: machine,
 		Log:     log,
+		// A program here renews when its process gets to it, which beside others may take seconds.
+		LeaseTerm: 10 * time.Second,
 	}
 	change(&o)
 	d, err := device.New(o)
@@ -148,7 +150,7 @@ func bootWith(t *testing.T, change func(*device.Options)) *vm {
 	v.connect()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-v.served; err != nil {
+		if err := await(t, "the device does not end", v.served); err != nil {
 			t.Error(err)
 		}
 		if v.Guest != nil {
@@ -168,6 +170,9 @@ func (v *vm) connect() {
 	v.Guest = g
 }
 
+// lapses is for tests of programs that do not renew: what they have lent comes back as soon as a guest's kernel may rely on.
+func lapses(o *device.Options) { o.LeaseTerm = 0 }
+
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -178,16 +183,17 @@ func (w testWriter) Write(p []byte) (int, error) {
 // noChildren fails if a worker process is left.
 func noChildren(t *testing.T) {
 	t.Helper()
-	for range 100 {
-		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		if errors.Is(err, unix.ECHILD) {
-			return
+	eventually(t, "a worker process is left", func() bool {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if errors.Is(err, unix.ECHILD) {
+				return true
+			}
+			if pid == 0 {
+				return false
+			}
 		}
-		if pid == 0 {
-			time.Sleep(20 * time.Millisecond)
-		}
-	}
-	t.Error("a worker process is left")
+	})
 }
 
 // process is a guest process: it leases memory and renews.
@@ -433,8 +439,9 @@ func (p *process) EndRegion(id uint32) error {
 func (p *process) Close() error {
 	p.halt()
 	err := p.control(remote.Hello{Type: remote.MsgRegionEnd})
+	late := time.Now().Add(time.Minute) // for all of them
 	for at, c := range p.calls {
-		if _, _, e := c.Wait(time.Minute); e != nil {
+		if _, _, e := c.Wait(max(time.Until(late), time.Second)); e != nil {
 			err = errors.Join(err, fmt.Errorf("lease %#x: %w", at, e))
 		}
 	}

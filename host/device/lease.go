@@ -80,10 +80,10 @@ func (r *region) overlaps(off, size uint64) error {
 // complete says whether every page is lent.
 func (r *region) complete() bool { return r.lent == r.size }
 
-// expired says whether a lease was not renewed in time.
-func (r *region) expired(now time.Time) bool {
+// expired says whether a lease was not renewed within a term.
+func (r *region) expired(now time.Time, term time.Duration) bool {
 	t := r.oldest()
-	return !t.IsZero() && now.Sub(t) >= leaseTerm
+	return !t.IsZero() && now.Sub(t) >= term
 }
 
 // oldest says when the lease that lapses first was renewed; zero if nothing is lent.

@@ -283,7 +283,7 @@ func otherLibrary(t *testing.T) string {
 
 // TestPauseOfABusyGPU: a VM that is paused while its GPU works goes on with it, however long that takes; saved it is not.
 func TestPauseOfABusyGPU(t *testing.T) {
-	v := bootGPU(t, "busy")
+	v := bootWith(t, func(o *device.Options) { o.Worker.GPU = "busy"; lapses(o) })
 	p, g := start(t, v)
 	begin := time.Now()
 	if err := v.StopRings(); err != nil {

@@ -96,7 +96,7 @@ func TestOvercommit(t *testing.T) {
 		t.Errorf("%d left the GPU, %d came back, %d refused of %d", out, in, denied, a.denied)
 	}
 	close(stop)
-	<-done
+	await(t, "the arbiter does not end", done)
 	for _, v := range a.vms {
 		nothingIn(t, v)
 		if st := v.device.RoomStatus(); st.Away != 0 || st.Used != 0 || len(st.Needs) != 0 {

@@ -35,7 +35,7 @@ func (s *session) tick(now time.Time) {
 	s.lookLocked(now)
 	lapsed := false
 	for _, r := range s.regions {
-		lapsed = lapsed || r.expired(now)
+		lapsed = lapsed || r.expired(now, s.dev.opts.LeaseTerm)
 	}
 	starts := s.state == starting && now.Sub(s.startedAt) < silence // its worker may be about to map the pages: they go back when it runs
 	act := lapsed && !starts && !s.paused && s.state != parking && s.state < dead
@@ -72,7 +72,7 @@ func (s *session) due() time.Time {
 	}
 	for _, r := range s.regions {
 		if t := r.oldest(); !t.IsZero() {
-			by(t, leaseTerm)
+			by(t, s.dev.opts.LeaseTerm)
 		}
 	}
 	return first

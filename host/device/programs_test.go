@@ -43,9 +43,7 @@ func newPrograms(t *testing.T, l api.Limits) *leased {
 	go func() { done <- d.ServePrograms(ctx, ln, nvml) }()
 	x.end = func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		x.ended(done)
 	}
 	return x
 }

@@ -74,7 +74,7 @@ func TestRehearsal(t *testing.T) {
 	if list := said(); len(list) != 2 || !strings.Contains(list[0], "comes out beside") || list[1] != "" {
 		t.Errorf("the device says %q", list)
 	}
-	c.cut()
+	c.cut(t)
 	stays.check(t)
 	moves.check(t)
 	if list := said(); len(list) != 2 || list[0] != "" {

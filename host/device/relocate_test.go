@@ -177,7 +177,7 @@ func TestRelocateTakesAllBack(t *testing.T) {
 	}()
 	// Whether the capture begins before it is asked for, while it is copied or afterwards is chance: all must be right.
 	must(t, b.Guest, &wire.StreamBeginCaptureArgs{Stream: 40}, nil)
-	err := <-done
+	err := await(t, "the move does not end", done)
 	want := "GPU-second"
 	if err != nil {
 		want = "GPU-first"
@@ -207,12 +207,12 @@ func TestRelocateOnce(t *testing.T) {
 		_, err := v.device.Relocate(context(), api.Relocation{GPU: "1"})
 		done <- err
 	}()
-	<-inside
+	await(t, "the other GPU is not judged", inside)
 	if _, err := v.device.Relocate(context(), api.Relocation{GPU: "1"}); !errors.Is(err, device.ErrRelocating) {
 		t.Error(err)
 	}
 	close(goOn)
-	if err := <-done; !errors.Is(err, errJudge) {
+	if err := await(t, "the move does not end", done); !errors.Is(err, errJudge) {
 		t.Error(err)
 	}
 	alone := onSoft(t, func(o *device.Options) { o.Worker = link.Config{GPU: "soft"} })

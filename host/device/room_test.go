@@ -47,13 +47,8 @@ func TestRoom(t *testing.T) {
 	}
 	is := func(what string, res chan cuda.Result, want cuda.Result) {
 		t.Helper()
-		select {
-		case r := <-res:
-			if r != want {
-				t.Errorf("%s: %v", what, r)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%s: nothing comes", what)
+		if r := await(t, what+": nothing comes", res); r != want {
+			t.Errorf("%s: %v", what, r)
 		}
 	}
 	res, m := alloc(64 * mib)
@@ -133,7 +128,7 @@ func TestRoomInTurn(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	got := []string{<-order, <-order}
+	got := []string{await(t, "nobody has room", order), await(t, "only one has room", order)}
 	if slices.Sort(got); got[0] != "little" || got[1] != "much" {
 		t.Error(got)
 	}
@@ -160,7 +155,7 @@ func TestRoomForMoved(t *testing.T) {
 	}()
 	needs(t, other, 1)
 	room(other, 8*mib)
-	if res := <-done; res != cuda.Success {
+	if res := await(t, "it has no room", done); res != cuda.Success {
 		t.Error(res)
 	}
 	if err := a.Close(); err != nil {

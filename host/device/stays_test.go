@@ -44,7 +44,7 @@ func TestStays(t *testing.T) {
 	must(t, g, &wire.StreamBeginCaptureArgs{Stream: 100}, nil)
 	for n := range uint64(2) {
 		begin()
-		if got, why := wait(n, 5*time.Second); got != n+1 || !strings.Contains(why, "captures") || !strings.Contains(why, "4711") {
+		if got, why := wait(n, time.Minute); got != n+1 || !strings.Contains(why, "captures") || !strings.Contains(why, "4711") {
 			t.Errorf("migration %d: %d: %q", n, got, why)
 		}
 		if got, why := wait(n+1, 100*time.Millisecond); got != 0 {
