@@ -26,7 +26,7 @@ func TestEveryKind(t *testing.T) {
 	wake := func(slot uint32) { woken <- slot }
 	p.wake.Store(&wake)
 	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	reply := func(m link.ToParent) {
 		got, err := p.Await(ctx, func(link.ToParent) bool { return true })

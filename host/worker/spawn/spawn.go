@@ -2,6 +2,7 @@
 package spawn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Spawner struct {
 
 	// Shared is what its workers share: one Spawner serves one virtual GPU.
 	Shared offer.Broker
+
+	grace time.Duration // in place of stderrGrace, for tests
 }
 
 // Process is a running worker.
@@ -138,6 +141,7 @@ func (s *Spawner) process() (*Process, error) {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
 	}
+	cmd.WaitDelay = cmp.Or(s.grace, stderrGrace)
 	cmd.ExtraFiles = []*os.File{child}
 	// A group of its own: what the terminal sends to the app's group does not reach its worker.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -168,6 +172,9 @@ func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 		measuring: make(chan struct{}, 1), wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
+
+// stderrGrace is how long what a worker has started may keep the worker's standard error open behind its end, if that is no file: who waits for the worker waits for no longer.
+const stderrGrace = 10 * time.Second
 
 // mostReplies is how many answers may wait to be asked for.
 const mostReplies = 16
