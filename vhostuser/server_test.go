@@ -99,7 +99,7 @@ func TestRingLifecycle(t *testing.T) {
 	r.Kick.Signal()
 	must(t, c.Kick.Wait())
 	c.Call.Signal()
-	if !r.Call.Wait(time.Second) {
+	if !r.Call.Wait(time.Minute) {
 		t.Error("the call did not arrive")
 	}
 	if !r.Kick.NonBlocking() || !r.Call.NonBlocking() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"causeway/vhostuser"
@@ -265,7 +266,9 @@ func TestUsedRingIsLogged(t *testing.T) {
 	}
 }
 
-func TestStop(t *testing.T) {
+func TestStop(t *testing.T) { synctest.Test(t, testStop) } // its limit elapses by a clock of its own
+
+func testStop(t *testing.T) {
 	q, d, mem := newQueue(t, 8, virtiotest.Options{})
 	buf := d.Alloc(16)
 	for i := 0; i < 3; i++ {

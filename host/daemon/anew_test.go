@@ -120,6 +120,7 @@ func TestLeaseEndedStaysSo(t *testing.T) {
 		}
 	})
 	here.tell(one, api.Status{Connected: true, Sessions: []api.Session{}})
+	until(t, "it says why it has none", func() bool { return strings.Contains(here.vgpu(one).Upstream.Error, "ended at the server") })
 	time.Sleep(200 * time.Millisecond) // ten times as long as between two renewals
 	if u := here.vgpu(one).Upstream; !u.Lost || u.Lease != was || !strings.Contains(u.Error, "ended at the server") || len(server.below()) > 0 {
 		t.Errorf("%+v, and the server has %v", u, server.below())

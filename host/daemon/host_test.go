@@ -131,7 +131,7 @@ func (h *host) start() *host {
 	h.d, h.c = d, api.NewClient(api.Socket(h.cfg.RunDir))
 	h.end = func() error {
 		cancel()
-		return errors.Join(<-done, d.Close())
+		return errors.Join(ended(h.t, done), d.Close())
 	}
 	return h
 }
@@ -185,6 +185,18 @@ func refused(t *testing.T, err error, status int, words ...string) {
 		if !strings.Contains(e.Error(), w) {
 			t.Errorf("%q does not say %q", e.Error(), w)
 		}
+	}
+}
+
+// ended waits for the end of something that causewayd serves.
+func ended(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(2 * time.Minute):
+		t.Fatal("causewayd does not end")
+		return nil
 	}
 }
 

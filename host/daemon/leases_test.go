@@ -74,7 +74,7 @@ func (h *host) serves() *host {
 	end := h.end
 	h.end = func() error {
 		cancel()
-		if err := <-done; err != nil {
+		if err := ended(h.t, done); err != nil {
 			h.t.Error(err)
 		}
 		return end()

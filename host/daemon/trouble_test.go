@@ -224,7 +224,7 @@ func TestHungDriver(t *testing.T) {
 	if list, err := h.c.VGPUs(t.Context()); err != nil || len(list) != 1 || list[0].Status == nil {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if d := time.Since(begun); d > 10*time.Second {
+	if d := time.Since(begun); d > time.Minute {
 		t.Errorf("it took %v", d)
 	}
 	h.stop()

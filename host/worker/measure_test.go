@@ -16,7 +16,7 @@ import (
 
 func measure(t *testing.T, p *spawn.Process) link.Use {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	u, err := p.Measure(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestMeasure(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if _, err := next.Measure(ctx); err != nil && !errors.Is(err, spawn.ErrSilent) {
 				t.Error(err)

@@ -195,7 +195,7 @@ func TestRebuild(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		next, err := spawner().Rebuild(ctx, old, unixConfig)
 		cancel()
 		if err != nil {
@@ -276,7 +276,7 @@ func TestRebuildFails(t *testing.T) {
 	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 4096}, &m)
 	bad := unixConfig
 	bad.GPU = "other"
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if _, err := spawner().Rebuild(ctx, p, bad); err == nil {
 		t.Fatal("moved to a GPU that does not exist")
@@ -299,8 +299,7 @@ func TestNoBackend(t *testing.T) {
 	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("no GPU named other")) {
 		t.Errorf("guest hears %v", err)
 	}
-	<-p.Done()
-	_ = p.Close()
+	_ = ended(t, p)
 }
 
 // TestWorkerKilled: a guest whose worker is killed notices.
@@ -320,7 +319,6 @@ func TestWorkerKilled(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("guest does not notice")
 	}
-	<-p.Done()
-	_ = p.Close()
+	_ = ended(t, p)
 	_ = g.Close()
 }

@@ -58,6 +58,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 		if err != nil {
 			return
 		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		p, err := remote.ReadPreface(c)
 		if err != nil || p.Lease != s.lease {
 			t.Errorf("preface %+v, %v", p, err)
@@ -121,7 +122,11 @@ func (s *gpuServer) program(t testing.TB, cfg link.Config) (p *spawn.Process, g 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = <-s.workers
+	select {
+	case w = <-s.workers:
+	case <-time.After(time.Minute):
+		t.Fatal("the server starts no worker")
+	}
 	if _, err := g.Init(); err != nil {
 		t.Fatal(err)
 	}

@@ -106,11 +106,10 @@ func leaks(t *testing.T) func() {
 	return func() {
 		t.Helper()
 		var g, f int
-		for range 50 {
+		for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
 			if g, f = count(); g <= g0 && f <= f0 {
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 		t.Errorf("%d goroutines and %d descriptors became %d and %d", g0, f0, g, f)
 	}
@@ -208,7 +207,7 @@ func testestPendingReply(t *testing.T, s *session) {
 	if err != nil || res != cuda.ErrorLaunchFailed {
 		t.Fatalf("%v, %v", res, err)
 	}
-	if d := time.Since(begin); d > time.Second {
+	if d := time.Since(begin); d > remotetest.Limit/2 { // nothing but the wake-up ends the sleep before the limit
 		t.Errorf("woken after %v", d)
 	}
 	if err := s.finish(t); err != nil {

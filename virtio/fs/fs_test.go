@@ -38,7 +38,7 @@ func TestServedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, errno, err := c.Wait(time.Second); string(p) != library[4:] || errno != 0 || err != nil {
+	if p, errno, err := c.Wait(time.Minute); string(p) != library[4:] || errno != 0 || err != nil {
 		t.Errorf("READ = %q, %v, %v", p, errno, err)
 	}
 	if err := errors.Join(f.Flush(1), f.Close()); err != nil {
@@ -52,7 +52,7 @@ func TestServedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, errno, err := c.Wait(time.Second)
+	p, errno, err := c.Wait(time.Minute)
 	if want := strings.Repeat("0123456789abcdef", 1000)[4090:]; string(p) != want || errno != 0 || err != nil {
 		t.Errorf("READ of a file on disk = %d bytes, %v, %v", len(p), errno, err)
 	}
@@ -109,7 +109,7 @@ func TestLease(t *testing.T) {
 	if !r.Complete(0, 0) || r.Complete(5, 0) {
 		t.Error("Complete is not once")
 	}
-	if p, errno, err := c.Wait(time.Second); len(p) != 0 || errno != 0 || err != nil {
+	if p, errno, err := c.Wait(time.Minute); len(p) != 0 || errno != 0 || err != nil {
 		t.Errorf("renewed READ = %d bytes, %v, %v", len(p), errno, err)
 	}
 	// A short read with data, then an error.
@@ -117,7 +117,7 @@ func TestLease(t *testing.T) {
 	r = <-h.reads
 	r.CopyIn([]byte("abc"), 0)
 	r.Complete(3, 0)
-	if p, _, err := c.Wait(time.Second); string(p) != "abc" || err != nil {
+	if p, _, err := c.Wait(time.Minute); string(p) != "abc" || err != nil {
 		t.Errorf("READ = %q, %v", p, err)
 	}
 	// More than was asked for is no answer, although the pages have room for it.
@@ -125,13 +125,13 @@ func TestLease(t *testing.T) {
 		in := append(u64s(f.FH, 0), append(u32s(100, 0), append(u64s(0), u32s(0, 0)...)...)...)
 		c, _ = g.Submit(fstest.Request{Op: 15, Node: f.Node, Body: in, Pages: pages[:1]})
 		(<-h.reads).Complete(n, 0)
-		if p, errno, err := c.Wait(time.Second); len(p) != 0 || errno != syscall.EIO || err != nil {
+		if p, errno, err := c.Wait(time.Minute); len(p) != 0 || errno != syscall.EIO || err != nil {
 			t.Errorf("READ of %d bytes = %d bytes, %v, %v", n, len(p), errno, err)
 		}
 	}
 	c, _ = f.Read(0, 0, pages[:1])
 	(<-h.reads).Complete(0, syscall.EPIPE)
-	if _, errno, err := c.Wait(time.Second); errno != syscall.EPIPE || err != nil {
+	if _, errno, err := c.Wait(time.Minute); errno != syscall.EPIPE || err != nil {
 		t.Errorf("READ = %v, %v", errno, err)
 	}
 }

@@ -137,7 +137,7 @@ func TestCompletedTwice(t *testing.T) {
 	}
 	if c, err := f.Read(0, 0, g.Pages(1)); err != nil {
 		t.Fatal(err)
-	} else if _, errno, err := c.Wait(time.Second); err != nil || errno == 0 {
+	} else if _, errno, err := c.Wait(time.Minute); err != nil || errno == 0 {
 		t.Errorf("more pages than may be kept: %v, %v", errno, err)
 	}
 	dev.CancelPending()

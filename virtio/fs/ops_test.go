@@ -153,7 +153,7 @@ func TestUnansweredOperations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Wait(time.Second); err != nil {
+		if _, _, err := c.Wait(time.Minute); err != nil {
 			t.Errorf("opcode %d: %v", op, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestReplyWithoutRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.Wait(time.Second); err != nil {
+	if _, _, err := c.Wait(time.Minute); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,11 +294,11 @@ func TestPendingLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, errno, err := more.Wait(time.Second); errno != syscall.ENOMEM || err != nil {
+		if _, errno, err := more.Wait(time.Minute); errno != syscall.ENOMEM || err != nil {
 			t.Errorf("11 pages of 10: %v, %v", errno, err)
 		}
 		r.Complete(0, 0)
-		if _, errno, err := first.Wait(time.Second); errno != 0 || err != nil {
+		if _, errno, err := first.Wait(time.Minute); errno != 0 || err != nil {
 			t.Errorf("8 pages of 10: %v, %v", errno, err)
 		}
 	}
@@ -337,7 +337,7 @@ func TestReleaseWithPendingReads(t *testing.T) {
 	}
 	<-h.released
 	for i, c := range calls {
-		if _, errno, err := c.Wait(time.Second); errno != 0 || err != nil || reads[i].Complete(0, 0) {
+		if _, errno, err := c.Wait(time.Minute); errno != 0 || err != nil || reads[i].Complete(0, 0) {
 			t.Errorf("READ %d: %v, %v", i, errno, err)
 		}
 	}
@@ -346,7 +346,7 @@ func TestReleaseWithPendingReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, errno, err := c.Wait(time.Second); errno != syscall.EBADF || err != nil {
+	if _, errno, err := c.Wait(time.Minute); errno != syscall.EBADF || err != nil {
 		t.Errorf("READ after RELEASE: %v, %v", errno, err)
 	}
 }

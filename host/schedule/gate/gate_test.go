@@ -291,7 +291,10 @@ func TestBudget(t *testing.T) {
 		})
 		stop := func() { cancel(); r.Poke(); consumer.Wait() }
 		t.Cleanup(stop) // before the rig's
-		time.Sleep(20 * time.Millisecond)
+		for end := time.Now().Add(time.Minute); passed.Load() < leastOps && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond) // for more than there may be
 		if n := passed.Load(); n < leastOps || n > firstOps {
 			t.Errorf("%d operations in flight", n)
 		}
