@@ -46,7 +46,7 @@ func (b *beside) say(p []byte) error {
 
 // hear returns n bytes of what is said to the guest, or with an error what came.
 func (b *beside) hear(n int) ([]byte, error) {
-	for end := time.Now().Add(30 * time.Second); len(b.came) < n; {
+	for end := time.Now().Add(hangs); len(b.came) < n; {
 		pages := b.v.Pages(1)
 		c, err := b.file.Read(0, int64(remote.FileDirect), pages)
 		if err != nil {
@@ -59,7 +59,7 @@ func (b *beside) hear(n int) ([]byte, error) {
 		case errno != 0:
 			return b.came, errno
 		case time.Now().After(end):
-			b.t.Fatal("nothing is said for 30 s")
+			b.t.Fatalf("of %d bytes that are to be said %d are", n, len(b.came))
 		}
 		b.came = append(b.came, pages[0].Bytes[:len(p)]...)
 	}
