@@ -7,7 +7,10 @@ text = b""
 def prompt():
     global text
     while not text.endswith(b"(qemu) "):
-        text += s.recv(4096)
+        some = s.recv(4096)
+        if not some:
+            sys.exit("QEMU has closed its monitor")
+        text += some
 prompt()
 text = b""
 s.sendall(sys.argv[2].encode() + b"\n")
