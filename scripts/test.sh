@@ -74,6 +74,10 @@ lanes_begin
 lanes_run "${stages[@]}"
 echo
 printf '%s\n' "${results[@]}"
+for s in "${failed_stages[@]}"; do
+  echo "$s: what failed:"
+  what_failed "$s" 15
+done
 if [ $stages_failed = 0 ]; then echo "all passed in $SECONDS s"; else echo "FAILED after $SECONDS s"; fi
 echo "$stages_passed passed, $stages_failed failed"
 [ $stages_failed = 0 ]

@@ -9,7 +9,7 @@
 # Each stage has a log, a process group and a row in the table of results.
 
 declare -A load_of needs_of state pid_of began_at
-running=() again=() results=() stages_passed=0 stages_failed=0
+running=() again=() results=() failed_stages=() stages_passed=0 stages_failed=0
 work=
 
 # room: stages overlap a little, as each waits for something now and then. More CPUs take more of them.
@@ -117,7 +117,24 @@ emulator_aborted() {
   [ ${#files[@]} -gt 0 ] && grep -aqs 'iotlb_to_section: Assertion' "${files[@]}"
 }
 
-# finish NAME STATUS prints one line, and notes the row of the table; the end of a failed stage's log is shown. A stage that lost its guest to the emulator
+# what_failed NAME [LINES] prints what a stage's log says of what failed, with what is indented around it, at most that many lines: the first ones, of
+# which others may only be consequences. A log may go on for long after that, and where only the end of a run is kept it is not to be found otherwise.
+what_failed() {
+  tr -d '\r' <"$logs/$1.log" | awk -v most="${2:-40}" '
+    { line[NR] = substr($0, 1, 220) }
+    /^FAILED|FAILED:|^ *--- FAIL: |^--- .*: exit |^FAIL\t|^error: |: error: |^panic: |^fatal error: |^WARNING: DATA RACE|MISSED$|: NO$|lines differ$|^make.*\*\*\* .* Error|: failed: |: Assertion .* failed|^ended after / { hit[NR] = 1 }
+    END {
+      for (i = 1; i <= NR; i++) {
+        if (!hit[i]) continue
+        for (k = i; k > i - 6 && line[k - 1] ~ /^ *[|] |^    /; k--);
+        for (; k < i; k++) show[k] = 1
+        for (; k <= i + 8 && (k == i || line[k] ~ /^ |^\t/ || line[i] ~ /^--- /) && !(k > i && hit[k]); k++) show[k] = 1
+      }
+      for (i = 1; i <= NR && n < most; i++) if (show[i]) { print "  " line[i]; n++ }
+    }'
+}
+
+# finish NAME STATUS prints one line, and notes the row of the table; the end of a failed stage's log is shown, and what failed in it. A stage that lost its guest to the emulator
 # runs once more.
 finish() {
   local name=$1 rc=$2 took=$((SECONDS - began_at[$1])) log=$logs/$1.log cpu
@@ -138,6 +155,9 @@ finish() {
   state[$name]=failed stages_failed=$((stages_failed + 1))
   say "$name: FAILED in $took s; the end of $log:"
   grep -vE '^(ok|\?) ' "$log" | tail -40 >&2
+  say "$name: what failed:"
+  what_failed "$name" >&2
+  failed_stages+=("$name")
   results+=("$(printf '%-10s FAILED  %5d s  %5d s CPU  see build/logs/%s.log' "$name" "$took" "$cpu" "$name")")
 }
 
