@@ -81,23 +81,27 @@ guest 'for n in 1 2; do mkdir -p /mnt/gpu$n && mount -t virtiofs gpu$n /mnt/gpu$
 pids=()
 for place in /run/causeway /mnt/gpu1 /mnt/gpu2; do
   send "&CAUSEWAY=$place LD_LIBRARY_PATH=$place/lib ./life hoard $part"
-  await '@ready *' 30 && pids+=("${line#@ready }")
+  await '@ready *' 60 && pids+=("${line#@ready }")
 done
 [ ${#pids[@]} = 3 ]; row "three programs of $part MiB each have begun" ""
 nap "$seconds"
+swapped() { out=$(swaps out) in=$(swaps in); [ "${out:-0}" -ge 2 ] && [ "${in:-0}" -ge 2 ]; }
+until_true 30 swapped; row "sessions left the GPU for others, and came back" "$out times, $in times"
 good=0 detail=
 for pid in "${pids[@]}"; do
   send "&kill $pid"
-  await '@hoard *' 30
+  await '@hoard *' 60
   [[ $line =~ ^@hoard\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -ge 8 ] && good=$((good + 1))
   detail+="${line#@hoard }; "
 done
 [ $good = 3 ]; row "all came to work, and every result was right" "rounds, wrong, longest round in ms: ${detail%; }"
-out=$(swaps out) in=$(swaps in)
-[ "$out" -ge 2 ] && [ "$in" -ge 2 ]; row "sessions left the GPU for others, and came back" "$out times, $in times"
 said=$("$CAUSEWAY" inspect vm1/gpu0) && grep -q 'swapped .*sessions out' <<<"$said"; row "causeway inspect says so" ""
-until_true 10 test "$("$CAUSEWAY" ps --json | python3 -c 'import json, sys
-print(sum((v.get("status") or {}).get("memory", 0) + (v.get("status") or {}).get("away", 0) for v in json.load(sys.stdin)))')" = 0; row "nothing is left when they have ended" ""
+# empty: no memory of a session is on the GPU, or away from it.
+empty() {
+  [ "$("$CAUSEWAY" ps --json | python3 -c 'import json, sys
+print(sum((v.get("status") or {}).get("memory", 0) + (v.get("status") or {}).get("away", 0) for v in json.load(sys.stdin)))')" = 0 ]
+}
+until_true 10 empty; row "nothing is left when they have ended" ""
 calm_kernels
 echo "overcommit: $passed passed, $failed failed in $SECONDS s"
 [ "$failed" = 0 ]

@@ -8,7 +8,7 @@
  *   life pinned               computes with pinned memory and checks until SIGTERM and 12 rounds more, then prints "@pinned ROUNDS WRONG PAUSE_MS"
  *   life budget               allocates 64 MiB and asks to be told when that is too much; then frees 16 MiB each time and prints
  *                             "@over BYTES LEFT_MIB"; SIGTERM ends it
- *   life hoard MIB            fills so much memory and checks all of it until SIGTERM, pausing now and then, then prints
+ *   life hoard MIB            fills so much memory and checks all of it until SIGTERM, eight times at least, pausing now and then, then prints
  *                             "@hoard ROUNDS WRONG PAUSE_MS"
  *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
  *   life fork                 forks with and without exec around a live session
@@ -191,7 +191,7 @@ static int hoard(long mib)
 	CUdeviceptr rest = d + 4ull * COUNTED;
 	uint32_t round = 0, wrong = 0;
 	int64_t pause_ms = 0;
-	for (; !ended; round++) {
+	for (; !ended || round < 8; round++) {
 		int64_t begin = now_ms();
 		if (check("copy", cuMemcpyDtoH_v2(seen[0], d + 4ull * (at % (COUNTED - LOOK)), sizeof seen[0])) ||
 		    check("copy", cuMemcpyDtoH_v2(seen[1], rest + 4ull * at, sizeof seen[1])))
