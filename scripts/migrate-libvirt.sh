@@ -37,6 +37,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-hosts.XXXXXX")
 logs=$BUILD/logs/migrate-libvirt
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
+# The documents' commands name files in /var/tmp, which both hosts share, and other runs of this script do not.
+[[ $tmp == /var/tmp/* ]] || { mkdir "$tmp/var" && mount --bind "$tmp/var" /var/tmp; } || die "no /var/tmp"
 guest_channel "$tmp"
 declare -A host_pid=() libvirtd=() causewayd=()
 at_host=a rounds=
@@ -115,7 +117,7 @@ X
 
 # vm COMMAND... at the VM's host, timed; its text is in $tmp/out, and shown if it fails.
 timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
-vm() { local command=$1; shift; timed on "$at_host" timeout 120 virsh -q "$command" vm1 "$@"; }
+vm() { local command=$1; shift; timed on "$at_host" timeout 500 virsh -q "$command" vm1 "$@"; }
 is_there() { [ "$(on "$at_host" virsh domstate vm1 2>/dev/null)" = running ]; }
 said() { keep grep -m1 . "$tmp/out"; }
 # released HOST: nothing of the vGPU is left there.
@@ -161,21 +163,21 @@ phase_ahead() {
   go_on
   finish
 }
-arriving() { on "$1" "$CAUSEWAY" ps -a 2>&1 | grep -q arriving; }
+arriving() { grep -q arriving <<<"$(on "$1" "$CAUSEWAY" ps -a 2>&1)"; } # through a pipe grep would leave at the first match, and who still writes fail
 migrate() { (stay_migrate "$@"); }
 stay_migrate() { # HOST [ARGS...]
-  stay_on "$at_host" timeout 120 "$CAUSEWAY" migrate vm1 "$(awaits "$1")" --config "$tmp/$at_host/causewayd.toml" --to "$(uri "$1")" --uri tcp://127.0.0.1 "${@:2}"
+  stay_on "$at_host" timeout 500 "$CAUSEWAY" migrate vm1 "$(awaits "$1")" --config "$tmp/$at_host/causewayd.toml" --to "$(uri "$1")" --uri tcp://127.0.0.1 "${@:2}"
 }
 
 phase_save() {
   begin || return
   vm save "$tmp/saved"; row "virsh save" "$took ms" || return
   until_true 10 released $at_host; row "the vGPU is released meanwhile" ""
-  timed on $at_host timeout 120 virsh -q restore "$tmp/saved" && is_there; row "virsh restore" "$took ms" || return
+  timed on $at_host timeout 500 virsh -q restore "$tmp/saved" && is_there; row "virsh restore" "$took ms" || return
   go_on
   vm save "$tmp/saved"; row "virsh save again" "$took ms" || return
   at_host=$(other $at_host)
-  timed on $at_host timeout 120 virsh -q restore "$tmp/saved" && is_there; row "virsh restore on the other host" "$took ms" || return
+  timed on $at_host timeout 500 virsh -q restore "$tmp/saved" && is_there; row "virsh restore on the other host" "$took ms" || return
   go_on
   finish
   move; row "and the VM moves back" "$took ms"
@@ -188,7 +190,7 @@ phase_document() {
   while read -r command; do
     n=$((n + 1))
     read -ra words <<<"${command//'qemu+ssh://hostb/system'/$(uri b) tcp://127.0.0.1}"
-    timed on $at_host timeout 120 "${words[@]}"; row "$command" "$took ms" || break
+    timed on $at_host timeout 500 "${words[@]}"; row "$command" "$took ms" || break
     # The guest's count of commands goes back with its memory.
     case $command in *snapshot-create*) at_snapshot=$sent ;; *snapshot-revert*) sent=$at_snapshot ;; *hostb*) at_host=b ;; esac
     if is_there; then go_on; fi
@@ -208,7 +210,7 @@ phase_suspend() {
 # The link is slow, and the job is aborted while memory is sent.
 phase_abort() {
   begin || return
-  stay_on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 1 "$(uri "$(other $at_host)")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & local job=$!
+  stay_on $at_host timeout 500 virsh -q migrate vm1 --live --bandwidth 1 "$(uri "$(other $at_host)")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & local job=$!
   until_true 20 sending && vm domjobabort; row "virsh domjobabort while memory is sent" ""
   ! wait $job && is_there; row "the VM is where it was" "$(keep said)"
   go_on
@@ -221,7 +223,7 @@ phase_killed() {
   begin || return
   for who in destination source; do
     to=$(other $at_host)
-    stay_on $at_host timeout 120 virsh -q migrate vm1 --live --persistent --undefinesource --bandwidth 1 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & job=$!
+    stay_on $at_host timeout 500 virsh -q migrate vm1 --live --persistent --undefinesource --bandwidth 1 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & job=$!
     host=$to
     [ $who = destination ] || host=$at_host
     until_true 20 sending && kill -9 "${causewayd[$host]}"; row "the $who's causewayd is killed while memory is sent" ""
@@ -240,7 +242,7 @@ fill() { echo $(($(stat -c %s "$BUILD/tests/13.0-static/rounds") * 100 / 1048576
 # refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half of it sent.
 refuses() {
   local job rc
-  stay_on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 10 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/job" 2>&1 & job=$!
+  stay_on $at_host timeout 500 virsh -q migrate vm1 --live --bandwidth 10 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/job" 2>&1 & job=$!
   took=$(ms)
   while kill -0 $job 2>/dev/null; do
     on $at_host virsh domjobinfo vm1 --rawstats 2>/dev/null | sed -n 's/^memory_processed: *//p'
@@ -273,7 +275,7 @@ phase_refuse() {
   go_on
   finish
 }
-sending() { on $at_host virsh domjobinfo vm1 | grep -q '^Memory processed: *[1-9]'; }
+sending() { grep -q '^Memory processed: *[1-9]' <<<"$(on $at_host virsh domjobinfo vm1)"; }
 
 # --- a GPU server -------------------------------------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ uses_server() {
   sed -i "s/^\[migration\]$/&\npeers = ['$(awaits "$(other "$1")")']/" "$tmp/$1/causewayd.toml" && printf '%s\n' '[remote]' "servers = ['$server']" >>"$tmp/$1/causewayd.toml" && kill -HUP "${causewayd[$1]}"
   until_true 20 lists_server "$1"
 }
-lists_server() { on "$1" "$CAUSEWAY" gpus --all 2>/dev/null | grep -q '^127.0.0.1'; }
+lists_server() { grep -q '^127.0.0.1' <<<"$(on "$1" "$CAUSEWAY" gpus --all 2>/dev/null)"; }
 served() { "$CAUSEWAY" inspect "$1/vm1:gpu0" --json --run-dir "$tmp/gpus/run" 2>/dev/null; }
 served_worker() { { served a; served b; } | grep -om 1 '"worker": *[0-9]*'; }
 

@@ -1,6 +1,6 @@
 # A libvirtd of one's own, beside the machine's: sourced by libvirt.sh and migrate-libvirt.sh after common.sh.
-# The script runs in namespaces of mounts and processes, where /run and libvirt's folders are private: nothing that is there
-# belongs to the machine, and all of it ends with the script.
+# The script runs in namespaces of mounts, processes and networks, where /run, libvirt's folders and ports are private: nothing that is there
+# belongs to the machine, or to another run of the script, and all of it ends with the script.
 
 # needs_libvirt KERNEL installs libvirt and looks for what else a VM of it needs, before in_namespaces.
 needs_libvirt() {
@@ -13,10 +13,15 @@ needs_libvirt() {
 
 # in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and returns if that is done already.
 in_namespaces() {
-  [ "${CAUSEWAY_NAMESPACED:-}" != 1 ] || return 0
-  [ "$(id -u)" = 0 ] || die "this needs root, for namespaces of mounts and processes"
+  if [ "${CAUSEWAY_NAMESPACED:-}" = 1 ]; then
+    # Only the loopback, with an address that the C library counts as one of a network's.
+    ip link set lo up && ip address add 10.76.0.1/32 dev lo || die "there is no loopback"
+    return 0
+  fi
+  [ "$(id -u)" = 0 ] || die "this needs root, for namespaces of mounts, processes and networks"
+  have ip || die "ip is missing: install iproute2"
   mkdir -p /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt
-  exec env CAUSEWAY_NAMESPACED=1 unshare --mount --pid --fork --kill-child --mount-proc --propagation private bash "$@"
+  exec env CAUSEWAY_NAMESPACED=1 unshare --mount --pid --net --fork --kill-child --mount-proc --propagation private bash "$@"
 }
 
 # private_folders ROOT mounts what libvirtd and causewayd write, from below ROOT.
@@ -26,6 +31,7 @@ private_folders() {
   cp -a /etc/libvirt/. "$1/etc/"
   rm -rf "$1/etc/qemu"; mkdir -p "$1/etc/qemu" "$1/etc/hooks/qemu.d"
   mount -t tmpfs -o mode=755 tmpfs /run
+  mount -t tmpfs -o mode=1777 tmpfs /dev/shm
   mkdir -p /run/lock /run/causeway
   mount --bind "$1/etc" /etc/libvirt
   mount --bind "$1/lib" /var/lib/libvirt
@@ -51,7 +57,7 @@ start_libvirtd() {
   libvirtd >>"$1" 2>&1 9>&- &
   libvirtd_pid=$!
   local _
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     virsh version >/dev/null 2>&1 && return
     kill -0 "$libvirtd_pid" 2>/dev/null || break
     nap 0.1

@@ -207,7 +207,7 @@ stage_nvrtc() {
 
 # The same programs over TCP, and some of them through a relay with TLS (RELAY_PROGRAMS=all: all of them): nothing above the carrier may notice.
 stage_remote() {
-  local port=$((20000 + BASHPID % 10000)) bad=0 dir programs
+  local bad=0 dir programs at; at=$(own_loopback):7745
   local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers oversubscribe peer rounds sparse tensorcore virtual"
   [ "$(id -u)" = 0 ] || mapped+=" managed managedclauses managedends managedhost managedload managedpages managedrandom managedsignals managedthreads managedvar" # userfaultfd may be refused to others
   programs=${RELAY_PROGRAMS:-"copies errors fork modules pageable pinned printfmany procs streams threads twoproc uploads vectoradd"}
@@ -215,13 +215,13 @@ stage_remote() {
   scripts/build-tests.sh || return 1
   (
     trap stop_service EXIT
-    start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "$mapped" --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
+    start_serve "$at" "$logs/serve.log" --gpu soft
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "$mapped" --runner "env CAUSEWAY=tcp://$at LD_LIBRARY_PATH=$BUILD/lib"
   ) || bad=1
   dir=$(mktemp -d)
   (
     trap 'stop_service; rm -rf "$dir"' EXIT
-    start_serve "$((port + 1))" "$logs/serve-lease.log" --gpu soft --lease "$dir/lease"
+    start_serve "$at" "$logs/serve-lease.log" --gpu soft --lease "$dir/lease"
     # shellcheck disable=SC2086
     scripts/run-tests.sh --label relay --variants 13.0-static --may-skip "$mapped" --runner "$CAUSEWAY run --relay $dir/lease --" $programs
   ) || bad=1
