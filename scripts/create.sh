@@ -26,7 +26,7 @@ ok() { printf 'ok      %s\n' "$*"; passed=$((passed + 1)); }
 export CAUSEWAY_RUN_DIR=$tmp/run
 printf 'run_dir = "%s"\nstate_dir = "%s"\nlog_dir = "%s"\n' "$tmp/run" "$tmp/state" "$tmp/log" >"$tmp/causewayd.toml"
 "$causeway" daemon --config "$tmp/causewayd.toml" >"$tmp/daemon.log" 2>&1 & daemon=$!
-for ((i = 0; i < 100; i++)); do
+for ((i = 0; i < 600; i++)); do
   [ ! -S "$CAUSEWAY_RUN_DIR/causewayd.sock" ] || break
   kill -0 $daemon 2>/dev/null || { cat "$tmp/daemon.log" >&2; die "causewayd ended at once"; }
   sleep 0.1
@@ -50,7 +50,7 @@ cat "$base" "$tmp/layer" >"$tmp/initrd"
 grep -q 'qemu-system-x86_64.*"\$@"\|memory-backend=.*"\$@"' "$tmp/example" || { cat "$tmp/example" >&2; die "causeway create --help has no example that ends in ..."; }
 cat "$tmp/example"
 rc=0
-PATH=$BUILD/bin:$PATH timeout -k 5 240 bash -eu -o pipefail "$tmp/example" \
+PATH=$BUILD/bin:$PATH timeout -k 5 600 bash -eu -o pipefail "$tmp/example" \
   -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -nodefaults -display none -no-reboot -serial stdio -kernel "$BUILD/kernels/$kernel/vmlinuz" \
   -initrd "$tmp/initrd" -append "$guest_append" </dev/null >"$tmp/console" 2>&1 || rc=$?
 for tag in gpu0 gpu1; do
@@ -59,7 +59,7 @@ done
 ok "the example of causeway create boots a VM of $(sed -n 's/\r$//; s/^@memory //p' "$tmp/console") KiB with two vGPUs"
 
 # What inspect prints, in both orders around -m, and twice.
-qemu() { printf 'info memdev\nquit\n' | timeout -k 2 30 qemu-system-x86_64 -accel tcg -nodefaults -display none -S -monitor stdio "$@" 2>&1; }
+qemu() { printf 'info memdev\nquit\n' | timeout -k 2 120 qemu-system-x86_64 -accel tcg -nodefaults -display none -S -monitor stdio "$@" 2>&1; }
 part() { "$causeway" inspect "vm1/$1" --json | jq -r ".[0].attach.$2[]" | sed 's/SIZE/512M/'; }
 mapfile -t memory < <(part gpu0 qemu_memory)
 mapfile -t devices < <(part gpu0 qemu; part gpu1 qemu)

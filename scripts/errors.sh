@@ -22,6 +22,7 @@ program=$BUILD/tests/13.0-static/vectoradd
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-errors.XXXXXX")
 qemu_pid=
 on_exit end_vm
+mkfifo "$tmp/nap"; exec 9<>"$tmp/nap"
 
 # sees CODE FILE WHAT [TEXT]: a program's output ends with that CUDA error (0: it passed), and its log has that text.
 sees() {
@@ -34,7 +35,7 @@ sees() {
 
 here() { LD_LIBRARY_PATH=$BUILD/lib "$@" >"$tmp/out" 2>&1; }
 on_host() {
-  if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+  if grep -q 'libcuda\.so\.1' <<<"$(ldconfig -p)"; then
     say "this machine has a libcuda.so.1 of its own: what a program without one sees is left out"
   else
     env -u LD_LIBRARY_PATH "$program" >"$tmp/out" 2>&1
@@ -61,7 +62,7 @@ killed() {
   local run worker what
   mkfifo "$tmp/never" # a byte would end it
   "$CAUSEWAY" run -v --gpu soft -- "$tmp/life" loop <>"$tmp/never" >"$tmp/out" 2>"$tmp/log" & run=$!
-  for _ in $(seq 100); do grep -q '^@ready' "$tmp/out" && break; sleep 0.1; done
+  until_true 20 grep -q '^@ready' "$tmp/out"
   worker=$(sed -n 's/.*worker started.* pid=\([0-9]*\).*/\1/p' "$tmp/log")
   kill -9 "$worker"
   wait "$run"
@@ -75,7 +76,7 @@ lost() {
   local run worker rc=0
   mkfifo "$tmp/go"
   "$CAUSEWAY" run -v --gpu soft -- "$(dirname "$program")/managedends" lost <>"$tmp/go" >"$tmp/out" 2>"$tmp/log" & run=$!
-  for _ in $(seq 100); do grep -q '^ready' "$tmp/out" && break; sleep 0.1; done
+  until_true 20 grep -q '^ready' "$tmp/out"
   worker=$(sed -n 's/.*worker started.* pid=\([0-9]*\).*/\1/p' "$tmp/log")
   kill -9 "$worker"
   while kill -0 "$worker" 2>/dev/null; do sleep 0.05; done
@@ -138,7 +139,7 @@ in_vm() {
   sees 35 "$tmp/out" "a program that starts then finds no library"
   in_guest "LD_LIBRARY_PATH=$lib ./vectoradd"
   sees 100 "$tmp/out" "or, with a copy of it, no vGPU" "the vGPU's process on the host has ended"
-  in_guest 'umount /run/causeway'; row "and the guest lets go of the mount" ""
+  in_guest 'for i in $(seq 100); do umount /run/causeway && break; usleep 100000; done 2>/dev/null; ! grep -q " /run/causeway " /proc/mounts'; row "and the guest lets go of the mount" ""
 }
 
 if [ -n "$vm" ]; then

@@ -104,7 +104,7 @@ migration_is() {
   why=$(sed -n 's/[^(]*(\(.*\))$/\1/p' <<<"$status")
   [[ " $* " == *" ${status%% *} "* ]]
 }
-runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
+runs() { grep -q 'VM status: running' <<<"$(ask "$1" 'info status')"; }
 
 
 # expect_vm HOST [ARGS...]: a QEMU there that waits for a VM.

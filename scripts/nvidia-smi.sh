@@ -34,7 +34,7 @@ smi=$1 out=$2
 coproc HOLD { python3 "$out/hold.py"; }
 read -r pid <&"${HOLD[0]}" || exit 1
 echo "$pid" >"$out/pid"
-run() { local name=$1; shift; timeout 20 "$smi" "$@" >"$out/$name" 2>&1; echo $? >"$out/$name.rc"; }
+run() { local name=$1; shift; timeout 120 "$smi" "$@" >"$out/$name" 2>&1; echo $? >"$out/$name.rc"; }
 run default
 run list -L
 run query -q
@@ -58,7 +58,7 @@ expect() {
 # try PROGRAM: what people type, while a program holds memory.
 try() {
   local smi=$1 pid
-  timeout 120 "$BUILD/bin/causeway" run --gpu soft --memory 2GiB -- bash "$out/inside.sh" "$smi" "$out" || { echo "FAILED: the program did not run"; exit 1; }
+  timeout 600 "$BUILD/bin/causeway" run --gpu soft --memory 2GiB -- bash "$out/inside.sh" "$smi" "$out" || { echo "FAILED: the program did not run"; exit 1; }
   pid=$(cat "$out/pid")
   expect default 'Driver Version: 580\.0\.0 +CUDA Version: 13\.'
   expect default 'Causeway Software GPU'
@@ -82,7 +82,7 @@ compare() {
     set -- "${@:1:$#-2}"
   fi
   echo "compared with NVIDIA's, $what:"
-  if timeout 120 "$@" python3 "$ROOT/scripts/lib/smi_compare.py" "$ours" "$theirs" $native; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  if timeout 600 "$@" python3 "$ROOT/scripts/lib/smi_compare.py" "$ours" "$theirs" $native; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
 finish() {

@@ -145,7 +145,7 @@ end_vm() { # HOST
   wait "${vm_pid[$1]}" 2>/dev/null
   vm_pid[$1]=
 }
-runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
+runs() { grep -q 'VM status: running' <<<"$(ask "$1" 'info status')"; }
 incoming() { on "$1" grep -qE ':115C 0+:0000 0A ' /proc/net/tcp; } # port 4444 listens
 # await_vm HOST: a QEMU there that waits for a VM.
 await_vm() { vm "$1" -incoming "tcp:${address[$1]}:4444" && ask "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 incoming "$1"; }
@@ -161,9 +161,9 @@ depart() {
   local since; since=$(ms)
   if [ "${1:-}" = plain ]; then
     ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" "migrate_set_parameter max-bandwidth ${speed:-10g}" && ask "$at_host" "migrate -d tcp:${address[$to]}:4444" || return
-    until_true 120 over "$at_host"
+    until_true 150 over "$at_host"
   else
-    on "$at_host" timeout 200 "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
+    on "$at_host" timeout 600 "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
       --uri "tcp:${address[$to]}:4444" ${options:-} >"$tmp/said" 2>&1
   fi
   local rc=$?
@@ -186,7 +186,7 @@ for v in json.load(sys.stdin):
     except (OSError, KeyError): pass
 print(most // 1024)'
 }
-over() { ask "$1" 'info migrate' | grep -qE 'tatus: *(completed|failed)'; }
+over() { grep -qE 'tatus: *(completed|failed)' <<<"$(ask "$1" 'info migrate')"; }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock (QEMU: ${downtime:-?} ms)"; }
 ahead_of() { sed -n 's/.*moved to .* s, \(.*\) of GPU memory before it/\1 ahead/p' "$tmp/said"; }
 

@@ -110,6 +110,7 @@ create() { cli hosta create vm1 --remote "${1:-any}" --memory "${2:-512MiB}" >"$
 has_vgpu() { [ -n "$(vgpu hosta vm1 pid)" ] || create; }
 said() { local rc=$?; tail -n 1 "$tmp/said" | cut -c 1-150; return $rc; }
 gone() { [ -z "$(vgpu gpu1 $there pid)" ]; }
+nothing_left() { gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; }
 renewed() { [ -n "$(vgpu hosta vm1 upstream state limits share)" ] && [ -z "$(vgpu hosta vm1 upstream error)" ]; }
 # working: a program that computes in rounds, in the background; rounds: how many it has made.
 begin() {
@@ -219,7 +220,7 @@ phase_lost() {
   start_causewayd gpu1; until_true 60 renewed; row "its server is back: the vGPU has another lease, and nobody did anything" "$(keep vgpu hosta vm1 upstream error)"
   run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "a program computes again" ""
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
-  until_true 60 gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
+  until_true 60 nothing_left; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
 }
 
 phase_lapse() {
@@ -346,11 +347,11 @@ move_vm() {
   until_true 10 [ -S "$tmp/$h.monitor" ]
 }
 hmp() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" "$2"; }
-vm_runs() { hmp "$1" 'info status' | grep -q 'VM status: running'; }
+vm_runs() { grep -q 'VM status: running' <<<"$(hmp "$1" 'info status')"; }
 # migrates FROM TO [ARGS...]: causeway migrate, to a QEMU that waits there.
 migrates() {
   local from=$1 to=$2; shift 2
-  on "$from" timeout "${patience:-100}" "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$from" --config "$tmp/$from.toml" --qmp "$tmp/$from.qmp" --uri "unix:$tmp/incoming" "$@" >"$tmp/said" 2>&1
+  on "$from" timeout "${patience:-400}" "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$from" --config "$tmp/$from.toml" --qmp "$tmp/$from.qmp" --uri "unix:$tmp/incoming" "$@" >"$tmp/said" 2>&1
 }
 awaits() { rm -f "$tmp/incoming"; move_vm "$1" -incoming "unix:$tmp/incoming" && next_pid=$started && hmp "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 [ -S "$tmp/incoming" ]; }
 end_next() { [ -z "$next_pid" ] || { kill -9 "$next_pid"; wait "$next_pid"; next_pid=; } 2>/dev/null; }

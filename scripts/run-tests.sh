@@ -6,7 +6,7 @@
 #   --runner CMD        prefix for each program, e.g. "build/bin/causeway run --"; empty (default): the machine's own driver
 #   --variants "V..."   e.g. "13.0-static 11.8-shared"; default: all that are built under build/tests
 #   --vm SERIES         inside one VM with that kernel instead, with --socket PATH of `causeway device`
-#   --timeout SECONDS   for each program (default 60);  --logs DIR  (default build/test-logs/LABEL)
+#   --timeout SECONDS   for each program (default 240);  --logs DIR  (default build/test-logs/LABEL)
 #   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
 #   --again TEXT        a program that fails and says TEXT on stderr is run again, twice at most: what it met is a matter of luck
 #   --label NAME        names the table (default: native, run or vm-SERIES)
@@ -15,7 +15,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-runner= variants= vm= socket= limit=60 logs= label= may_skip= again=
+runner= variants= vm= socket= limit=240 logs= label= may_skip= again=
 programs=()
 while [ $# -gt 0 ]; do
   case $1 in

@@ -12,7 +12,7 @@
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
-#   --timeout SECONDS ends the VM (default 300), status 124
+#   --timeout SECONDS ends the VM (default 900), status 124
 #   --stall SECONDS   likewise, once the guest has said nothing for so long; then there is no --timeout unless it is given
 #   --quiet           prints the program's output only
 #
@@ -150,7 +150,7 @@ pid=$!
 
 status= began= late=
 exec 3<"$tmp/port.out"
-[ -n "$stall" ] || : "${timeout:=300}"
+[ -n "$stall" ] || : "${timeout:=900}"
 deadline=$((SECONDS + ${timeout:-1000000})) said=$SECONDS
 while :; do
   left=$((deadline - SECONDS)) rc=0

@@ -6,11 +6,18 @@
 nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
 ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
 
-# end PID ends a child of this shell: by SIGTERM, after 5 s by SIGKILL.
+# What scripts wait for they give so many times the seconds that they name, which are a machine's that does little else: who waits for what comes loses
+# nothing, and on a machine with twenty others at work it comes later.
+slack=4
+
+# allowed MS prints the most that something with that limit may take now: as many times that as there are processes for each CPU.
+allowed() { awk -v ms="$1" -v cpus="$(nproc)" '{l = $1 / cpus; printf "%d\n", ms * (l > 1 ? l : 1)}' /proc/loadavg; }
+
+# end PID ends a child of this shell: by SIGTERM, after 20 s by SIGKILL.
 end() {
   [ -n "$1" ] || return 0
   kill "$1" 2>/dev/null
-  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || break; nap 0.05; done
+  for _ in $(seq 400); do kill -0 "$1" 2>/dev/null || break; nap 0.05; done
   kill -9 "$1" 2>/dev/null
   wait "$1" 2>/dev/null
 }
@@ -23,9 +30,9 @@ end_vm() {
   rm -rf "$tmp"
 }
 
-# until_true SECONDS COMMAND... tries it until it succeeds, for that long; its status.
+# until_true SECONDS COMMAND... tries it until it succeeds, for that long, with slack; its status.
 until_true() {
-  local end=$(($(ms) + $1 * 1000)); shift
+  local end=$(($(ms) + $1 * slack * 1000)); shift
   until "$@"; do
     [ "$(ms)" -lt "$end" ] || return 1
     nap 0.05
@@ -144,12 +151,12 @@ last_words() {
 }
 
 partial= # of a line whose rest had not come when await gave up
-# await PATTERN [SECONDS] reads what the guest says up to a line that matches; sets line, and at: when it came. If the script's QEMU has ended, there is nothing to wait for.
+# await PATTERN [SECONDS, with slack] reads what the guest says up to a line that matches; sets line, and at: when it came. If the script's QEMU has ended, there is nothing to wait for.
 await() {
-  local end=$(($(ms) + ${2:-20} * 1000)) left rc
+  local seconds=$((${2:-20} * slack)) end left rc; end=$(($(ms) + seconds * 1000))
   while :; do
     left=$((end - $(ms)))
-    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; last_words; line= at=$(ms); return 1; }
+    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within $seconds s"; last_words; line= at=$(ms); return 1; }
     rc=0; IFS= read -r -t $((left < 2000 ? left / 1000 + 1 : 2)) line <&3 || rc=$?
     if [ $rc != 0 ] && [ -n "${qemu_pid:-}" ] && ended "$qemu_pid"; then echo "        QEMU has ended, and the guest did not say '$1'"; last_words; line= at=$(ms); return 1; fi
     at=$(ms); line=$partial$line partial=
@@ -164,7 +171,7 @@ await() {
   done
 }
 # guest_up waits until the guest has booted and listens. The limit is for guests that hang: with fifty others at work on two CPUs a boot of 15 s took 63.
-guest_up() { await '@agent ready' 300; }
+guest_up() { await '@agent ready' $((800 / slack)); }
 
 sent=0
 send() { sent=$((sent + 1)); printf '%s %s\n' $sent "$*" >&4; }

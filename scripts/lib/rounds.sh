@@ -45,16 +45,16 @@ case $what in
       ROUNDS_NAP=30 ./rounds $m >/tmp/rounds.$m 2>&1 &
       echo $! >/tmp/pid.$m
     done
-    for m; do on_by $m 5 40 || rc=1; done ;; # the first ones of lasting are short
+    for m; do on_by $m 5 120 || rc=1; done ;; # the first ones of lasting are short
   on)
     for m; do number $m >/tmp/at.$m; done
-    for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 40 || rc=1; done ;;
+    for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 120 || rc=1; done ;;
   on_but) # GONE MODE...: so many have ended by an error, all others go on
     gone=$1 ended=; shift
     for m; do number $m >/tmp/at.$m; done
     for m; do
       read -r n </tmp/at.$m
-      on_by $m $((n + 2)) 40 >/tmp/why.$m && [ -d "/proc/$(cat /tmp/pid.$m)" ] && continue
+      on_by $m $((n + 2)) 120 >/tmp/why.$m && [ -d "/proc/$(cat /tmp/pid.$m)" ] && continue
       if fell $m; then ended="$ended $m"; else rc=1; cat /tmp/why.$m; fi
     done
     set -- $ended
@@ -62,7 +62,7 @@ case $what in
   end)
     for m; do kill "$(cat /tmp/pid.$m)"; done
     for m; do
-      for i in $(seq 200); do [ -d "/proc/$(cat /tmp/pid.$m)" ] || break; usleep 100000; done
+      for i in $(seq 600); do [ -d "/proc/$(cat /tmp/pid.$m)" ] || break; usleep 100000; done
       grep -q '^@done [1-9][0-9]* 0 ' /tmp/rounds.$m || { rc=1; echo "$m: $(tail -n 3 /tmp/rounds.$m)"; }
       all="$all $m $(sed -n 's/^@done \([0-9]*\) .*/\1/p' /tmp/rounds.$m)"
     done
@@ -87,6 +87,6 @@ programs() {
 # same_curve trains here, on the GPU SEL, unmoved: each loss of $curve was the same. unmoved is what it came to.
 same_curve() { # SEL
   [ -n "$curve" ] || return
-  unmoved=$(ROUNDS_NAP=0 ROUNDS_STEPS=${curve%% *} timeout 60 "$CAUSEWAY" run --gpu "$1" -- "$BUILD/tests/13.0-static/rounds" training 2>&1 | sed -n 's/^@curve //p')
+  unmoved=$(ROUNDS_NAP=0 ROUNDS_STEPS=${curve%% *} timeout 300 "$CAUSEWAY" run --gpu "$1" -- "$BUILD/tests/13.0-static/rounds" training 2>&1 | sed -n 's/^@curve //p')
   [ "$unmoved" = "$curve" ]
 }

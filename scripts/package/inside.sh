@@ -10,7 +10,7 @@ start() {
 	n=0
 	until causeway ps >/dev/null 2>&1; do
 		kill -0 $daemon 2>/dev/null || die "causewayd ended"
-		n=$((n + 1)); [ $n -lt 100 ] || die "causewayd does not answer"
+		n=$((n + 1)); [ $n -lt 600 ] || die "causewayd does not answer"
 		sleep 0.1
 	done
 }
@@ -70,7 +70,7 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 [ -z "$(readlink /proc/$daemon/exe)" ] || die "causewayd, which was started by hand, outlived the package"
 wait $daemon || true
 n=0 # keepers of the vGPUs that ended just now
-while [ -n "$(pidof causeway || true)" ] && [ $n -lt 50 ]; do n=$((n + 1)); sleep 0.1; done
+while [ -n "$(pidof causeway || true)" ] && [ $n -lt 600 ]; do n=$((n + 1)); sleep 0.1; done
 [ -z "$(pidof causeway || true)" ] || die "these processes go on: $(pidof causeway)"
 apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
 [ ! -e /var/lib/causeway ] && [ ! -e /var/log/causeway ] && [ ! -e /etc/causeway ] && [ ! -e /etc/libvirt ] || die "purge leaves folders"

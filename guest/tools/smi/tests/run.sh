@@ -25,7 +25,7 @@ failed=0 passed=0
 while read -r name kind status args; do
   [ -n "$name" ] && [ "${name#\#}" = "$name" ] || continue
   eval "set -- $args"
-  timeout 20 "$host" "$kind" "$smi" "$@" </dev/null >"$out/raw" 2>"$out/err"
+  timeout 120 "$host" "$kind" "$smi" "$@" </dev/null >"$out/raw" 2>"$out/err"
   rc=$?
   masked <"$out/raw" >"$out/$name"
   if grep -q 'Sanitizer\|runtime error' "$out/err"; then
