@@ -69,7 +69,7 @@ on_exit '[ -z "$client" ] || kill "$client" 2>/dev/null || true; rm -rf "$tmp"'
 # The client's QEMU wants the server's socket to be there.
 wire=(--nic "client:$tmp/wire")
 (
-  for _ in {1..600}; do [ ! -S "$tmp/wire" ] || break; sleep 0.1; done
+  for _ in {1..3000}; do [ ! -S "$tmp/wire" ] || break; sleep 0.1; done
   vm client "$command" "$@"
 ) > >(sed -u 's/^/client: /') 2>&1 &
 client=$!
