@@ -10,7 +10,7 @@
  *                             "@over BYTES LEFT_MIB"; SIGTERM ends it
  *   life hoard MIB            fills so much memory and checks all of it until SIGTERM, eight times at least, pausing now and then, then prints
  *                             "@hoard ROUNDS WRONG PAUSE_MS"
- *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
+ *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS", and stays until SIGTERM
  *   life fork                 forks with and without exec around a live session
  *   life threads N            N threads compute at once
  *   life orphan               ends itself while a forked child lives on for three seconds
@@ -249,6 +249,7 @@ static int idle_cpu(int seconds)
 	struct timespec a, b;
 	if (once())
 		return 1;
+	signal(SIGTERM, on_term);
 	say("@ready %ld\n", getpid(), 0, 0);
 	nap_ms(1500); /* what polls after work has gone to sleep */
 	say("@idle\n", 0, 0, 0);
@@ -256,7 +257,8 @@ static int idle_cpu(int seconds)
 	nap_ms(seconds * 1000);
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
 	say("@idlecpu %ld\n", (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000, 0, 0);
-	nap_ms(500); /* the host looks at the worker */
+	for (int i = 0; i < 1200 && !ended; i++) /* the host looks at the worker */
+		nap_ms(50);
 	return 0;
 }
 
