@@ -255,7 +255,7 @@ costs() {
   guest ./life cycle 5
   no_workers_after "$(ms)" >/dev/null
   f0=$(fds) t0=$(threads) start=$(ms)
-  limit=90 guest ./life cycle 200; row "200 sessions, one after the other" "$(($(keep ms) - start)) ms"
+  limit=300 guest ./life cycle 200; row "200 sessions, one after the other" "$(($(keep ms) - start)) ms"
   no_workers_after "$(ms)" >/dev/null
   until_true 5 no_more_fds; t1=$(threads)
   [ "$f1" -le "$f0" ] && [ -z "$(workers)" ]; row "no descriptor or worker is left" "descriptors $f0 -> $f1, threads $t0 -> $t1"
