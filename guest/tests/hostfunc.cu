@@ -161,7 +161,7 @@ static void busy()
 static void await_kernel(void *p)
 {
     volatile int *w = (volatile int *)p;
-    for (int i = 0; i < 5000 && w[0] == 0; i++)
+    for (int i = 0; i < 60000 && w[0] == 0; i++)
         usleep(1000);
     w[1] = w[0] ? 2 : -1;
 }

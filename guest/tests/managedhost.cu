@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
     const uint32_t launches = (uint32_t)argument(argc, argv, 1, 3000);
-    alarm(100);
+    alarm(400);
     note_device();
     cudaStream_t s;
     uint32_t *p, *d[4];

@@ -58,7 +58,7 @@ static void work(double until)
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
-    alarm(50);
+    alarm(200);
     note_device();
     managed((uint32_t **)&counter, 100000);
     memset((void *)counter, 0, 100000);

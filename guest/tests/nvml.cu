@@ -83,7 +83,7 @@ bool own(Device d, unsigned long long *used)
 // settles: what a driver says of memory may lag behind the call that changed it.
 template <class F> bool settles(F done)
 {
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 1200; i++) {
         if (done()) return true;
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }

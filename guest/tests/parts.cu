@@ -161,7 +161,7 @@ static void conversation()
     for (int *p : {&hello, &answer, &heard})
         CUDA(cudaHostRegister(p, sizeof *p, cudaHostRegisterMapped));
     talk<<<1, 1>>>(&hello, &answer, &heard);
-    double end = seconds() + 20;
+    double end = seconds() + 60;
     while (*(volatile int *)&hello == 0 && seconds() < end)
         ;
     *(volatile int *)&answer = hello ? 42 : -1;
