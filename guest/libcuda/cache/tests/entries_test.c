@@ -233,7 +233,7 @@ static void odd(void)
 
 int main(void)
 {
-	alarm(500);
+	alarm(1100);
 	digests();
 	sums();
 	keys();

@@ -346,7 +346,7 @@ static void crowd(uint64_t max)
 
 int main(void)
 {
-	alarm(500);
+	alarm(1100);
 	umask(0);
 	folders();
 	users();

@@ -226,7 +226,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
-			alarm(120);
+			alarm(600);
 			tests[i]();
 			_exit(0);
 		}

@@ -285,7 +285,7 @@ static void publishes(void)
 	CHECK(poll(&p, 1, 0) == 0);
 	pid_t reader = fork();
 	if (reader == 0) { /* slowly */
-		alarm(60);
+		alarm(500);
 		get(&f, sizeof f);
 		CHECK(f.len == CW_RING_SIZE);
 		for (size_t at = 0; at < CW_RING_SIZE; at += 4096)
@@ -310,7 +310,7 @@ static void publishes(void)
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
-	alarm(120);
+	alarm(600);
 	cw_s.base = mmap(NULL, CW_REGION0_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	region = malloc(CW_FRAME_EXTENT_MAX + 1);
 	CHECK(cw_s.base != MAP_FAILED && region);

@@ -386,7 +386,7 @@ static void handshakes(void)
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
-	alarm(60);
+	alarm(500);
 	handshakes();
 	pins();
 	no_context();

@@ -44,7 +44,7 @@ static int blocked(void)
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
-	alarm(60);
+	alarm(500);
 	for (faults = 0; faults < 2; faults++)
 		for (stack = 0; stack <= 1 << 20; stack += 1 << 18)
 			CHECK(cw_thread_begin(stack, faults, never, NULL) == EAGAIN && !blocked());

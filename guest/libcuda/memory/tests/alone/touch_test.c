@@ -378,7 +378,7 @@ static void threads(void)
 
 int main(void)
 {
-	alarm(120);
+	alarm(600);
 	bursts();
 	each();
 	settling();
