@@ -16,4 +16,4 @@ if [ ! -f "$lib" ]; then
   exit 77
 fi
 # libnvrtc looks for its built-in headers by name.
-LD_LIBRARY_PATH=$(dirname "$lib")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout 300 "${runner[@]}" python3 "$ROOT/guest/tests/nvrtc_cache.py" "${libs[@]}"
+LD_LIBRARY_PATH=$(dirname "$lib")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout 1200 "${runner[@]}" python3 "$ROOT/guest/tests/nvrtc_cache.py" "${libs[@]}"

@@ -25,7 +25,7 @@ rows = []
 
 
 def run(program, *args):
-    p = subprocess.run([program, *args], capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
+    p = subprocess.run([program, *args], capture_output=True, text=True, errors="replace", timeout=300, stdin=subprocess.DEVNULL)
     return p.returncode, p.stdout
 
 

@@ -67,6 +67,8 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 [ ! -d "/proc/$before" ] || die "an unused vGPU outlived the package"
 [ -f /etc/causeway/causewayd.toml ] || die "removal took the configuration"
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
+n=0
+while [ -n "$(readlink /proc/$daemon/exe)" ] && [ $n -lt 600 ]; do n=$((n + 1)); sleep 0.1; done
 [ -z "$(readlink /proc/$daemon/exe)" ] || die "causewayd, which was started by hand, outlived the package"
 wait $daemon || true
 n=0 # keepers of the vGPUs that ended just now
