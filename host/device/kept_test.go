@@ -1,11 +1,13 @@
 package device_test
 
 import (
+	"errors"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/device"
+	"causeway/virtio/fs/fstest"
 )
 
 // TestKeptMemoryCounts: memory that one program shares and lets go of counts for the VM as long as another has it, so that programs which pass it to and fro have no
@@ -82,6 +84,68 @@ func TestKeptMemoryCounts(t *testing.T) {
 	eventually(t, "what a program that is gone had is not counted as it is", func() bool { return v.device.Status().Memory+ofContexts-before == 2*size })
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+	eventually(t, "memory is counted for nobody", func() bool { return v.device.Status().Memory == 0 })
+}
+
+// TestLastingMemory: a handle of memory of cuMemCreate is good while anybody has that, as a driver's descriptors are: a third program opens it when who made it has ended, and a
+// fourth when only the third has it. What is its owner's no more keeps the VM here, and to ask for that opens nothing.
+func TestLastingMemory(t *testing.T) {
+	const size, file, id = 2 << 20, 1, 1000
+	v := onSoft(t, nil)
+	maker, h := hold(t, v, 1), []*holding{hold(t, v, 2), hold(t, v, 3), hold(t, v, 4)}
+	var e wire.MemExportReply
+	must(t, maker.Guest, &wire.MemCreateArgs{Memhandle: id, Size: size, Handles: file}, nil)
+	must(t, maker.Guest, &wire.MemExportArgs{Memhandle: id}, &e)
+	token := append([]byte(nil), e.Token...)
+	takes := func(h *holding) cuda.Result {
+		t.Helper()
+		res, err := h.Call(0, &wire.MemImportArgs{Memhandle: id, Token: token}, &wire.MemImportReply{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	if res := takes(h[0]); res != cuda.Success {
+		t.Fatal(res)
+	}
+	must(t, maker.Guest, &wire.MemReleaseArgs{Memhandle: id}, nil)
+	if err := v.StopRings(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := v.Save(); !errors.Is(err, fstest.ErrRefused) {
+			t.Errorf("saved with memory that nobody owns: %v", err)
+		}
+	}
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	if err := maker.Close(); err != nil {
+		t.Error(err)
+	}
+	const each = held // and what else a program has
+	eventually(t, "who made it has not ended", func() bool { return v.device.Status().Memory == 3*each+size })
+	for i, next := range h[1:] {
+		if res := takes(next); res != cuda.Success {
+			t.Fatalf("program %d does not get what another has: %v", i+2, res)
+		}
+		must(t, h[i].Guest, &wire.MemReleaseArgs{Memhandle: id}, nil)
+		if used := v.device.Status().Memory; used != 3*each+size {
+			t.Errorf("%d bytes are counted", used)
+		}
+	}
+	must(t, h[2].Guest, &wire.MemReleaseArgs{Memhandle: id}, nil)
+	if used := v.device.Status().Memory; used != 3*each {
+		t.Errorf("%d bytes are counted when nobody has it", used)
+	}
+	if res := takes(h[0]); res != cuda.ErrorUnknown {
+		t.Errorf("when nobody has it: %v", res)
+	}
+	for _, h := range h {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	eventually(t, "memory is counted for nobody", func() bool { return v.device.Status().Memory == 0 })
 }

@@ -11,8 +11,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer lasts until it is withdrawn or
-// the session ends.
+// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer is there until it is withdrawn or
+// the session ends, one of memory that lasts also as long as another session has that open.
 type Sharer interface {
 	// Offer leaves something under a token that nobody can guess.
 	Offer(o Shared) (ShareToken, error)
@@ -37,6 +37,9 @@ type Shared struct {
 type SharedMemory struct {
 	Bytes uint64
 	Of    uint64 // which of the session's memory it is, where several offers are of the same; 0: of its own
+
+	// Lasting: what names it is good for as long as anybody has it open, as the descriptors of cuMemExportToShareableHandle are.
+	Lasting bool
 }
 
 // ShareToken names what a session shares.

@@ -3,8 +3,6 @@ package worker
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/driver"
 	"causeway/host/worker/link"
 )
@@ -58,11 +56,7 @@ func (s *sharing) use(l *link.WorkerEnd, receive func() error, comes bool) {
 // had fails unless everything is still shared that this session has of others. What is not could not be had again elsewhere.
 func (w *Worker) had(tokens []driver.ShareToken) error {
 	for _, t := range tokens {
-		_, file, err := w.Redeem(t)
-		if file >= 0 {
-			_ = unix.Close(file)
-		}
-		if err != nil {
+		if err := w.sharing.owned(t); err != nil {
 			return fmt.Errorf("it uses memory or an event of another process that has freed it, or has ended (%w)", err)
 		}
 	}

@@ -59,6 +59,15 @@ func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) 
 	})
 }
 
+// owned fails unless who offers a token has what it names.
+func (s *sharing) owned(t driver.ShareToken) error {
+	_, file, err := s.ask(func(n uint64) link.ToParent { return link.Redeem{Request: n, Token: offer.Token(t), Look: true} })
+	if file >= 0 { // a parent answers it without one
+		_ = unix.Close(file)
+	}
+	return err
+}
+
 // Withdraw implements driver.Sharer.
 func (w *Worker) Withdraw(t driver.ShareToken) {
 	w.sharing.tell(func(n uint64) link.ToParent { return link.Withdraw{Request: n, Token: offer.Token(t)} })

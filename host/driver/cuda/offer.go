@@ -92,7 +92,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), driver.SharedMemory{Bytes: m.size}, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), driver.SharedMemory{Bytes: m.size, Lasting: true}, func() ([]byte, int, cuda.Result) {
 		fd, res := s.drv.MemExportToShareableHandle(m.handle, posixFD, 0)
 		if res != cuda.Success {
 			return nil, -1, res

@@ -65,7 +65,7 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 
 // shareArena shares an allocation of an arena.
 func (s *session) shareArena(c *wire.Call, kind byte, m *allocation) ([]byte, cuda.Result) {
-	return s.offer(c, kind, m.lo, m.size, func() ([]byte, int, cuda.Result) {
+	return s.offer(c, kind, m.lo, driver.SharedMemory{Bytes: m.size}, func() ([]byte, int, cuda.Result) {
 		s.awaitIdle() // chunks are copied
 		f, off, err := s.space.publish(m)
 		if err != nil {

@@ -95,7 +95,7 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 	if !ok || e.shared == nil || e.shared.opened {
 		return cuda.ErrorInvalidHandle
 	}
-	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), 0, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), driver.SharedMemory{}, func() ([]byte, int, cuda.Result) {
 		return s.part(e.ctx.device, 0, countersSize).encode(), int(e.shared.file.f.Fd()), cuda.Success
 	})
 	return res

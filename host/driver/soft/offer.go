@@ -35,11 +35,11 @@ func (p *part) encode() []byte {
 
 var partSize = binary.Size(part{})
 
-// offer shares an object, once, and so many bytes of memory with it.
-func (s *session) offer(c *wire.Call, kind byte, id, bytes uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+// offer shares an object, once, and memory with it.
+func (s *session) offer(c *wire.Call, kind byte, id uint64, mem driver.SharedMemory, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
 	token, err := s.offers.Offer(s.host, c, kind, id, func() (x driver.Shared, _ error) {
-		x.Memory.Bytes = bytes
+		x.Memory = mem
 		if x.Blob, x.File, res = what(); res != cuda.Success {
 			return x, res
 		}
@@ -112,7 +112,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 	if p == nil || p.foreign {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), p.size, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), driver.SharedMemory{Bytes: p.size, Lasting: true}, func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, p.size).encode(), int(p.file.f.Fd()), cuda.Success
 	})
 	return res

@@ -91,7 +91,7 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 	if !ok || !p.shareable {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), 0, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), driver.SharedMemory{}, func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, 0).encode(), -1, cuda.Success
 	})
 	return res

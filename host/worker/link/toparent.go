@@ -182,23 +182,26 @@ func (m *Offer) fields(c *coder) {
 	c.array(m.Token[:])
 	c.u64(&m.Memory.Bytes)
 	c.u64(&m.Memory.Of)
+	c.flag(&m.Memory.Lasting)
 	c.check(m.Memory.Bytes <= offer.MaxMemory, "%d bytes of memory", m.Memory.Bytes)
 	c.rest(&m.Blob)
 	c.file(&m.File)
 }
 
-// Redeem asks what a token names; with Await, of a session that is rebuilt with others, once one of them offers that. Answer: Answer.
+// Redeem asks what a token names; with Await, of a session that is rebuilt with others, once one of them offers that; with Look only whether who offers it has it
+// still, which opens nothing. Answer: Answer.
 type Redeem struct {
 	forParent
-	Request uint64
-	Token   offer.Token
-	Await   bool
+	Request     uint64
+	Token       offer.Token
+	Await, Look bool
 }
 
 func (m *Redeem) fields(c *coder) {
 	c.u64(&m.Request)
 	c.array(m.Token[:])
 	c.flag(&m.Await)
+	c.flag(&m.Look)
 }
 
 // Withdraw ends an Offer. Answer: Answer, once what others have open of it is counted.

@@ -48,8 +48,9 @@ var (
 
 // Memory is the GPU memory behind an offer.
 type Memory struct {
-	Bytes uint64 // 0: there is none, or none that outlives its owner
-	Of    uint64 // which of its owner's it is, where several offers are of the same; 0: of its own
+	Bytes   uint64 // 0: there is none, or none that outlives its owner
+	Of      uint64 // which of its owner's it is, where several offers are of the same; 0: of its own
+	Lasting bool   // its token is good for as long as anybody has it open, its owner or not
 }
 
 // Broker keeps what the workers of one virtual GPU share. The zero value is ready.
@@ -64,18 +65,20 @@ type Broker struct {
 }
 
 type offer struct {
-	owner  any
-	blob   []byte
-	file   int     // -1: none
-	memory *memory // nil: none
+	owner   any // nil: nobody's any more
+	blob    []byte
+	file    int     // -1: none
+	memory  *memory // nil: none
+	lasting bool
 }
 
 // memory is what several offers may be of.
 type memory struct {
 	bytes  uint64
 	offers int
-	opened int  // how often others have it open
-	kept   bool // which was told
+	opened int     // how often others have it open
+	kept   bool    // which was told
+	left   []Token // offers of it that last, of an owner that has let go of them
 }
 
 type holdings struct {
@@ -89,7 +92,7 @@ type holdings struct {
 
 func (o *offer) cost() int { return offerCost + len(o.blob) }
 
-// Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone.
+// Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone; if they are of memory and last, until then nobody has that open any more.
 func (b *Broker) Offer(owner any, t Token, blob []byte, file int, m Memory) error {
 	if len(blob) > MaxBlob {
 		return fmt.Errorf("%d bytes: %w", len(blob), ErrFull)
@@ -114,7 +117,7 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int, m Memory) erro
 	}
 	b.owners[owner] = h
 	h.tokens[t] = struct{}{}
-	o.memory = h.of(m)
+	o.memory, o.lasting = h.of(m), m.Lasting
 	o.blob = bytes.Clone(blob)
 	b.offers[t] = o
 	h.bytes, b.bytes = h.bytes+o.cost(), b.bytes+o.cost()
@@ -245,8 +248,20 @@ func (b *Broker) LetGo(who any, t Token) {
 		delete(h.opened, t)
 	}
 	h.opens--
+	b.closeLocked(m)
+}
+
+// closeLocked is that somebody has memory open once less.
+func (b *Broker) closeLocked(m *memory) {
 	m.opened--
 	b.settleLocked(m)
+	if m.opened > 0 {
+		return
+	}
+	for _, t := range m.left {
+		b.forgetLocked(t, b.offers[t])
+	}
+	m.left = nil
 }
 
 // Await is Redeem once the token is offered, unless ctx ends first.
@@ -272,6 +287,14 @@ func (b *Broker) Has(owner any, t Token) bool {
 	return o != nil && o.owner == owner
 }
 
+// Owned reports whether who offers a token has it still: what lasts may be others' alone.
+func (b *Broker) Owned(t Token) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.offers[t]
+	return o != nil && o.owner != nil
+}
+
 // Withdraw forgets an owner's offer.
 func (b *Broker) Withdraw(owner any, t Token) {
 	b.mu.Lock()
@@ -294,28 +317,41 @@ func (b *Broker) Gone(owner any) {
 	}
 	for _, list := range h.opened {
 		for _, m := range list {
-			m.opened--
-			b.settleLocked(m)
+			b.closeLocked(m)
 		}
 	}
 	delete(b.owners, owner)
 }
 
+// dropLocked ends an offer for its owner. One that lasts is nobody's then, as long as somebody has its memory open.
 func (b *Broker) dropLocked(t Token, o *offer) {
-	h := b.owners[o.owner]
+	h, m := b.owners[o.owner], o.memory
 	delete(h.tokens, t)
-	delete(b.offers, t)
-	h.bytes, b.bytes = h.bytes-o.cost(), b.bytes-o.cost()
-	b.changedLocked()
-	if m := o.memory; m != nil {
+	h.bytes -= o.cost()
+	if o.file >= 0 {
+		h.files--
+	}
+	o.owner = nil
+	if m != nil {
 		if m.offers--; m.offers == 0 {
 			maps.DeleteFunc(h.memory, func(_ uint64, x *memory) bool { return x == m })
 		}
 		b.settleLocked(m)
 	}
+	if m != nil && o.lasting && m.opened > 0 {
+		m.left = append(m.left, t)
+		return
+	}
+	b.forgetLocked(t, o)
+}
+
+// forgetLocked has a token name nothing.
+func (b *Broker) forgetLocked(t Token, o *offer) {
+	delete(b.offers, t)
+	b.bytes -= o.cost()
 	if o.file >= 0 {
 		_ = unix.Close(o.file)
-		h.files--
 		b.files--
 	}
+	b.changedLocked()
 }

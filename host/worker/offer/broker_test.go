@@ -265,7 +265,7 @@ func TestKept(t *testing.T) {
 			}
 			x.offers++
 			tokens[tok], whose[tok] = x, in
-			if err := b.Offer(who, tok, nil, -1, Memory{bytes, in.of % (1 << 40)}); err != nil {
+			if err := b.Offer(who, tok, nil, -1, Memory{Bytes: bytes, Of: in.of % (1 << 40)}); err != nil {
 				t.Fatal(err)
 			}
 		case k < 12:
@@ -316,6 +316,82 @@ func TestKept(t *testing.T) {
 	}
 	if told != 0 || len(b.owners) != 0 {
 		t.Errorf("%d bytes are left, of %d workers", told, len(b.owners))
+	}
+}
+
+// TestLasting: a token of memory that lasts is good for as long as anybody has that open, passed on from one to the next while its owner lets go of it, or ends; one of other
+// memory is not. Nobody owns it then, what it costs is its own, and nothing is left of it behind the last.
+func TestLasting(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, end := range map[string]func(*Broker, Token){
+		"withdrawn": func(b *Broker, k Token) { b.Withdraw("owner", k) },
+		"gone":      func(b *Broker, _ Token) { b.Gone("owner") },
+	} {
+		before := descriptors(t)
+		var b Broker
+		var kept int64
+		b.OnKept(func(n int64) { kept += n })
+		lasts, ends, unopened := NewToken(), NewToken(), NewToken()
+		for _, k := range []Token{lasts, ends, unopened} {
+			if err := b.Offer("owner", k, []byte("memory"), int(f.Fd()), Memory{Bytes: 10, Lasting: k != ends}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		redeem := func(who any, k Token) error {
+			_, fd, err := b.Redeem(who, k)
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			return err
+		}
+		if err := errors.Join(redeem(1, lasts), redeem(1, ends)); err != nil {
+			t.Fatal(err)
+		}
+		if !b.Owned(lasts) || !b.Owned(unopened) || b.Owned(NewToken()) {
+			t.Errorf("%s: whose tokens are is not known", name)
+		}
+		for _, k := range []Token{lasts, ends, unopened} {
+			end(&b, k)
+		}
+		if b.Owned(lasts) || b.Has("owner", lasts) {
+			t.Errorf("%s: its owner has it still", name)
+		}
+		if err := b.Offer("another", lasts, nil, -1, Memory{}); !errors.Is(err, ErrTaken) {
+			t.Errorf("%s: its token was given to another: %v", name, err)
+		}
+		b.Withdraw("owner", lasts) // no more than once
+		b.Withdraw("another", lasts)
+		for who := 2; who < 5; who++ {
+			if err := redeem(who, lasts); err != nil {
+				t.Fatalf("%s: passed on to %d: %v", name, who, err)
+			}
+			if who%2 == 0 {
+				b.Gone(who - 1)
+			} else {
+				b.LetGo(who-1, lasts)
+			}
+			if who == 2 && kept != 10 || kept > 10 {
+				t.Errorf("%s: %d bytes are kept for others", name, kept)
+			}
+		}
+		if redeem(5, ends) == nil || redeem(5, unopened) == nil {
+			t.Errorf("%s: what does not last, or nobody has open, is there still", name)
+		}
+		b.LetGo(4, lasts)
+		if err := redeem(5, lasts); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: behind the last: %v", name, err)
+		}
+		for who := range 6 {
+			b.Gone(who)
+		}
+		b.Gone("owner")
+		if kept != 0 || b.bytes != 0 || b.files != 0 || len(b.offers) != 0 || len(b.owners) != 0 || descriptors(t) != before {
+			t.Errorf("%s: %d bytes are kept; %d bytes and %d descriptors of %d offers of %d workers are left", name, kept, b.bytes, b.files, len(b.offers), len(b.owners))
+		}
 	}
 }
 

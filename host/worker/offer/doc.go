@@ -6,5 +6,7 @@
 //
 // A Broker belongs to one virtual GPU. Its methods may be called from any goroutine; its lock is a leaf, but for what OnKept has called.
 //
+// A token ends with its owner, or when that withdraws it; one of memory that lasts is good for as long as another worker has that open, as a driver's descriptors are.
+//
 // Memory that is shared counts for the session that offers it; once that has let go of it, what others have open of it is told to the parent (OnKept).
 package offer

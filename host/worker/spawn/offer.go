@@ -65,6 +65,14 @@ func (p *Process) await(wait func(context.Context)) error {
 
 // redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a time.
 func (p *Process) redeem(m link.Redeem) error {
+	if m.Look {
+		var err error
+		if !p.shared.Owned(m.Token) {
+			err = offer.ErrUnknown
+		}
+		p.redeemed(m, nil, -1, err)
+		return nil
+	}
 	if !m.Await {
 		blob, fd, err := p.shared.Redeem(p, m.Token)
 		p.redeemed(m, blob, fd, err)
