@@ -131,13 +131,15 @@ type Device struct {
 	refused    uint64
 	past       api.Counters   // of sessions that have ended
 	ending     sync.WaitGroup // sessions whose worker is not gone yet
+
+	crowded func() bool // whether the host is short of CPU now
 }
 
 var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
+	d := &Device{crowded: crowded, mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), along: make(chan another), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {

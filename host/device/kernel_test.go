@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -32,6 +33,7 @@ type kernel struct {
 	g       *fstest.Guest
 	file    *fstest.File
 	workers *fakeWorkers
+	short   atomic.Bool // the host is short of CPU
 	stop    context.CancelFunc
 	ticks   sync.WaitGroup
 
@@ -86,6 +88,7 @@ func newKernel(t testing.TB, o Options) *kernel {
 	k := &kernel{t: t, d: d}
 	k.workers = &fakeWorkers{lent: k.isLent, fail: func(f string, args ...any) { t.Errorf(f, args...) }}
 	d.workers = k.workers
+	d.crowded = k.short.Load
 	if k.g, err = fstest.Direct(d.mem, d.fs, fstest.Options{QueueSize: 4096}); err != nil {
 		t.Fatal(err)
 	}

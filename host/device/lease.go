@@ -86,6 +86,13 @@ func (r *region) expired(now time.Time, term time.Duration) bool {
 	return !t.IsZero() && now.Sub(t) >= term
 }
 
+// renew has the terms of all leases begin anew.
+func (r *region) renew(now time.Time) {
+	for _, p := range r.pieces {
+		p.renewed = now
+	}
+}
+
 // oldest says when the lease that lapses first was renewed; zero if nothing is lent.
 func (r *region) oldest() time.Time {
 	var t time.Time

@@ -20,8 +20,8 @@ const parkLimit = 1500 * time.Millisecond
 // without CPU on a crowded host are to cost no program its session; one that was killed meanwhile exits as much later.
 const silence = 10 * time.Second
 
-// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends.
-// A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
+// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends, unless its program shows
+// that it lives (outlast). A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
 const lapsePatience = 250 * time.Millisecond
 
 // parkMargin is what remains for the answer of a worker, or of the device, to be in time.
@@ -39,12 +39,21 @@ func (s *session) tick(now time.Time) {
 	}
 	starts := s.state == starting && now.Sub(s.startedAt) < silence // its worker may be about to map the pages: they go back when it runs
 	act := lapsed && !starts && !s.paused && s.state != parking && s.state < dead
+	again := !s.lapsed.IsZero()
+	switch {
+	case act && !again:
+		s.lapsed = now
+	case !lapsed:
+		s.lapsed, s.crowded = time.Time{}, false
+	}
 	if act && s.state == running {
-		s.state = parking
+		s.state, s.lives = parking, false
 	}
 	s.mu.Unlock()
 	if act {
-		s.log.Info("lease lapsed")
+		if !again {
+			s.log.Info("lease lapsed")
+		}
 		s.lapse()
 	}
 }
@@ -90,7 +99,7 @@ func (s *session) lapse() {
 	s.mu.Unlock()
 	if st == parking {
 		s.do(func() {
-			if err := s.park(parkLimit, lapsePatience, silence-parkLimit); err != nil {
+			if err := s.park(parkLimit, lapsePatience, silence-parkLimit); err != nil && !s.outlast() {
 				s.fail(fmt.Errorf("lease lapsed: %w", err))
 			}
 		})
@@ -101,6 +110,28 @@ func (s *session) lapse() {
 		s.fail(errLapsed)
 	}
 	s.endLeases()
+}
+
+// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go. It does if its program lives, which is to be seen from a lease that came
+// meanwhile, or the VM stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything at once: there it is tried
+// again, until one lives or has been silent for as long as a worker may be.
+func (s *session) outlast() bool {
+	crowded := s.dev.crowded()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.crowded = s.crowded || crowded
+	switch {
+	case s.state >= dead || s.paused:
+		return true
+	case s.lives:
+		for _, r := range s.regions {
+			r.renew(now)
+		}
+		s.lapsed, s.crowded = time.Time{}, false
+		return true
+	}
+	return s.crowded && now.Sub(s.lapsed) < silence
 }
 
 // park has a session in parking let go within limit, of which the GPU may take patience. It runs on routine. Afterwards no page is in use,
@@ -169,6 +200,7 @@ func (s *session) lend(req *fs.ReadRequest) {
 	case r == nil || s.pieces >= maxPieces && r.pieces[off] == nil:
 		errno = unix.EINVAL
 	case r.ending || s.state == parking:
+		s.lives = true
 		s.mu.Unlock()
 		req.Complete(0, 0) // ended, or: again, in a moment
 		return
@@ -264,9 +296,7 @@ func (s *session) Resume() {
 	defer s.mu.Unlock()
 	s.paused = false
 	for _, r := range s.regions {
-		for _, p := range r.pieces {
-			p.renewed = now
-		}
+		r.renew(now)
 	}
 	for _, list := range s.waits {
 		for i := range list {

@@ -83,6 +83,9 @@ type session struct {
 	unmovable string    // why the session could not move when it was asked last; "": it could
 	looked    time.Time // then
 	paused    bool      // the VM stands, and so do the terms of what it lent
+	lapsed    time.Time // since when a lease is overdue, as far as tick has seen; zero: none is
+	lives     bool      // a lease came while the session was parking
+	crowded   bool      // the host was short of CPU meanwhile
 	arrival   *arrival  // its worker waits for it; nil: none does; routine writes it
 
 	head       *sessionHead // as it was saved, or is to be loaded; routine's

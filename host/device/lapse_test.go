@@ -1,0 +1,139 @@
+package device
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// atWork has the worker's GPU not let go, or let go.
+func (w *fakeWorker) atWork(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = yes
+}
+
+func (w *fakeWorker) lost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
+
+// TestLapseOfASilentProgram: a program that is silent while its GPU works has been killed, and exits in time.
+func TestLapseOfASilentProgram(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		k.worker().atWork(true)
+		c := k.lend(loanAt(0, 0), zero)
+		k.sleep(leaseTerm + shortestNap)
+		k.want("what a killed program lent", c, syscall.EPIPE)
+	})
+}
+
+// TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has as long as a silent worker. If its GPU lets go meanwhile it is parked, and goes on
+// when its leases are back; if it renews first it goes on as it was, and the next lapse has all of the time again.
+func TestLapseOnACrowdedHost(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		w := k.worker()
+		w.atWork(true)
+		k.short.Store(true)
+		c := k.lend(loanAt(0, 0), zero)
+		k.sleep(leaseTerm + silence - time.Second)
+		k.short.Store(false) // what was seen once holds for this lapse
+		k.pending("while the program may live", c)
+		renewed := k.lend(loanAt(0, 0), zero)
+		k.want("what was renewed", c, 0)
+		k.sleep(leaseTerm - time.Millisecond)
+		k.pending("in time again", renewed)
+
+		k.short.Store(true)
+		k.sleep(silence - time.Second)
+		k.pending("in the next lapse", renewed)
+		w.atWork(false)
+		k.sleep(2 * shortestNap)
+		k.want("when the GPU has let go", renewed, 0)
+		_, before := w.counts()
+		back := k.lend(loanAt(0, 0), zero)
+		if _, resumes := w.counts(); resumes != before+1 {
+			t.Errorf("resumed %d times, %d before", resumes, before)
+		}
+
+		w.atWork(true)
+		k.sleep(leaseTerm + silence + time.Second)
+		k.want("of a program that stays silent", back, syscall.EPIPE)
+		if !w.lost() {
+			t.Error("its worker lives")
+		}
+	})
+}
+
+// TestLapseThatCameTooEarly: a renewal that this process comes to only when it is at the lapse already shows that the program lives, GPU at work or not.
+func TestLapseThatCameTooEarly(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		w := k.worker()
+		for round := range 3 {
+			c := k.lend(loanAt(0, 0), zero)
+			w.hang(true)
+			w.atWork(true)
+			k.sleep(leaseTerm + shortestNap) // its worker is asked to let go
+			late := k.lend(loanAt(0, 0), zero)
+			k.want("a renewal meanwhile", late, 0) // again, in a moment
+			w.hang(false)
+			k.settle()
+			if w.lost() {
+				t.Fatalf("round %d: a program that lives is lost", round)
+			}
+			k.sleep(leaseTerm - shortestNap)
+			k.pending("a term later", c)
+		}
+		k.sleep(2 * shortestNap)
+		if !w.lost() {
+			t.Error("silent for another term it lives")
+		}
+	})
+}
+
+// TestLapseBeforeAStop: a VM that stops while a lapse is under way has programs that cannot renew: the GPU may go on, as if it had stopped before, and terms begin anew
+// when the VM goes on.
+func TestLapseBeforeAStop(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		w := k.worker()
+		c := k.lend(loanAt(0, 0), zero)
+		w.hang(true)
+		w.atWork(true)
+		k.sleep(leaseTerm + shortestNap)
+		paused := make(chan bool)
+		go func() { paused <- k.d.fs.Pause(1) }()
+		k.settle()
+		w.hang(false)
+		if kept := <-paused; !kept {
+			t.Error("a GPU that works has let go")
+		}
+		k.sleep(10 * leaseTerm)
+		if w.lost() {
+			t.Fatal("a program is lost while its VM stands")
+		}
+		k.pending("while the VM stands", c)
+		k.d.fs.Resume(1, true)
+		k.sleep(leaseTerm - shortestNap)
+		k.pending("within a term", c)
+		w.atWork(false)
+		k.sleep(2 * shortestNap)
+		k.want("then", c, 0)
+		if w.lost() {
+			t.Error("it is lost")
+		}
+	})
+}
+
+// TestRunnable: what /proc/loadavg says of threads that want to run.
+func TestRunnable(t *testing.T) {
+	for said, want := range map[string]int{"0.20 0.18 0.12 1/80 11206\n": 1, "40.01 20.5 9.9 37/612 9\n": 37, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {
+		if got := runnable([]byte(said)); got != want {
+			t.Errorf("%q: %d", said, got)
+		}
+	}
+}
