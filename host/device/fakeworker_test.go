@@ -316,6 +316,11 @@ func (w *fakeWorker) Await(ctx context.Context, want func(link.ToParent) bool) (
 	}
 }
 
+// Probe implements workerProcess.
+func (w *fakeWorker) Probe(context.Context, link.Probe) (link.Probed, error) {
+	return link.Probed{}, spawn.ErrSilent
+}
+
 // Carried implements workerProcess.
 func (w *fakeWorker) Carried() string { return "" }
 

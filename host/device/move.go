@@ -159,10 +159,7 @@ func (s *session) probe(ctx context.Context, how link.Probe) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%s: %w", s.peer(), err)
 	}
-	if p.Send(how) != nil {
-		return nil
-	}
-	m, err := spawn.Next[link.Probed](ctx, p)
+	m, err := p.Probe(ctx, how)
 	if err != nil {
 		return nil
 	}

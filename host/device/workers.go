@@ -17,6 +17,7 @@ type workerProcess interface {
 	Send(m link.ToWorker) error
 	spawn.Awaiter
 	Copied() <-chan link.Copied
+	Probe(ctx context.Context, how link.Probe) (link.Probed, error)
 	Done() <-chan struct{}
 	Wants() <-chan link.Want
 	Carried() string

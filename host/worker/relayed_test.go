@@ -167,10 +167,7 @@ func TestRelayProcess(t *testing.T) {
 		t.Errorf("console holds %q", text.Text)
 	}
 	// Nothing else can be had of it: no place to move to, and no driver.
-	if err := p.Send(link.Probe{}); err != nil {
-		t.Fatal(err)
-	}
-	if probed, err := spawn.Next[link.Probed](t.Context(), p); err != nil || probed.Errno != unix.EOPNOTSUPP || !strings.Contains(probed.Text, "GPU server") {
+	if probed, err := p.Probe(t.Context(), link.Probe{}); err != nil || probed.Errno != unix.EOPNOTSUPP || !strings.Contains(probed.Text, "GPU server") {
 		t.Errorf("%+v, %v", probed, err)
 	}
 	if err := g.Close(); err != nil {

@@ -45,7 +45,7 @@ func TestEveryKind(t *testing.T) {
 		r.Discard()
 	}
 	seen := map[string]func(link.ToParent){
-		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply, "probed": reply,
+		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply,
 		"offer": answer, "redeem": answer, "let go": answer,
 		"connect": func(link.ToParent) {
 			r, err := w.Receive()
@@ -70,6 +70,11 @@ func TestEveryKind(t *testing.T) {
 		"copied": func(m link.ToParent) {
 			if c := <-p.Copied(); !reflect.DeepEqual(c, m) {
 				t.Errorf("copied %+v", c)
+			}
+		},
+		"probed": func(m link.ToParent) {
+			if got := <-p.probes.answer; !reflect.DeepEqual(got, m) {
+				t.Errorf("probed %+v", got)
 			}
 		},
 		"wake": func(m link.ToParent) {

@@ -57,6 +57,7 @@ type Process struct {
 	copied    chan link.Copied
 	measuring chan struct{} // held by who measures
 	wants     chan link.Want
+	probes    probes
 	// Where the session goes that is passed on; nil: it runs here.
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
@@ -169,7 +170,7 @@ func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
 		copied:    make(chan link.Copied, mostReplies),
-		measuring: make(chan struct{}, 1), wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
+		measuring: make(chan struct{}, 1), probes: newProbes(), wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -291,13 +292,17 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.carried.Store(&m.Over)
 	case link.Measured:
 		p.keepMeasured(m.Use)
+	case link.Probed:
+		if err := p.keepProbed(m); err != nil {
+			return fmt.Errorf("%w: %s", err, link.Name(m))
+		}
 	case link.Copied:
 		select {
 		case p.copied <- m:
 		default:
 			return fmt.Errorf("%w: %s", errUnasked, link.Name(m))
 		}
-	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted, link.Exported, link.Probed:
+	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted, link.Exported:
 		select {
 		case p.replies <- m:
 		default:
