@@ -97,7 +97,7 @@ type Device struct {
 
 	began     time.Time
 	connected atomic.Bool // a front end is
-	looking   atomic.Bool // whether a VM that moves can
+	looking   looking     // whether a VM that moves can
 
 	departs    chan struct{}           // a migration has begun: for who waits for that
 	along      chan another            // connections for pre-copies; nothing waits in it

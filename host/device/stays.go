@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"causeway/host/api"
@@ -31,15 +32,47 @@ type stays struct {
 // begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can move, as long as that lasts.
 func (d *Device) begins(ctx context.Context) {
 	d.departing()
-	if !d.looking.CompareAndSwap(false, true) {
+	if !d.looking.begin() {
 		return
 	}
 	d.ending.Add(1)
 	go func() {
 		defer d.ending.Done()
-		defer d.looking.Store(false)
-		d.routineStays(ctx)
+		for !d.looking.over(d.routineStays(ctx)) {
+		}
 	}()
+}
+
+// looking is whether somebody looks already when a migration begins, which may be while who looked at the last is about to stop.
+type looking struct {
+	mu    sync.Mutex
+	begun uint64 // migrations
+	on    bool
+}
+
+// begin notes a migration that begins, and reports whether nobody looks yet.
+func (l *looking) begin() (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun++
+	first = !l.on
+	l.on = true
+	return first
+}
+
+// last is the number of the migration that began last.
+func (l *looking) last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun
+}
+
+// over ends the looking at a migration, unless another has begun since: that is to be looked at.
+func (l *looking) over(seen uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on = l.begun != seen
+	return !l.on
 }
 
 // departing has whoever waits for it hear of a VM that leaves.
@@ -51,9 +84,14 @@ func (d *Device) departing() {
 	}
 }
 
-func (d *Device) routineStays(ctx context.Context) {
+// routineStays looks until what keeps the VM has been said, or no migration is under way. It returns the number of the one that it looked at last.
+func (d *Device) routineStays(ctx context.Context) uint64 {
 	seen := false
-	for d.mem.Logging() {
+	for {
+		at := d.looking.last()
+		if !d.mem.Logging() {
+			return at
+		}
 		err := d.fs.Movable()
 		if err == nil && len(d.all()) > 0 {
 			if err = d.handed(); errors.Is(err, errHanding) {
@@ -63,7 +101,7 @@ func (d *Device) routineStays(ctx context.Context) {
 		if err != nil && seen {
 			d.log.Warn("a migration begins that will fail", "error", err)
 			d.tell(err.Error())
-			return
+			return at
 		}
 		nap := staysAgain
 		if seen = err != nil; seen {
@@ -71,7 +109,7 @@ func (d *Device) routineStays(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return at
 		case <-time.After(nap):
 		}
 	}
