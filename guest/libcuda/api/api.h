@@ -113,6 +113,8 @@ CUresult cw_func_lookup(struct cw_obj *owner, struct cw_func **list, enum cw_kin
 			cw_func_fetch *fetch, struct cw_func **out);
 /* Ends the functions of a list. Called with cw_module_lock held. */
 void cw_funcs_free(struct cw_func **list);
+/* Ends a module's functions and references. Called with cw_module_lock held. */
+void cw_module_names_free(struct cw_module *m);
 /* Checks and copies what the worker says about a function; NULL if it is malformed or there is no memory. free() it. */
 struct cw_func_info *cw_func_info_parse(const void *p, size_t len);
 /* The names in a module or library: cw_list has lookup fill place i of out for each, as far as there is room; count counts all. */

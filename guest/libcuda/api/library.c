@@ -95,7 +95,7 @@ CUresult cwi_cuLibraryUnload(CUlibrary library)
 		struct cw_module *m = l->modules;
 
 		l->modules = m->next;
-		cw_funcs_free(&m->funcs);
+		cw_module_names_free(m);
 		cw_handle_free(CW_KIND_MODULE, &m->o);
 	}
 	cw_lock_release(&cw_module_lock);

@@ -27,7 +27,7 @@ static int end_module(struct cw_obj *o, void *arg)
 	struct cw_module *m = (struct cw_module *)o;
 
 	if (o->ctx == e->ctx && !m->library) {
-		cw_funcs_free(&m->funcs);
+		cw_module_names_free(m);
 		cw_handle_free(CW_KIND_MODULE, o);
 	}
 	return 0;
@@ -47,7 +47,7 @@ static int end_in_library(struct cw_obj *o, void *arg)
 			continue;
 		}
 		*at = m->next;
-		cw_funcs_free(&m->funcs);
+		cw_module_names_free(m);
 		cw_handle_free(CW_KIND_MODULE, &m->o);
 	}
 	for (struct cw_func *k = l->kernels; k; k = k->next) {

@@ -120,7 +120,7 @@ CUresult cwi_cuModuleUnload(CUmodule module)
 	id = m->o.id;
 	managed = m->managed;
 	cw_lock_acquire(&cw_module_lock);
-	cw_funcs_free(&m->funcs);
+	cw_module_names_free(m);
 	cw_lock_release(&cw_module_lock);
 	if (!cw_handle_free(CW_KIND_MODULE, &m->o))
 		return CUDA_ERROR_INVALID_HANDLE;

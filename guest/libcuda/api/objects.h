@@ -89,6 +89,7 @@ struct cw_module {
 	struct cw_module *next;	 /* of a library: its modules in other contexts */
 	struct cw_obj *library;	 /* NULL: loaded by the application, who unloads it */
 	struct cw_home *managed; /* as a library's, which keeps it for its modules */
+	struct cw_ref *refs;	 /* textures and surfaces */
 };
 CW_OBJ_FITS(struct cw_module);
 

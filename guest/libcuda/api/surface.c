@@ -54,41 +54,19 @@ CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *out, CUsurfObject o
 
 /* --- references ------------------------------------------------------------------------------------------------------ */
 
-struct cw_surfref {
-	struct cw_obj o;
-	CUarray array; /* as it was set */
-};
-CW_OBJ_FITS(struct cw_surfref);
-
 CUresult cwi_cuModuleGetSurfRef(CUsurfref *out, CUmodule module, const char *name)
 {
-	struct cw_obj *m = cw_handle_get(CW_KIND_MODULE, module);
-	struct cw_ctx *c;
-	struct cw_obj *r;
-	CUresult res = cw_ctx_current(&c);
+	struct cw_ref *r;
+	CUresult res = cw_ref_lookup(CW_KIND_SURFREF, out ? &r : NULL, module, name, cwop_ModuleGetSurfRef);
 
-	if (res)
-		return res;
-	if (!out || !name)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!m)
-		return CUDA_ERROR_INVALID_HANDLE;
-	r = cw_handle_alloc();
-	if (!r)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	r->ctx = c->o.id;
-	cw_handle_publish(r, CW_KIND_SURFREF);
-	res = cwop_ModuleGetSurfRef(r->id, m->id, name, strlen(name));
-	if (res)
-		cw_handle_free(CW_KIND_SURFREF, r);
-	else
+	if (!res)
 		*out = (CUsurfref)r;
 	return res;
 }
 
 CUresult cwi_cuSurfRefSetArray(CUsurfref ref, CUarray array, unsigned int flags)
 {
-	struct cw_surfref *r = (struct cw_surfref *)cw_handle_get(CW_KIND_SURFREF, ref);
+	struct cw_ref *r = (struct cw_ref *)cw_handle_get(CW_KIND_SURFREF, ref);
 	struct cw_array *a = cw_array_get(array);
 	CUresult res;
 
@@ -102,7 +80,7 @@ CUresult cwi_cuSurfRefSetArray(CUsurfref ref, CUarray array, unsigned int flags)
 
 CUresult cwi_cuSurfRefGetArray(CUarray *out, CUsurfref ref)
 {
-	struct cw_surfref *r = (struct cw_surfref *)cw_handle_get(CW_KIND_SURFREF, ref);
+	struct cw_ref *r = (struct cw_ref *)cw_handle_get(CW_KIND_SURFREF, ref);
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;

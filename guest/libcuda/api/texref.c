@@ -7,28 +7,20 @@
 
 #include <string.h>
 
-struct cw_texref {
-	struct cw_obj o;
-	CUarray array; /* as they were set */
-	CUmipmappedArray mipmap;
-	uint8_t of_module; /* ends with its module */
-};
-CW_OBJ_FITS(struct cw_texref);
-
 enum { TEXUNIT_DEFAULT = -1 }; /* CU_PARAM_TR_DEFAULT */
 
-static struct cw_texref *get(CUtexref ref) { return (struct cw_texref *)cw_handle_get(CW_KIND_TEXREF, ref); }
+static struct cw_ref *get(CUtexref ref) { return (struct cw_ref *)cw_handle_get(CW_KIND_TEXREF, ref); }
 
 static CUresult set(CUtexref ref, uint32_t what, uint64_t a, uint64_t b, const void *data, size_t size)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 
 	return r ? cwop_TexRefSet(r->o.id, what, 0, 0, a, b, 0, data, size, NULL) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult ask(CUtexref ref, uint32_t what, int index, uint64_t *a, uint64_t *b, float *border)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 	size_t len = 0;
 
 	*a = *b = 0;
@@ -54,9 +46,9 @@ static float number(uint64_t bits)
 
 /* --- references themselves --------------------------------------------------------------------------------------------- */
 
-static CUresult make(CUtexref *out, struct cw_obj *module, const char *name)
+CUresult cwi_cuTexRefCreate(CUtexref *out)
 {
-	struct cw_texref *r;
+	struct cw_ref *r;
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
 
@@ -64,13 +56,12 @@ static CUresult make(CUtexref *out, struct cw_obj *module, const char *name)
 		return res;
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = (struct cw_texref *)cw_handle_alloc();
+	r = (struct cw_ref *)cw_handle_alloc();
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r->o.ctx = c->o.id;
-	r->of_module = name != NULL;
 	cw_handle_publish(&r->o, CW_KIND_TEXREF);
-	res = name ? cwop_ModuleGetTexRef(r->o.id, module->id, name, strlen(name)) : cwop_TexRefCreate(r->o.id);
+	res = cwop_TexRefCreate(r->o.id);
 	if (res)
 		cw_handle_free(CW_KIND_TEXREF, &r->o);
 	else
@@ -78,23 +69,22 @@ static CUresult make(CUtexref *out, struct cw_obj *module, const char *name)
 	return res;
 }
 
-CUresult cwi_cuTexRefCreate(CUtexref *out) { return make(out, NULL, NULL); }
-
 CUresult cwi_cuModuleGetTexRef(CUtexref *out, CUmodule module, const char *name)
 {
-	struct cw_obj *m = cw_handle_get(CW_KIND_MODULE, module);
+	struct cw_ref *r;
+	CUresult res = cw_ref_lookup(CW_KIND_TEXREF, out ? &r : NULL, module, name, cwop_ModuleGetTexRef);
 
-	if (!name)
-		return CUDA_ERROR_INVALID_VALUE;
-	return m ? make(out, m, name) : CUDA_ERROR_INVALID_HANDLE;
+	if (!res)
+		*out = (CUtexref)r;
+	return res;
 }
 
 CUresult cwi_cuTexRefDestroy(CUtexref ref)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 	uint32_t id = r ? r->o.id : 0;
 
-	if (!r || r->of_module || !cw_handle_free(CW_KIND_TEXREF, &r->o))
+	if (!r || r->name || !cw_handle_free(CW_KIND_TEXREF, &r->o))
 		return CUDA_ERROR_INVALID_VALUE;
 	return cwop_TexRefDestroy(id);
 }
@@ -103,18 +93,18 @@ CUresult cwi_cuTexRefDestroy(CUtexref ref)
 CUresult cwi_cuParamSetTexRef(CUfunction func, int unit, CUtexref ref)
 {
 	struct cw_func *f = (struct cw_func *)cw_handle_get(CW_KIND_FUNC, func);
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 
 	if (!f || !r)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return unit == TEXUNIT_DEFAULT && r->of_module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return unit == TEXUNIT_DEFAULT && r->name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- what they are bound to -------------------------------------------------------------------------------------------- */
 
 CUresult cwi_cuTexRefSetArray(CUtexref ref, CUarray array, unsigned int flags)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 	struct cw_array *a = cw_array_get(array);
 	CUresult res;
 
@@ -132,7 +122,7 @@ CUresult cwi_cuTexRefSetArray(CUtexref ref, CUarray array, unsigned int flags)
 
 CUresult cwi_cuTexRefSetMipmappedArray(CUtexref ref, CUmipmappedArray mipmap, unsigned int flags)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 	struct cw_mipmap *m = cw_mipmap_get(mipmap);
 	CUresult res;
 
@@ -150,7 +140,7 @@ CUresult cwi_cuTexRefSetMipmappedArray(CUtexref ref, CUmipmappedArray mipmap, un
 
 static CUresult bind_memory(CUtexref ref, uint32_t what, uint64_t ptr, uint64_t size, const void *data, size_t len, uint64_t *offset)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 	CUresult res;
 
 	if (!r)
@@ -186,7 +176,7 @@ CUresult cwi_cuTexRefSetAddress2D_v2(CUtexref ref, const CUDA_ARRAY_DESCRIPTOR *
 
 CUresult cwi_cuTexRefGetArray(CUarray *out, CUtexref ref)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 
 	if (!out || !r || !r->array)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -196,7 +186,7 @@ CUresult cwi_cuTexRefGetArray(CUarray *out, CUtexref ref)
 
 CUresult cwi_cuTexRefGetMipmappedArray(CUmipmappedArray *out, CUtexref ref)
 {
-	struct cw_texref *r = get(ref);
+	struct cw_ref *r = get(ref);
 
 	if (!out || !r || !r->mipmap)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -17,6 +17,22 @@ struct cw_texture {
 };
 CW_OBJ_FITS(struct cw_texture);
 
+/* A texture or surface reference: of a module, where it has a name, ends with it, and is one object however often it is looked up; or made by
+ * cuTexRefCreate. */
+struct cw_ref {
+	struct cw_obj o;
+	struct cw_ref *next; /* of the module */
+	char *name;
+	CUarray array; /* as they were set */
+	CUmipmappedArray mipmap;
+};
+CW_OBJ_FITS(struct cw_ref);
+
+/* How the worker finds a module's reference. */
+typedef CUresult cw_ref_fetch(uint32_t id, uint32_t module, const void *name, size_t len);
+/* The reference of this name in a module, fetched at most once. kind: TEXREF or SURFREF. */
+CUresult cw_ref_lookup(enum cw_kind kind, struct cw_ref **out, CUmodule module, const char *name, cw_ref_fetch *fetch);
+
 struct cw_texture_descs {
 	struct CUDA_RESOURCE_DESC_st resource;
 	struct CUDA_TEXTURE_DESC_st texture;

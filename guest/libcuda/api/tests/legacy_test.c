@@ -92,6 +92,34 @@ static void ranges(void)
 	CHECK_RES(cuLaunch(k), 701);
 }
 
+/* What a module names is found once, whoever asks how often, and ends with it; another name, and a surface of the same name, is another. */
+static void references(void)
+{
+	unsigned textures = fake.count[CW_OP_MODULE_GET_TEX_REF], surfaces = fake.count[CW_OP_MODULE_GET_SURF_REF];
+	CUtexref first = NULL, again, another;
+	CUsurfref surface, twice;
+	CUmodule m;
+
+	CHECK_RES(cuModuleLoadData(&m, ptx), 0);
+	CHECK_RES(cuModuleGetTexRef(&first, m, "first"), 0);
+	for (int i = 0; i < 1000; i++) {
+		CHECK_RES(cuModuleGetTexRef(&again, m, "first"), 0);
+		CHECK(again == first);
+	}
+	CHECK_RES(cuModuleGetTexRef(&another, m, "firs"), 0);
+	CHECK_RES(cuModuleGetSurfRef(&surface, m, "first"), 0);
+	CHECK_RES(cuModuleGetSurfRef(&twice, m, "first"), 0);
+	CHECK(another != first && (void *)surface != (void *)first && surface == twice);
+	CHECK(fake.count[CW_OP_MODULE_GET_TEX_REF] == textures + 2 && fake.count[CW_OP_MODULE_GET_SURF_REF] == surfaces + 1);
+	CHECK_RES(cuModuleGetTexRef(NULL, m, "first"), 1);
+	CHECK_RES(cuModuleGetTexRef(&again, m, NULL), 1);
+	CHECK_RES(cuModuleGetTexRef(&again, NULL, "first"), 400);
+	CHECK_RES(cuTexRefDestroy(first), 1);
+	CHECK_RES(cuModuleUnload(m), 0);
+	CHECK_RES(cuParamSetTexRef(k, -1, first), 400);
+	CHECK_RES(cuSurfRefSetArray(surface, NULL, 0), 400);
+}
+
 static void handles(void)
 {
 	CUtexref of_module, own;
@@ -131,6 +159,7 @@ static void handles(void)
 	CHECK_RES(cuParamSetTexRef(k, -1, own), 1);
 	CHECK_RES(cuParamSetTexRef(k, -1, NULL), 400);
 	CHECK_RES(cuParamSetTexRef(NULL, -1, of_module), 400);
+	references();
 	CHECK_RES(cuCtxCreate_v2(&other, 0, 1), 0);
 	CHECK_RES(cuFuncSetBlockShape(none, 1, 1, 1), 400);
 	CHECK_RES(cuLaunch(none), 400);
