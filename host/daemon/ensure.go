@@ -247,6 +247,7 @@ func (d *Daemon) placeVGPU(r Reading, v *vgpu, c api.Change) (string, error) {
 func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.Profile) (string, error) {
 	spec, p := &v.rec.Spec, d.cfg.Placement
 	all := d.tallyForLocked(r, spec.Key())
+	d.boundLocked(all, spec)
 	wish := place.Wish{GPU: spec.GPU, MIG: spec.MIG, Memory: spec.Memory, NUMA: -1}
 	if spec.NUMA != nil {
 		wish.NUMA = *spec.NUMA
@@ -273,6 +274,9 @@ func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.P
 			return "", err
 		}
 		spec.Profile, spec.Limits = c.Profile, c.On(spec.Limits)
+	}
+	if err := d.judgeUnreservedLocked(spec); err != nil {
+		return "", err
 	}
 	if err := g.Fits(limit.Memory(spec.Memory), len(picked)); err != nil {
 		return "", err

@@ -136,12 +136,12 @@ func said(s string) string {
 
 // claimableLocked is what a GPU has for claims: what nobody else was promised. d.mu is held.
 func (d *Daemon) claimableLocked(g *api.GPU) uint64 {
-	left := g.Memory
+	left := g.Memory - d.keptUnreservedLocked(g)
 	for key, v := range d.vgpus {
 		if v.rec.Lost || v.rec.Spec.Remote != "" || !slices.Contains(v.places(), g.ID) || strings.HasPrefix(v.rec.Spec.VM, api.ClaimPrefix) {
 			continue
 		}
-		if _, is := d.fleet.Of(key); is && v.rec.Spec.Lease != "" {
+		if _, is := d.fleet.Of(key); v.rec.Spec.Lease != "" && (is || d.unreservedLocked(&v.rec.Spec)) {
 			continue
 		}
 		if v.rec.Spec.Memory == 0 { // all of it
@@ -247,12 +247,14 @@ func (d *Daemon) endReserved(ctx context.Context, r *lease.Kept) error {
 	return d.end(ctx, v)
 }
 
-// asReserved holds a host's wish to what its fleet has reserved. Leases of claims are given to nobody else; other wishes are none of the fleet's.
+// asReserved holds a host's wish to what its fleet has reserved. Leases of claims are given to nobody else; of other wishes: unreserved.go.
 func (d *Daemon) asReserved(w *api.Wish, h lease.Host, asked lease.Request) error {
 	r, is := d.fleet.Find(asked.VM() + "/" + asked.Name())
 	switch {
 	case !is && len(d.config().Remote.Fleet) > 0 && strings.HasPrefix(asked.VM(), api.ClaimPrefix):
 		return refuse(http.StatusForbidden, "the claim is gone, or its fleet's controller has not reserved it yet", "nothing is reserved here for %s of %s", asked.VM(), h)
+	case !is && len(d.config().Remote.Fleet) > 0 && d.config().Remote.Unreserved == 0:
+		return refuse(http.StatusForbidden, "make a claim; or an administrator of the GPU server sets remote.unreserved there", "this GPU server's fleet has reserved nothing for %s of %s, and leaves nothing of its GPUs to others", asked.VM(), h)
 	case !is:
 		return nil
 	case r.Heir == h.String():

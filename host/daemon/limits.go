@@ -108,6 +108,11 @@ func (d *Daemon) intend(r Reading, v *vgpu, c api.Change) (old api.Spec, err err
 	if c.Profile == "" && next.Memory == old.Memory && next.Share == old.Share && next.Cap == old.Cap {
 		next.Profile = old.Profile
 	}
+	if next.Memory != old.Memory && next.Memory == 0 || next.Share > old.Share { // what it has it keeps
+		if err := d.judgeUnreservedLocked(&next); err != nil {
+			return old, err
+		}
+	}
 	if next.Memory != old.Memory && next.Memory != 0 {
 		if next.Memory > old.Memory {
 			if err := d.fitsLocked(r, v, next.Memory); err != nil {

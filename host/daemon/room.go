@@ -13,6 +13,7 @@ func (d *Daemon) fitsLocked(r Reading, v *vgpu, memory uint64) error {
 	delete(d.vgpus, key) // its own promise does not stand in its way
 	all := d.tallyLocked(r)
 	d.vgpus[key] = v
+	d.boundLocked(all, &v.rec.Spec)
 	rules := place.Rules{Overcommit: d.cfg.Placement.Overcommit}
 	for _, id := range strings.Split(v.rec.GPU, ",") {
 		at := slices.IndexFunc(all, func(g place.GPU) bool { return g.ID == id })

@@ -98,6 +98,10 @@ func (c *Config) Check() error {
 	for _, name := range c.Remote.Fleet {
 		bad(!api.IsName(name), "remote.fleet", strconv.Quote(name), "write the names in the certificates of fleets' controllers")
 	}
+	if err := c.Remote.Unreserved.Check(); err != nil {
+		errs = append(errs, fmt.Errorf("%w: remote.unreserved: %w", ErrValue, err))
+	}
+	bad(c.Remote.Unreserved != 0 && len(c.Remote.Fleet) == 0, "remote.unreserved", c.Remote.Unreserved, "without remote.fleet hosts lease what there is: leave it out")
 	for _, name := range c.Remote.Servers {
 		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}

@@ -115,9 +115,12 @@ type Migration struct {
 
 // Remote says which other hosts have vGPUs here, and where vGPUs of this host's VMs may be.
 type Remote struct {
-	Listen  string   `toml:"listen"`
-	Allow   []string `toml:"allow"`
-	Fleet   []string `toml:"fleet"`
+	Listen string   `toml:"listen"`
+	Allow  []string `toml:"allow"`
+	Fleet  []string `toml:"fleet"`
+	// Unreserved is how much of each GPU's memory hosts may lease that no controller of Fleet has reserved; 0: none.
+	Unreserved limit.Memory `toml:"unreserved"`
+
 	Servers []string `toml:"servers"`
 	Domain  string   `toml:"domain"`
 	RDMA    string   `toml:"rdma"`

@@ -31,6 +31,9 @@ type GPU struct {
 	// Share is the sum of its vGPUs' shares; Count is how many they are.
 	Share uint64
 	Count int
+	// Bounded: who asks may have Bound of it at most, however much is free: a fleet has the rest.
+	Bounded bool
+	Bound   uint64
 }
 
 // Wish is what is wanted.
@@ -55,6 +58,9 @@ func (g *GPU) Room(overcommit float64) uint64 {
 	taken := g.Promised + g.Others
 	if taken < g.Promised || taken >= most {
 		return 0
+	}
+	if g.Bounded {
+		return min(most-taken, g.Bound)
 	}
 	return most - taken
 }
@@ -257,9 +263,17 @@ func noRoom(gpus []GPU, among []int, want uint64, r Rules) error {
 	for _, i := range among {
 		g := &gpus[i]
 		list = append(list, fmt.Sprintf("%s has %s, of which %s are promised to %s and %s used by others: %s are left",
-			title(g), size(uint64(float64(g.Memory)*max(r.Overcommit, 1))), size(g.Promised), vgpus(g.Count), size(g.Others), size(g.Room(r.Overcommit))))
+			title(g), size(uint64(float64(g.Memory)*max(r.Overcommit, 1))), size(g.Promised), vgpus(g.Count), size(g.Others), left(g, r)))
 	}
 	return fmt.Errorf("%w: %s do not fit: %s", ErrNoRoom, size(want), strings.Join(list, "; "))
+}
+
+// left says how much room who asks has.
+func left(g *GPU, r Rules) string {
+	if g.Bounded {
+		return size(g.Room(r.Overcommit)) + " without a reservation of the fleet's (remote.unreserved)"
+	}
+	return size(g.Room(r.Overcommit))
 }
 
 func vgpus(n int) string {
