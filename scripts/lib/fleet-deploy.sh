@@ -18,11 +18,11 @@ patches:
     - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_HOST, value: 10.77.0.1}}
     - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_PORT, value: "6443"}}
     - {op: add, path: /spec/template/spec/containers/0/args, value: ["--run-dir=$kube/run", "--lib=$BUILD/lib", "--cdi=$kube/cdi", "--plugins=$kube/kubelet/plugins/gpu.causeway.dev",
-        "--registry=$kube/kubelet/plugins_registry", "--interval=1s"]}
+        "--registry=$kube/kubelet/plugins_registry", "--pod-resources=$kube/kubelet/pod-resources/kubelet.sock", "--interval=1s"]}
     - {op: replace, path: /spec/template/spec/containers/0/volumeMounts, value: [{name: run, mountPath: "$kube/run", mountPropagation: HostToContainer}, {name: libraries, mountPath: "$BUILD/lib"},
-        {name: cdi, mountPath: "$kube/cdi"}, {name: plugins, mountPath: "$kube/kubelet/plugins"}, {name: registry, mountPath: "$kube/kubelet/plugins_registry"}]}
+        {name: cdi, mountPath: "$kube/cdi"}, {name: plugins, mountPath: "$kube/kubelet/plugins"}, {name: registry, mountPath: "$kube/kubelet/plugins_registry"}, {name: pods, mountPath: "$kube/kubelet/pod-resources", readOnly: true}]}
     - {op: replace, path: /spec/template/spec/volumes, value: [{name: run, hostPath: {path: "$kube/run", type: Directory}}, {name: libraries, hostPath: {path: "$BUILD/lib", type: Directory}},
-        {name: cdi, hostPath: {path: "$kube/cdi"}}, {name: plugins, hostPath: {path: "$kube/kubelet/plugins", type: Directory}}, {name: registry, hostPath: {path: "$kube/kubelet/plugins_registry", type: Directory}}]}
+        {name: cdi, hostPath: {path: "$kube/cdi"}}, {name: plugins, hostPath: {path: "$kube/kubelet/plugins", type: Directory}}, {name: registry, hostPath: {path: "$kube/kubelet/plugins_registry", type: Directory}}, {name: pods, hostPath: {path: "$kube/kubelet/pod-resources", type: Directory}}]}
 - target: {kind: Deployment, name: causeway-w.*}
   patch: |-
     - {op: add, path: /spec/template/spec/containers/0/env, value: [{name: KUBERNETES_SERVICE_HOST, value: 10.77.0.1}, {name: KUBERNETES_SERVICE_PORT, value: "6443"}]}
@@ -182,6 +182,7 @@ check_accounts() {
   denied webhook update resourceclaims --subresource=status -A
   denied web get configmaps -A
   denied fleet get pods -A
+  denied dra get pods -A
   denied fleet get namespaces/other
   denied dra arbitrary-node:update resourceclaims/gpu.causeway.dev --subresource=driver -A
   ok "accounts: each may what it has to and no more; none reads Secrets but the webhook its own, none touches pods"

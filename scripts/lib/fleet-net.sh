@@ -282,7 +282,8 @@ net_node() (
 net_driver() {
   kube_config "dra-$1" "$(kubectl -n causeway create token causeway-dra --bound-object-kind Node --bound-object-name "$2" --duration 8760h)"
   kube_start "dra-$1" "$BUILD/bin/causeway-dra" --node "$2" --kubeconfig "$kube/pki/dra-$1.kubeconfig" --run-dir "$3" --lib "$BUILD/lib" \
-    --cdi "$kube/$1/cdi" --plugins "$kube/$1/kubelet/plugins/gpu.causeway.dev" --registry "$kube/$1/kubelet/plugins_registry" --interval 1s "${@:4}"
+    --cdi "$kube/$1/cdi" --plugins "$kube/$1/kubelet/plugins/gpu.causeway.dev" --registry "$kube/$1/kubelet/plugins_registry" \
+    --pod-resources "$kube/$1/kubelet/pod-resources/kubelet.sock" --interval 1s "${@:4}"
 }
 offered_both() { kubectl get resourceslices -o json | jq -e '[.items[] | select(.spec.pool.name == "fleet/gpu1") | .spec.devices[]? | select((.taints // []) | length == 0)] | length == 2'; }
 

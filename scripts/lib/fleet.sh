@@ -50,7 +50,7 @@ check_rights() {
 
 driver_up() {
   kube_start dra "$BUILD/bin/causeway-dra" --node "$kube_node" --kubeconfig "$kube/pki/dra.kubeconfig" --run-dir "$kube/run" --lib "$BUILD/lib" \
-    --cdi "$kube/cdi" --plugins "$kube/kubelet/plugins/gpu.causeway.dev" --registry "$kube/kubelet/plugins_registry" --interval 1s
+    --cdi "$kube/cdi" --plugins "$kube/kubelet/plugins/gpu.causeway.dev" --registry "$kube/kubelet/plugins_registry" --pod-resources "$kube/kubelet/pod-resources/kubelet.sock" --interval 1s
 }
 
 gpu_published() { kubectl get resourceslices -o json | jq -e '.items | length == 1 and (.[0].spec.devices | length == 1)'; }

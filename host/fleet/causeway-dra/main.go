@@ -40,10 +40,10 @@ var version = "dev"
 
 // flags of the command.
 type flags struct {
-	node, kubeconfig, run, cdi, lib, plugins, registry string
-	pod                                                string
-	every, patience                                    time.Duration
-	byFleet, verbose                                   bool
+	node, kubeconfig, run, cdi, lib, plugins, registry, pods string
+	pod                                                      string
+	every, patience                                          time.Duration
+	byFleet, verbose                                         bool
 }
 
 func main() {
@@ -64,6 +64,7 @@ for CUDA programs in containers, or for QEMU in a pod. It asks causewayd for eve
 	fl.StringVar(&f.lib, "lib", "/usr/lib/causeway", "`FOLDER` of the libraries that containers get")
 	fl.StringVar(&f.plugins, "plugins", kubeletplugin.KubeletPluginsDir+"/"+claim.Driver, "the kubelet's `FOLDER` for this driver")
 	fl.StringVar(&f.registry, "registry", kubeletplugin.KubeletRegistryDir, "`FOLDER` where the kubelet finds drivers")
+	fl.StringVar(&f.pods, "pod-resources", node.PodResources, "`SOCKET` where the kubelet says which claims containers have")
 	fl.StringVar(&f.pod, "pod-uid", os.Getenv("POD_UID"), "`UID` of the pod that this is, so that its successor may start before it ends (default: $POD_UID)")
 	fl.DurationVar(&f.every, "interval", 5*time.Second, "how often causewayd is asked how its GPUs are")
 	fl.DurationVar(&f.patience, "patience", 30*time.Second, "how long causewayd may not answer before its GPUs get no new claims")
@@ -98,6 +99,11 @@ func run(f *flags) error {
 	if err := os.MkdirAll(f.plugins, 0o750); err != nil {
 		return err
 	}
+	kubelet, err := node.NewKubelet(f.pods)
+	if err != nil {
+		return err
+	}
+	defer kubelet.Close()
 	d := api.NewClient(api.Socket(f.run))
 	defer d.Close()
 	events := record.NewBroadcaster(record.WithContext(ctx))
@@ -108,7 +114,7 @@ func run(f *flags) error {
 	driver := &node.Driver{
 		Devices: p.Devices,
 		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
-		Cluster: cluster{client},
+		Cluster: cluster{client}, Pods: kubelet,
 		Refused: func(c claim.ID, why error) {
 			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 				corev1.EventTypeWarning, "CausewayRefused", why.Error())
@@ -157,11 +163,6 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 
 // cluster is the API server.
 type cluster struct{ client kubernetes.Interface }
-
-// Pod implements node.Cluster.
-func (c cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-}
 
 // Claim implements node.Cluster.
 func (c cluster) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {

@@ -40,8 +40,9 @@ type Driver struct {
 	Causewayd Causewayd
 	CDI       cdi.Dir
 	Libraries cdi.Libraries
-	// Cluster tells of a claim's pods; nil: nobody does, and they are not looked at.
+	// Cluster and Pods tell of claims, and which a container has; nil: nobody does, and it is not looked at.
 	Cluster Cluster
+	Pods    Pods
 	// Devices are the node's as they were published last.
 	Devices func() []resourceapi.Device
 	// Refused hears of each claim that cannot be prepared, to tell who looks at it; may be nil.
