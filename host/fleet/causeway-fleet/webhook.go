@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -24,6 +26,8 @@ import (
 type webhookFlags struct {
 	listen, metrics, certificate, key string
 	service, secret, config           string
+	clientCA                          string
+	clientNames                       []string
 }
 
 func webhookCommand(a *access) *cobra.Command {
@@ -37,7 +41,7 @@ func webhookCommand(a *access) *cobra.Command {
   ` + kubevirt.MigrationsPath + `  migrations: a VM whose programs have sessions with a GPU stays where it is
 
 It keeps its own certificate, in a Secret that all replicas share, and has the API server trust it; or it uses --certificate and --key, which are read again when
-they change. host/fleet/deploy has the Deployment, the rights that it takes, and the configurations by which the API server calls it: docs/KUBERNETES.md.`,
+they change. It answers the API server alone, which shows the last part of a path that is in its configuration and nowhere else, or a certificate of --client-ca. host/fleet/deploy has the Deployment, the rights that it takes, and the configurations by which the API server calls it: docs/KUBERNETES.md.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), a) },
 	}
@@ -49,7 +53,10 @@ they change. host/fleet/deploy has the Deployment, the rights that it takes, and
 	fl.StringVar(&f.config, "configuration", "causeway-kubevirt", "`NAME` of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration")
 	fl.StringVar(&f.certificate, "certificate", "", "`FILE` with a certificate that somebody else keeps, and has the API server trust")
 	fl.StringVar(&f.key, "key", "", "`FILE` with its key")
+	fl.StringVar(&f.clientCA, "client-ca", "", "`FILE` with the authority of the API server's client certificate, without which nobody is answered; empty: none is asked for")
+	fl.StringSliceVar(&f.clientNames, "client-name", nil, "`NAME` in that certificate; may be given several times")
 	c.MarkFlagsRequiredTogether("certificate", "key")
+	c.MarkFlagsRequiredTogether("client-ca", "client-name")
 	return c
 }
 
@@ -60,7 +67,12 @@ func (f *webhookFlags) run(ctx context.Context, a *access) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	certificate, ready, wait, err := f.certified(ctx, cl, namespace, log)
+	clients, err := f.clients()
+	if err != nil {
+		cancel()
+		return err
+	}
+	certificate, token, wait, err := f.certified(ctx, cl, namespace, log)
 	defer func() { cancel(); wait() }()
 	if err != nil {
 		return err
@@ -71,15 +83,17 @@ func (f *webhookFlags) run(ctx context.Context, a *access) error {
 		}
 		return 0
 	})
+	questions := http.NewServeMux()
+	(&kubevirt.Webhook{Cluster: launchers{cl}, Log: log, Answered: counts.Answered}).Register(questions)
 	mux := http.NewServeMux()
-	(&kubevirt.Webhook{Cluster: launchers{cl}, Log: log, Answered: counts.Answered}).Register(mux)
+	mux.Handle("/", webhook.NewGuard(webhook.Guard{Token: token, Clients: clients, Names: f.clientNames, Refused: counts.Unauthenticated, Next: questions}))
 	mux.HandleFunc("GET /readyz", func(to http.ResponseWriter, _ *http.Request) {
-		if !ready() {
+		if token != nil && token() == "" {
 			http.Error(to, "it has no certificate yet", http.StatusServiceUnavailable)
 		}
 	})
 	log.Info("causeway-fleet serves the webhook", "version", version, "listen", f.listen)
-	servers := []*http.Server{{Addr: f.listen, Handler: mux, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}}}
+	servers := []*http.Server{{Addr: f.listen, Handler: mux, TLSConfig: webhook.TLS(certificate, clients)}}
 	if f.metrics != "" {
 		shown := http.NewServeMux()
 		shown.Handle("GET /metrics", counts.Handler())
@@ -88,19 +102,35 @@ func (f *webhookFlags) run(ctx context.Context, a *access) error {
 	return serveAll(ctx, servers)
 }
 
-// certified is the certificate that is served, and whether there is one; wait ends what keeps it.
+// clients is whose certificates the API server shows one of; nil: of nobody's.
+func (f *webhookFlags) clients() (*x509.CertPool, error) {
+	if f.clientCA == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--client-ca: %s has no certificate", f.clientCA)
+	}
+	return pool, nil
+}
+
+// certified is the certificate that is served, and the token that the API server shows: "" until there are both, nil where somebody else keeps the certificate. wait ends what keeps them.
 func (f *webhookFlags) certified(ctx context.Context, cl *cluster, namespace string, log *slog.Logger) (
-	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), ready func() bool, wait func(), _ error) {
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), token func() string, wait func(), _ error) {
 	if f.certificate != "" {
 		files := &webhook.Files{Path: f.certificate, KeyPath: f.key}
 		_, err := files.Certificate(nil)
-		return files.Certificate, func() bool { return true }, func() {}, err
+		return files.Certificate, nil, func() {}, err
 	}
 	k := &webhook.Keeper{Store: &webhook.Secret{Client: cl.client, Namespace: namespace, Name: f.secret, Configuration: f.config},
 		Names: []string{f.service + "." + namespace + ".svc"}, Log: log}
 	done := make(chan struct{})
 	go func() { k.Run(ctx); close(done) }()
-	return k.Certificate, k.Ready, func() { <-done }, nil
+	return k.Certificate, k.Token, func() { <-done }, nil
 }
 
 // serveAll serves until ctx ends, or one of them cannot.
@@ -123,12 +153,16 @@ func serveAll(ctx context.Context, servers []*http.Server) error {
 func serve(ctx context.Context, s *http.Server) error {
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 5*time.Second, 15*time.Second, 30*time.Second, 2*time.Minute
 	s.MaxHeaderBytes = 64 << 10
+	ln, err := net.Listen("tcp", s.Addr)
+	if err != nil {
+		return fmt.Errorf("serve on %s: %w", s.Addr, err)
+	}
 	failed := make(chan error, 1)
 	go func() {
 		if s.TLSConfig != nil {
-			failed <- s.ListenAndServeTLS("", "")
+			failed <- s.ServeTLS(webhook.Bounded(ln), "", "")
 		} else {
-			failed <- s.ListenAndServe()
+			failed <- s.Serve(ln)
 		}
 	}()
 	select {

@@ -18,9 +18,13 @@ import (
 const Life = 90 * 24 * time.Hour
 
 // Pair is a certificate with its key, both PEM, and the certificate before it: a replica may serve that for some moments more.
-type Pair struct{ Certificate, Key, Previous []byte }
+type Pair struct {
+	Certificate, Key, Previous []byte
+	// Token is what the API server shows to be known (Guard). It stays over renewals.
+	Token string
+}
 
-// New makes a certificate for a server of these names. It is its own authority: it vouches for nobody else.
+// New makes a certificate for a server of these names, and a token. It is its own authority: it vouches for nobody else.
 func New(names []string, now time.Time) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,7 +48,12 @@ func New(names []string, now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
+	token, err := NewToken()
+	if err != nil {
+		return Pair{}, err
+	}
 	return Pair{
+		Token:       token,
 		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
 	}, nil
@@ -66,6 +75,9 @@ func (p *Pair) check(names []string, now time.Time) (*tls.Certificate, error) {
 	}
 	if left := c.Leaf.NotAfter.Sub(now); left < Life/3 || now.Before(c.Leaf.NotBefore) {
 		return nil, fmt.Errorf("%w: it holds from %v to %v", errRenew, c.Leaf.NotBefore, c.Leaf.NotAfter)
+	}
+	if !isToken(p.Token) { // a version before this one kept none
+		return nil, fmt.Errorf("%w: there is no token beside it", errRenew)
 	}
 	return &c, nil
 }

@@ -16,8 +16,8 @@ type Store interface {
 	Load(ctx context.Context) (Pair, error)
 	// Save keeps a pair, if what is there is still what Load gave last.
 	Save(ctx context.Context, p Pair) error
-	// Trust has the API server trust these certificates, and no others, at this webhook. It changes nothing that is so already.
-	Trust(ctx context.Context, bundle []byte) error
+	// Trust has the API server trust these certificates, and no others, at this webhook, and show it the token. It changes nothing that is so already.
+	Trust(ctx context.Context, bundle []byte, token string) error
 }
 
 // ErrNone says that no certificate is kept.
@@ -35,7 +35,16 @@ type Keeper struct {
 	Names []string // of the server, as the API server calls it
 	Log   *slog.Logger
 
-	now atomic.Pointer[tls.Certificate]
+	now   atomic.Pointer[tls.Certificate]
+	token atomic.Pointer[string]
+}
+
+// Token is what the API server shows; "": nothing yet.
+func (k *Keeper) Token() string {
+	if t := k.token.Load(); t != nil {
+		return *t
+	}
+	return ""
 }
 
 // Ready: there is a certificate that the API server trusts.
@@ -79,7 +88,10 @@ func (k *Keeper) Look(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("make it: %w", err)
 		}
 		next.Previous = p.Certificate
-		if err := k.Store.Trust(ctx, next.bundle(now)); err != nil {
+		if isToken(p.Token) {
+			next.Token = p.Token
+		}
+		if err := k.Store.Trust(ctx, next.bundle(now), next.Token); err != nil {
 			return fmt.Errorf("have the API server trust it: %w", err)
 		}
 		if err := k.Store.Save(ctx, next); err != nil {
@@ -91,9 +103,10 @@ func (k *Keeper) Look(ctx context.Context, now time.Time) error {
 		k.Log.Info("the webhook has a new certificate", "why", why, "until", c.Leaf.NotAfter)
 		p = next
 	}
-	if err := k.Store.Trust(ctx, p.bundle(now)); err != nil {
+	if err := k.Store.Trust(ctx, p.bundle(now), p.Token); err != nil {
 		return fmt.Errorf("have the API server trust it: %w", err)
 	}
+	k.token.Store(&p.Token)
 	k.now.Store(c)
 	return nil
 }

@@ -24,6 +24,7 @@ const name = "causeway-webhook.causeway.svc"
 type store struct {
 	pair    *Pair
 	trusted []byte
+	token   string
 	saves   int
 	failing error
 	lost    bool // another replica has saved meanwhile
@@ -47,9 +48,9 @@ func (s *store) Save(_ context.Context, p Pair) error {
 	return nil
 }
 
-func (s *store) Trust(_ context.Context, bundle []byte) error {
+func (s *store) Trust(_ context.Context, bundle []byte, token string) error {
 	if s.failing == nil {
-		s.trusted = bundle
+		s.trusted, s.token = bundle, token
 	}
 	return s.failing
 }
@@ -89,9 +90,16 @@ func TestKeeper(t *testing.T) {
 		t.Error("it serves what was not kept")
 	}
 	for _, k := range []*Keeper{a, b} {
+		if k.Token() != "" {
+			t.Error("a token that nobody shows")
+		}
 		if err := k.Look(t.Context(), now); err != nil || !k.Ready() {
 			t.Fatal(err)
 		}
+	}
+	token := a.Token()
+	if token != b.Token() || token != s.token || !isToken(token) {
+		t.Errorf("tokens %q, %q, the API server shows %q", token, b.Token(), s.token)
 	}
 	first := served(t, a, s.trusted, now)
 	if !first.Equal(served(t, b, s.trusted, now)) || s.saves != 0 {
@@ -114,6 +122,9 @@ func TestKeeper(t *testing.T) {
 	if over := now.Add(Life + time.Hour); bytes.Contains(s.pair.bundle(over), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: first.Raw})) {
 		t.Error("one that is over is trusted")
 	}
+	if a.Token() != token || b.Token() != token || s.token != token {
+		t.Error("another token with another certificate: questions would have no answer meanwhile")
+	}
 	s.pair.Key = []byte("damaged")
 	if err := a.Look(t.Context(), later); err != nil || s.saves != 2 {
 		t.Errorf("a damaged one: %v, %d saves", err, s.saves)
@@ -122,34 +133,39 @@ func TestKeeper(t *testing.T) {
 	if err := other.Look(t.Context(), later); err != nil || s.saves != 3 {
 		t.Errorf("another name: %v, %d saves", err, s.saves)
 	}
+	s.pair.Token = "" // of a version that had none
+	if err := other.Look(t.Context(), later); err != nil || s.saves != 4 || !isToken(s.pair.Token) || s.token != s.pair.Token {
+		t.Errorf("no token: %v, %d saves", err, s.saves)
+	}
 }
 
 // TestSecret: the Secret is made, changed and read, and both configurations trust what they are to, those that are there.
 func TestSecret(t *testing.T) {
-	hooks := &admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "causeway-kubevirt"}, Webhooks: []admission.MutatingWebhook{{}, {}}}
+	hooks := &admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "causeway-kubevirt"}, Webhooks: []admission.MutatingWebhook{
+		{Name: "pods.kubevirt.causeway.dev", ClientConfig: admission.WebhookClientConfig{Service: &admission.ServiceReference{Name: "causeway-webhook"}}}, {}}}
 	client := fake.NewClientset(hooks)
 	s := &Secret{Client: client, Namespace: "causeway", Name: "tls", Configuration: "causeway-kubevirt"}
 	if _, err := s.Load(t.Context()); !errors.Is(err, ErrNone) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"a", "b"} {
-		if err := s.Save(t.Context(), Pair{[]byte(text), []byte("k" + text), []byte("p" + text)}); err != nil {
+		if err := s.Save(t.Context(), Pair{[]byte(text), []byte("k" + text), []byte("p" + text), "t" + text}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.Load(t.Context())
-		if err != nil || string(got.Certificate) != text || string(got.Key) != "k"+text || string(got.Previous) != "p"+text {
+		if err != nil || string(got.Certificate) != text || string(got.Key) != "k"+text || string(got.Previous) != "p"+text || got.Token != "t"+text {
 			t.Errorf("%s, %v", got, err)
 		}
-		if err := s.Trust(t.Context(), []byte(text)); err != nil {
+		if err := s.Trust(t.Context(), []byte(text), "t"+text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	calls := len(client.Actions())
-	if err := s.Trust(t.Context(), []byte("b")); err != nil || len(client.Actions()) != calls+2 {
+	if err := s.Trust(t.Context(), []byte("b"), "tb"); err != nil || len(client.Actions()) != calls+2 {
 		t.Errorf("%v: %v", err, client.Actions()[calls:])
 	}
 	got, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "causeway-kubevirt", metav1.GetOptions{})
-	if err != nil || string(got.Webhooks[0].ClientConfig.CABundle) != "b" || string(got.Webhooks[1].ClientConfig.CABundle) != "b" {
+	if err != nil || string(got.Webhooks[0].ClientConfig.CABundle) != "b" || string(got.Webhooks[1].ClientConfig.CABundle) != "b" || *got.Webhooks[0].ClientConfig.Service.Path != "/pods/tb" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// A second replica that found none either does not take the first's place.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,11 @@ type Secret struct {
 	last *corev1.Secret // as Load found it
 }
 
-// previousKey is beside the two that Kubernetes has names for.
-const previousKey = "previous.crt"
+// What is kept beside the two that Kubernetes has names for.
+const (
+	previousKey = "previous.crt"
+	tokenKey    = "token"
+)
 
 // Load implements Store.
 func (s *Secret) Load(ctx context.Context) (Pair, error) {
@@ -36,12 +40,12 @@ func (s *Secret) Load(ctx context.Context) (Pair, error) {
 		return Pair{}, err
 	}
 	s.last = found
-	return Pair{found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey], found.Data[previousKey]}, nil
+	return Pair{found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey], found.Data[previousKey], string(found.Data[tokenKey])}, nil
 }
 
 // Save implements Store.
 func (s *Secret) Save(ctx context.Context, p Pair) error {
-	data := map[string][]byte{corev1.TLSCertKey: p.Certificate, corev1.TLSPrivateKeyKey: p.Key, previousKey: p.Previous}
+	data := map[string][]byte{corev1.TLSCertKey: p.Certificate, corev1.TLSPrivateKeyKey: p.Key, previousKey: p.Previous, tokenKey: []byte(p.Token)}
 	if s.last == nil {
 		fresh := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: data}
 		fresh.Name, fresh.Labels = s.Name, map[string]string{"app.kubernetes.io/part-of": "causeway"}
@@ -55,18 +59,18 @@ func (s *Secret) Save(ctx context.Context, p Pair) error {
 }
 
 // Trust implements Store. A configuration that is not there has nobody call this server: applied later, it is found when it is looked next.
-func (s *Secret) Trust(ctx context.Context, bundle []byte) error {
+func (s *Secret) Trust(ctx context.Context, bundle []byte, token string) error {
 	api := s.Client.AdmissionregistrationV1()
 	return errors.Join(
 		trustIn(ctx, api.MutatingWebhookConfigurations(), s.Configuration, func(c *admission.MutatingWebhookConfiguration) (changed bool) {
 			for i := range c.Webhooks {
-				changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+				changed = trust(&c.Webhooks[i].ClientConfig, bundle, pathOf(c.Webhooks[i].Name, token)) || changed
 			}
 			return changed
 		}),
 		trustIn(ctx, api.ValidatingWebhookConfigurations(), s.Configuration, func(c *admission.ValidatingWebhookConfiguration) (changed bool) {
 			for i := range c.Webhooks {
-				changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+				changed = trust(&c.Webhooks[i].ClientConfig, bundle, pathOf(c.Webhooks[i].Name, token)) || changed
 			}
 			return changed
 		}),
@@ -93,9 +97,18 @@ func trustIn[T any](ctx context.Context, api configurations[T], name string, edi
 	})
 }
 
-func trust(c *admission.WebhookClientConfig, bundle []byte) (changed bool) {
+// pathOf is where the API server asks: the first word of the webhook's name, and the token.
+func pathOf(webhook, token string) string {
+	what, _, _ := strings.Cut(webhook, ".")
+	return "/" + what + "/" + token
+}
+
+func trust(c *admission.WebhookClientConfig, bundle []byte, path string) (changed bool) {
 	changed = !bytes.Equal(c.CABundle, bundle)
 	c.CABundle = bundle
+	if c.Service != nil && (c.Service.Path == nil || *c.Service.Path != path) {
+		c.Service.Path, changed = &path, true
+	}
 	return changed
 }
 
