@@ -18,6 +18,7 @@ import (
 type webFlags struct {
 	listen string
 	every  time.Duration
+	events bool
 }
 
 func webCommand(a *access) *cobra.Command {
@@ -39,6 +40,7 @@ It asks nobody who he is, so it listens on this machine alone unless told otherw
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), a) },
 	}
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to serve on")
+	c.Flags().BoolVar(&f.events, "events", false, "tell pods by events that they name a claim which their namespace has not, as nobody else does (takes the right to make events)")
 	c.Flags().DurationVar(&f.every, "interval", 3*time.Second, "how often the page is made anew, 1s or more")
 	return c
 }
@@ -65,6 +67,12 @@ func (f *webFlags) run(ctx context.Context, a *access) error {
 	done := make(chan struct{})
 	go func() { source.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
+	if f.events {
+		events, end := recorder(ctx, cl.client, "causeway-fleet")
+		m, ended := &missing{Cluster: w, events: events, log: log}, make(chan struct{})
+		go func() { m.run(ctx); end(); close(ended) }()
+		defer func() { cancel(); <-ended }()
+	}
 	mux := http.NewServeMux()
 	if err := (&web.Page{Source: source, Version: version}).Register(mux); err != nil {
 		return err
