@@ -115,10 +115,7 @@ func run(f *flags) error {
 		Devices: p.Devices,
 		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
 		Cluster: cluster{client}, Pods: kubelet,
-		Refused: func(c claim.ID, why error) {
-			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
-				corev1.EventTypeWarning, "CausewayRefused", why.Error())
-		},
+		Refused: refusals(recorder),
 	}
 	if f.byFleet {
 		driver.Pool = claim.PoolOf(f.node)
@@ -148,6 +145,14 @@ func run(f *flags) error {
 
 // sweepEvery is how often it is looked for claims that are over while the kubelet says nothing: one read from the API server's memory for each claim that is prepared here.
 const sweepEvery = 10 * time.Second
+
+// refusals has claims say by events why they are refused. (Their pods say it by the kubelet's.)
+func refusals(events record.EventRecorder) func(claim.ID, error) {
+	return func(c claim.ID, why error) {
+		events.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			corev1.EventTypeWarning, "CausewayRefused", why.Error())
+	}
+}
 
 // connect makes the client of the API server.
 func connect(kubeconfig string) (kubernetes.Interface, error) {

@@ -1,10 +1,25 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"k8s.io/client-go/tools/record"
+
+	"causeway/host/fleet/claim"
 )
+
+// TestRefusals: why a claim is refused is an event of the claim.
+func TestRefusals(t *testing.T) {
+	events := record.NewFakeRecorder(1)
+	events.IncludeObject = true
+	refusals(events)(claim.ID{Namespace: "team", Name: "c", UID: "1-a"}, errors.New(`unknown field "share"`))
+	if got, want := <-events.Events, `Warning CausewayRefused unknown field "share" involvedObject{kind=ResourceClaim,apiVersion=resource.k8s.io/v1}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
 
 // TestConnect: the client waits between no calls. With its own limit a node with many claims looks at them more slowly than docs/KUBERNETES.md says that it fences.
 func TestConnect(t *testing.T) {
