@@ -59,10 +59,10 @@ type Agent struct {
 	pods  cache.SharedIndexInformer
 	queue workqueue.TypedRateLimitingInterface[string]
 
-	noting  sync.Mutex // of two pods with one claim the first has it
-	mu      sync.Mutex
-	said    map[types.UID]string   // of a pod or claim: why it is not served, as the last event has it
-	domains map[string]*sync.Mutex // a domain's description has one writer
+	noting   sync.Mutex // of two pods with one claim the first has it
+	mu       sync.Mutex
+	reported map[types.UID]string   // of a pod or claim: why it is not served, as the last event has it
+	domains  map[string]*sync.Mutex // a domain's description has one writer
 }
 
 // Times.
@@ -75,7 +75,7 @@ const (
 
 // Run serves pods until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
-	a.said, a.domains = map[types.UID]string{}, map[string]*sync.Mutex{}
+	a.reported, a.domains = map[types.UID]string{}, map[string]*sync.Mutex{}
 	a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, mostRetry))
 	defer a.queue.ShutDown()
 	mine := func(o *metav1.ListOptions) {
@@ -105,7 +105,7 @@ func (a *Agent) Run(ctx context.Context) error {
 				if end {
 					return
 				}
-				a.step(ctx, key)
+				a.reconcile(ctx, key)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func (a *Agent) queueLeft() error {
 	return err
 }
 
-func (a *Agent) step(ctx context.Context, key string) {
+func (a *Agent) reconcile(ctx context.Context, key string) {
 	defer a.queue.Done(key)
 	err := a.Look(ctx, key)
 	switch {
@@ -183,10 +183,10 @@ func (a *Agent) warn(pod *corev1.Pod, why error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.said[pod.UID] == why.Error() {
+	if a.reported[pod.UID] == why.Error() {
 		return
 	}
-	a.said[pod.UID] = why.Error()
+	a.reported[pod.UID] = why.Error()
 	a.Events.Event(pod, corev1.EventTypeWarning, reason, why.Error())
 }
 
@@ -196,7 +196,7 @@ const reason = "CausewayRefused"
 func (a *Agent) forget(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.said, pod.UID)
+	delete(a.reported, pod.UID)
 }
 
 // notOurs: a pod that a controller makes would be made again and again if it failed, and waits instead; another one fails.

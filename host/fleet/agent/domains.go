@@ -47,13 +47,13 @@ func (c *Command) run(ctx context.Context, verb, domain, vgpu string) error {
 		args = append(args, "--connect", c.Connect)
 	}
 	cmd := exec.CommandContext(ctx, c.Program, append(args, "--", domain)...)
-	var says bytes.Buffer
-	cmd.Stderr = &says
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	err := cmd.Run()
 	if err == nil {
 		return nil
 	}
-	text := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(says.String()), "causeway: "))
+	text := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "causeway: "))
 	if text == "" {
 		return fmt.Errorf("%s %s: %w", c.Program, verb, err)
 	}

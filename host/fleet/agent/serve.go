@@ -98,8 +98,8 @@ func (a *Agent) claim(ctx context.Context, pod *corev1.Pod, name string) (*resou
 func (a *Agent) warnClaim(rc *resourceapi.ResourceClaim, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.said[rc.UID] != why.Error() {
-		a.said[rc.UID] = why.Error()
+	if a.reported[rc.UID] != why.Error() {
+		a.reported[rc.UID] = why.Error()
 		a.Events.Event(rc, corev1.EventTypeWarning, reason, why.Error())
 	}
 }
@@ -217,7 +217,7 @@ func (a *Agent) takeBackOne(ctx context.Context, r *Record) error {
 		}
 	}
 	a.mu.Lock()
-	delete(a.said, r.UID)
+	delete(a.reported, r.UID)
 	a.mu.Unlock()
 	a.Log.Info("a claim is taken back", "claim", r.Namespace+"/"+r.Claim, "domain", r.Domain)
 	return a.Records.Remove(r.UID)

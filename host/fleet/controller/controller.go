@@ -41,7 +41,7 @@ type Options struct {
 // Times.
 const (
 	configEvery = 5 * time.Second
-	rest        = 30 * time.Second // of a GPU of which a claim was refused
+	refusedFor  = 30 * time.Second // of a GPU of which a claim was refused
 	leastPause  = 50 * time.Millisecond
 )
 
@@ -92,7 +92,7 @@ type fleet struct {
 // host is a GPU host with its keeper, which one goroutine has.
 type host struct {
 	config HostConfig
-	kick   chan struct{}
+	wakeup chan struct{}
 	stop   context.CancelFunc
 	leave  chan struct{} // closed when it is not to be in the fleet any more
 	first  chan struct{} // closed after its first pass
@@ -102,7 +102,7 @@ type host struct {
 
 func (h *host) wake() {
 	select {
-	case h.kick <- struct{}{}:
+	case h.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -238,14 +238,14 @@ func (f *fleet) keep(ctx context.Context, wg *sync.WaitGroup, c HostConfig) erro
 	}
 	pool := claim.PoolOf(c.Name)
 	k := &lease.Keeper{
-		Host: c.host(), Address: c.Address, Server: s, Cluster: f.cluster, Leader: f.leader, Patience: f.Patience, Rest: rest, Now: time.Now, Log: f.Log,
+		Host: c.host(), Address: c.Address, Server: s, Cluster: f.cluster, Leader: f.leader, Patience: f.Patience, Backoff: refusedFor, Now: time.Now, Log: f.Log,
 		Counted: func(act string) { f.Metrics.acts.WithLabelValues(c.Name, act).Inc() },
 	}
 	if gpus := f.cluster.published(c.Name); len(gpus) > 0 {
 		k.Found(gpus)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	h := &host{config: c, kick: make(chan struct{}, 1), stop: stop, leave: make(chan struct{}), first: make(chan struct{})}
+	h := &host{config: c, wakeup: make(chan struct{}, 1), stop: stop, leave: make(chan struct{}), first: make(chan struct{})}
 	// Of one that is replaced nothing is published any more.
 	k.Publish = func(p resourceslice.Pool) {
 		if ctx.Err() == nil {
@@ -290,7 +290,7 @@ func (f *fleet) routineKeep(ctx context.Context, h *host, k *lease.Keeper) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.kick:
+		case <-h.wakeup:
 		case <-time.After(again):
 		}
 	}

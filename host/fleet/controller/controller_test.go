@@ -52,12 +52,12 @@ func leaseOf(holder string, transitions int32) *coordinationv1.Lease {
 // TestConfirm: a host that has heard of a higher epoch has whoever does not lead stop, and an API server that does not answer confirms nothing.
 func TestConfirm(t *testing.T) {
 	client := fake.NewClientset(leaseOf("me", 3))
-	ctx, step := context.WithCancelCause(t.Context())
-	l := &leader{client: client, namespace: "causeway", identity: "me", step: step, log: slog.New(slog.DiscardHandler), epoch: 4}
+	ctx, resign := context.WithCancelCause(t.Context())
+	l := &leader{client: client, namespace: "causeway", identity: "me", resign: resign, log: slog.New(slog.DiscardHandler), epoch: 4}
 	if err := l.Confirm(t.Context(), 9); err != nil || ctx.Err() != nil || l.Epoch() != 4 {
 		t.Errorf("epoch %d: %v", l.Epoch(), err)
 	}
-	away := &leader{client: client, namespace: "elsewhere", identity: "me", step: step, log: l.log}
+	away := &leader{client: client, namespace: "elsewhere", identity: "me", resign: resign, log: l.log}
 	if err := away.Confirm(t.Context(), 9); err == nil || ctx.Err() != nil {
 		t.Errorf("%v, %v", err, ctx.Err())
 	}

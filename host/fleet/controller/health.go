@@ -24,9 +24,9 @@ func NewHealth() *Health {
 	return &Health{watchdog: leaderelection.NewLeaderHealthzAdaptor(tardy)}
 }
 
-func (h *Health) turn(e *leaderelection.LeaderElector) { h.elector.Store(e) }
-func (h *Health) works(epoch uint64)                   { h.working.Store(epoch) }
-func (h *Health) ended(epoch uint64)                   { h.working.CompareAndSwap(epoch, 0) }
+func (h *Health) elects(e *leaderelection.LeaderElector) { h.elector.Store(e) }
+func (h *Health) works(epoch uint64)                     { h.working.Store(epoch) }
+func (h *Health) ended(epoch uint64)                     { h.working.CompareAndSwap(epoch, 0) }
 
 // Why a controller is not ready.
 var (

@@ -74,7 +74,7 @@ func TestHealth(t *testing.T) {
 	if _, text := get("/metrics"); !strings.Contains(text, "causeway_fleet_controller_leads 1") || !strings.Contains(text, "causeway_fleet_controller_epoch 1") {
 		t.Errorf("metrics: %s", text)
 	}
-	o.Metrics.host("gpu1", lease.Account{Heard: time.Unix(7, 0), Answers: true, GPUs: 8, Reserved: 2, Memory: 3 << 30})
+	o.Metrics.host("gpu1", lease.Account{LastHeartbeat: time.Unix(7, 0), Answers: true, GPUs: 8, Reserved: 2, Memory: 3 << 30})
 	_, text := get("/metrics")
 	for _, want := range []string{`host_up{host="gpu1"} 1`, `host_heard_timestamp_seconds{host="gpu1"} 7`, `host_gpus{host="gpu1"} 8`, `host_reservations{host="gpu1"} 2`, `reserved_memory_bytes{host="gpu1"} 3.221225472e+09`, `acts_total{act="refused",host="gpu1"} 0`} {
 		if !strings.Contains(text, want) {
@@ -96,7 +96,7 @@ func TestHealth(t *testing.T) {
 	}
 	o.Metrics.leads(2)
 	if o.Metrics.ended(1); !strings.Contains(second(get("/metrics")), "causeway_fleet_controller_leads 1") {
-		t.Error("the end of a turn before ends this one")
+		t.Error("the end of a term before ends this one")
 	}
 }
 

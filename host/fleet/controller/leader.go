@@ -31,7 +31,7 @@ type leader struct {
 	client              kubernetes.Interface
 	namespace, identity string
 	epoch               uint64
-	step                context.CancelCauseFunc
+	resign              context.CancelCauseFunc
 	log                 *slog.Logger
 }
 
@@ -39,14 +39,14 @@ type leader struct {
 func (l *leader) Epoch() uint64 { return l.epoch }
 
 // Confirm implements lease.Leader: whoever the API server says leads now goes above what a host has heard, for somebody may have deleted the Lease meanwhile. Anybody else stops.
-func (l *leader) Confirm(ctx context.Context, heard uint64) error {
+func (l *leader) Confirm(ctx context.Context, highest uint64) error {
 	if _, err := l.leads(ctx); err != nil {
 		if errors.Is(err, ErrNotLeader) {
-			l.step(err)
+			l.resign(err)
 		}
 		return err
 	}
-	l.log.Warn("a GPU host has heard of a newer controller, and this one leads: it goes on there as the newest", "heard", heard, "epoch", l.epoch)
+	l.log.Warn("a GPU host has heard of a newer controller, and this one leads: it goes on there as the newest", "highest", highest, "epoch", l.epoch)
 	return nil
 }
 
@@ -67,12 +67,12 @@ func (l *leader) leads(ctx context.Context) (uint64, error) {
 	return uint64(max(0, *o.Spec.LeaseTransitions)), nil
 }
 
-// lead has work done whenever this controller leads, until ctx ends. A controller that leads no more starts nothing, and awaits its turn.
+// lead has work done whenever this controller leads, until ctx ends. A controller that leads no more starts nothing, and waits to lead again.
 func lead(ctx context.Context, o *Options, work func(context.Context, *leader) error) error {
 	client, namespace, identity, log := o.Client, o.Namespace, o.Identity, o.Log
 	for ctx.Err() == nil {
-		turn, step := context.WithCancelCause(ctx)
-		l := &leader{client: client, namespace: namespace, identity: identity, step: step, log: log}
+		term, resign := context.WithCancelCause(ctx)
+		l := &leader{client: client, namespace: namespace, identity: identity, resign: resign, log: log}
 		done := make(chan error, 1)
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Name:          LeaseName,
@@ -80,17 +80,17 @@ func lead(ctx context.Context, o *Options, work func(context.Context, *leader) e
 			LeaseDuration: LeaseFor, RenewDeadline: renewFor, RetryPeriod: renewRetry, ReleaseOnCancel: true, WatchDog: o.Health.watchdog,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) { done <- l.work(ctx, work) },
-				OnStoppedLeading: func() { step(ErrNotLeader) },
+				OnStoppedLeading: func() { resign(ErrNotLeader) },
 			},
 		})
 		if err != nil {
-			step(nil)
+			resign(nil)
 			return err
 		}
-		o.Health.turn(e)
-		log.Info("awaits its turn to lead the fleet", "identity", identity)
-		e.Run(turn)
-		step(nil)
+		o.Health.elects(e)
+		log.Info("waits to lead the fleet", "identity", identity)
+		e.Run(term)
+		resign(nil)
 		select {
 		case err = <-done:
 			log.Info("leads the fleet no more", "reason", err)
@@ -109,12 +109,12 @@ func lead(ctx context.Context, o *Options, work func(context.Context, *leader) e
 func (l *leader) work(ctx context.Context, work func(context.Context, *leader) error) error {
 	transitions, err := l.leads(ctx)
 	if err != nil {
-		l.step(err)
+		l.resign(err)
 		return err
 	}
 	l.epoch = transitions + 1
 	l.log.Info("leads the fleet", "identity", l.identity, "epoch", l.epoch)
 	err = work(ctx, l)
-	l.step(err)
+	l.resign(err)
 	return err
 }

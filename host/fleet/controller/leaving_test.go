@@ -49,10 +49,10 @@ func TestLeaving(t *testing.T) {
 	if err := f.cluster.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	h := &host{config: config, kick: make(chan struct{}, 1), stop: end, leave: make(chan struct{}), first: make(chan struct{})}
+	h := &host{config: config, wakeup: make(chan struct{}, 1), stop: end, leave: make(chan struct{}), first: make(chan struct{})}
 	f.hosts["fleet/gpu1"] = h
 	published := make(chan resourceslice.Pool, 100)
-	k := &lease.Keeper{Host: config.host(), Address: "gpu1", Server: g, Cluster: f.cluster, Leader: f.leader, Patience: time.Minute, Rest: time.Minute, Now: time.Now, Log: f.Log,
+	k := &lease.Keeper{Host: config.host(), Address: "gpu1", Server: g, Cluster: f.cluster, Leader: f.leader, Patience: time.Minute, Backoff: time.Minute, Now: time.Now, Log: f.Log,
 		Publish: func(p resourceslice.Pool) {
 			select {
 			case published <- p:

@@ -53,7 +53,7 @@ func (m *Metrics) leads(epoch uint64) {
 	m.leading.Set(1)
 }
 
-// ended: it leads no more, and what hosts are is another's to say. A turn that ends late does not end the next one.
+// ended: it leads no more, and what hosts are is another's to say. A term that ends late does not end the next one.
 func (m *Metrics) ended(epoch uint64) {
 	if !m.now.CompareAndSwap(epoch, 0) {
 		return
@@ -71,7 +71,7 @@ func (m *Metrics) host(name string, a lease.Account) {
 		up = 1
 	}
 	m.up.WithLabelValues(name).Set(up)
-	m.heard.WithLabelValues(name).Set(float64(a.Heard.UnixMilli()) / 1000)
+	m.heard.WithLabelValues(name).Set(float64(a.LastHeartbeat.UnixMilli()) / 1000)
 	m.gpus.WithLabelValues(name).Set(float64(a.GPUs))
 	m.reservations.WithLabelValues(name).Set(float64(a.Reserved))
 	m.promise.WithLabelValues(name).Set(float64(a.Memory))

@@ -24,7 +24,7 @@ func names(text string, of string) (list []string) {
 func TestDashboard(t *testing.T) {
 	m := NewMetrics()
 	m.leads(3)
-	m.host("gpu1", lease.Account{Heard: time.Unix(1000, 0), Answers: true, GPUs: 8, Reserved: 2, Memory: 1 << 30})
+	m.host("gpu1", lease.Account{LastHeartbeat: time.Unix(1000, 0), Answers: true, GPUs: 8, Reserved: 2, Memory: 1 << 30})
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	said := names(w.Body.String(), `(?m)^(causeway_fleet_controller_\w+)[{ ]`)

@@ -219,7 +219,7 @@ func (k *Keeper) refuse(ctx context.Context, w *want, why error) time.Duration {
 		k.refused[w.r.GPU] = now
 	}
 	uid := string(w.claim.UID)
-	if last, is := k.told[uid]; is {
+	if last, is := k.lastRefused[uid]; is {
 		if left := mostWait - now.Sub(last); left > 0 {
 			return left
 		}
@@ -232,10 +232,10 @@ func (k *Keeper) refuse(ctx context.Context, w *want, why error) time.Duration {
 		k.Log.Warn("a claim is not told that it is refused yet", "claim", w.r.Of, "error", err)
 		return time.Second
 	}
-	if k.told == nil {
-		k.told = map[string]time.Time{}
+	if k.lastRefused == nil {
+		k.lastRefused = map[string]time.Time{}
 	}
-	k.told[uid] = now
+	k.lastRefused[uid] = now
 	k.count(ActRefused)
 	k.Log.Warn("a claim is refused", "claim", w.r.Of, "error", why)
 	k.Cluster.Warn(claim.ID{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: w.claim.UID}, why)

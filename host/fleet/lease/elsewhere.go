@@ -12,7 +12,7 @@ type offer struct{ gpu, node string }
 
 // elsewhere are the host's GPUs that its own node offers, and by whom.
 func (k *Keeper) elsewhere() map[string]string {
-	out, said := map[string]string{}, map[offer]bool{}
+	out, reported := map[string]string{}, map[offer]bool{}
 	all := k.Cluster.Elsewhere()
 	for i := range k.state.GPUs {
 		id := k.state.GPUs[i].ID
@@ -21,9 +21,9 @@ func (k *Keeper) elsewhere() map[string]string {
 			if own {
 				out[id] = "the node " + node
 			}
-			said[offer{id, node}] = true
+			reported[offer{id, node}] = true
 			switch {
-			case k.lastSaid[offer{id, node}]:
+			case k.lastReported[offer{id, node}]:
 			case own:
 				k.Log.Error("a GPU is not offered over the network: another offers it", "host", k.Host.Name, "gpu", id, "by", out[id],
 					"remedy", "if it is the host's own causeway-dra, start that with --offered-by-fleet, and say `local: true` of the host")
@@ -33,7 +33,7 @@ func (k *Keeper) elsewhere() map[string]string {
 			}
 		}
 	}
-	k.lastSaid = said
+	k.lastReported = reported
 	return out
 }
 

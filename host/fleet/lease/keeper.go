@@ -45,7 +45,7 @@ type Cluster interface {
 type Leader interface {
 	Epoch() uint64
 	// Confirm asks whether this one leads still; a host has heard of a controller of that epoch, which is newer.
-	Confirm(ctx context.Context, heard uint64) error
+	Confirm(ctx context.Context, highest uint64) error
 }
 
 // Keeper looks after what claims have of one GPU host. Its methods are called by one goroutine.
@@ -58,23 +58,23 @@ type Keeper struct {
 	// Publish has Kubernetes offer this.
 	Publish func(resourceslice.Pool)
 	// Patience is how long the host may not answer before it gets no new claims; Rest is for how long a GPU gets none of which one was refused.
-	Patience, Rest time.Duration
-	Now            func() time.Time
-	Log            *slog.Logger
+	Patience, Backoff time.Duration
+	Now               func() time.Time
+	Log               *slog.Logger
 	// Counted hears of what is done: one of Acts; may be nil.
 	Counted func(act string)
 	// Leaving: it is not to be in the fleet any more, once nobody has a lease.
 	Leaving bool
 
-	state    api.FleetState
-	above    uint64 // what this host has heard of, if that is newer than any that leads
-	known    bool   // state was ever heard, or found
-	heard    time.Time
-	silent   error // since heard
-	refused  map[string]time.Time
-	told     map[string]time.Time // when a claim was last refused, by UID
-	lastSaid map[offer]bool
-	at       map[types.UID]place // the nodes of pods, of claims that bind to none
+	state         api.FleetState
+	above         uint64 // what this host has heard of, if that is newer than any that leads
+	known         bool   // state was ever heard, or found
+	lastHeartbeat time.Time
+	silent        error // since heard
+	refused       map[string]time.Time
+	lastRefused   map[string]time.Time // when a claim was last refused, by UID
+	lastReported  map[offer]bool
+	at            map[types.UID]place // the nodes of pods, of claims that bind to none
 }
 
 // Acts of a keeper.
@@ -98,16 +98,16 @@ func (k *Keeper) count(act string) {
 
 // Account is how a host is.
 type Account struct {
-	Heard    time.Time // its last heartbeat; zero: none yet
-	Answers  bool
-	GPUs     int
-	Reserved int
-	Memory   uint64 // bytes that it keeps for claims
+	LastHeartbeat time.Time // its last heartbeat; zero: none yet
+	Answers       bool
+	GPUs          int
+	Reserved      int
+	Memory        uint64 // bytes that it keeps for claims
 }
 
 // Account of the host, as its last Pass has found it.
 func (k *Keeper) Account() Account {
-	a := Account{Heard: k.heard, Answers: k.known && k.silent == nil, GPUs: len(k.state.GPUs), Reserved: len(k.state.Reserved)}
+	a := Account{LastHeartbeat: k.lastHeartbeat, Answers: k.known && k.silent == nil, GPUs: len(k.state.GPUs), Reserved: len(k.state.Reserved)}
 	for i := range k.state.Reserved {
 		a.Memory += uint64(k.state.Reserved[i].Memory)
 	}
@@ -123,8 +123,8 @@ func (k *Keeper) Found(gpus []api.FleetGPU) {
 
 // Pass does once what is to be done. Again says after which time it is to be called whatever happens; 0: as usual.
 func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
-	if k.heard.IsZero() {
-		k.heard = k.Now()
+	if k.lastHeartbeat.IsZero() {
+		k.lastHeartbeat = k.Now()
 	}
 	k.forget()
 	s, err := k.Server.State(ctx, k.epoch())
@@ -136,7 +136,7 @@ func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 			k.above = s.Epoch
 		}
 	}
-	k.hears(s, err)
+	k.observe(s, err)
 	again = k.locate(ctx)
 	if k.silent == nil {
 		k.withdraw(ctx)
@@ -164,8 +164,8 @@ func (k *Keeper) epoch() uint64 {
 	return k.Leader.Epoch()
 }
 
-// hears notes a heartbeat, or that there was none.
-func (k *Keeper) hears(s api.FleetState, err error) {
+// observe notes a heartbeat, or that there was none.
+func (k *Keeper) observe(s api.FleetState, err error) {
 	if err != nil {
 		k.count(ActSilent)
 		if k.silent == nil || k.silent.Error() != err.Error() {
@@ -184,11 +184,11 @@ func (k *Keeper) hears(s api.FleetState, err error) {
 			k.Log.Info("a lease has moved", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "from", had.Host, "node", r.Host)
 		}
 	}
-	k.state, k.known, k.heard, k.silent = s, true, k.Now(), nil
+	k.state, k.known, k.lastHeartbeat, k.silent = s, true, k.Now(), nil
 }
 
 // lost: it has not answered for so long that nothing is expected of it.
-func (k *Keeper) lost() bool { return k.silent != nil && k.Now().Sub(k.heard) > k.Patience }
+func (k *Keeper) lost() bool { return k.silent != nil && k.Now().Sub(k.lastHeartbeat) > k.Patience }
 
 // Idle: it is leaving, and nobody has anything of it.
 func (k *Keeper) Idle() bool {
@@ -292,13 +292,13 @@ func passes(err error) bool {
 func (k *Keeper) forget() {
 	now := k.Now()
 	for id, since := range k.refused {
-		if now.Sub(since) > k.Rest {
+		if now.Sub(since) > k.Backoff {
 			delete(k.refused, id)
 		}
 	}
-	for uid, since := range k.told {
+	for uid, since := range k.lastRefused {
 		if now.Sub(since) > mostWait {
-			delete(k.told, uid)
+			delete(k.lastRefused, uid)
 		}
 	}
 }

@@ -204,13 +204,13 @@ func TestTwoControllers(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
 	r.pass(t)
-	r.s.state.Epoch, r.l.step = 5, errors.New("another leads")
+	r.s.state.Epoch, r.l.deposed = 5, errors.New("another leads")
 	r.a.now = append(r.a.now[1:], allocated("b", "node1", "s2", 64))
 	r.pass(t)
 	if len(r.s.ended) != 0 || len(r.s.state.Reserved) != 1 {
 		t.Fatalf("%+v", r.s)
 	}
-	r.l.step = nil
+	r.l.deposed = nil
 	r.pass(t)
 	if r.s.state.Epoch != 6 || len(r.s.ended) != 1 || len(r.s.state.Reserved) != 1 {
 		t.Errorf("%+v, epoch %d", r.s, r.l.epoch)

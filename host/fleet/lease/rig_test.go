@@ -42,7 +42,7 @@ func (s *server) State(_ context.Context, epoch uint64) (api.FleetState, error) 
 	return out, nil
 }
 
-func (s *server) hear(epoch uint64) error {
+func (s *server) accept(epoch uint64) error {
 	switch {
 	case s.down != nil:
 		return s.down
@@ -54,7 +54,7 @@ func (s *server) hear(epoch uint64) error {
 }
 
 func (s *server) Reserve(_ context.Context, epoch uint64, r *api.Reservation) error {
-	if err := s.hear(epoch); err != nil {
+	if err := s.accept(epoch); err != nil {
 		return err
 	}
 	if err := r.Check(); err != nil {
@@ -86,7 +86,7 @@ func (s *server) Reserve(_ context.Context, epoch uint64, r *api.Reservation) er
 }
 
 func (s *server) Withdraw(_ context.Context, epoch uint64, r *api.Reservation) error {
-	if err := s.hear(epoch); err != nil {
+	if err := s.accept(epoch); err != nil {
 		return err
 	}
 	s.end(func(h api.Reserved) bool { return h.Key() == r.Key() && h.ID == r.ID })
@@ -163,8 +163,8 @@ func (a *apiServer) Warn(c claim.ID, why error)     { a.said = append(a.said, c.
 func (a *apiServer) Elsewhere() map[string][]string { return a.elsewhere }
 func (a *apiServer) DriverRuns(string) bool         { return true }
 
-// hears has the controller know what is.
-func (a *apiServer) hears() {
+// observe has the controller know what is.
+func (a *apiServer) sync() {
 	a.known = nil
 	for _, c := range a.now {
 		a.known = append(a.known, c.DeepCopy())
@@ -172,13 +172,13 @@ func (a *apiServer) hears() {
 }
 
 type leader struct {
-	epoch uint64
-	step  error // it leads no more
+	epoch   uint64
+	deposed error // it leads no more
 }
 
 func (l *leader) Epoch() uint64 { return l.epoch }
 func (l *leader) Confirm(context.Context, uint64) error {
-	return l.step
+	return l.deposed
 }
 
 // rig is a keeper with fakes around it.
@@ -200,7 +200,7 @@ func newRig() *rig {
 
 // next is another controller's keeper.
 func (r *rig) next() *Keeper {
-	return &Keeper{Host: pool.Host{Name: "gpu1", Nodes: map[string]string{"fabric": "f1"}}, Address: "gpu1:7745", Server: r.s, Cluster: r.a, Leader: r.l, Patience: 30 * time.Second, Rest: 30 * time.Second,
+	return &Keeper{Host: pool.Host{Name: "gpu1", Nodes: map[string]string{"fabric": "f1"}}, Address: "gpu1:7745", Server: r.s, Cluster: r.a, Leader: r.l, Patience: 30 * time.Second, Backoff: 30 * time.Second,
 		Publish: func(p resourceslice.Pool) { r.pool = p }, Now: func() time.Time { return r.now }, Log: slog.New(slog.DiscardHandler)}
 }
 
@@ -219,7 +219,7 @@ func allocated(name, node, share string, mib int) *resourceapi.ResourceClaim {
 
 func (r *rig) pass(t *testing.T) time.Duration {
 	t.Helper()
-	r.a.hears()
+	r.a.sync()
 	return r.Pass(t.Context())
 }
 

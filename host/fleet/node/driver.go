@@ -51,8 +51,8 @@ type Driver struct {
 	Fatal func(error)
 	Log   *slog.Logger
 
-	turn sync.Mutex // of the kubelet's calls, and of fencing
-	far  far
+	mu     sync.Mutex // serialises the kubelet's calls and fencing
+	remote remoteDevices
 }
 
 var (
@@ -62,8 +62,8 @@ var (
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	d.turn.Lock()
-	defer d.turn.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, c := range claims {
 		devices, err := d.prepare(ctx, c)
@@ -85,7 +85,7 @@ func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]
 	if err != nil {
 		return nil, err
 	}
-	if err := d.alone(ctx, rc, c); err != nil {
+	if err := d.checkCollisions(ctx, rc, c); err != nil {
 		return nil, err
 	}
 	gpus, err := d.gpusOf(ctx, c)
@@ -118,7 +118,7 @@ func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]
 	if err != nil {
 		return nil, errors.Join(err, d.undo(ctx, rc.UID, before))
 	}
-	d.far.note(rc.UID, c.Devices())
+	d.remote.note(rc.UID, c.Devices())
 	d.Log.Info("claim prepared", "claim", c.ID(), "uid", rc.UID, "devices", len(devices))
 	return devices, nil
 }
@@ -183,8 +183,8 @@ func (d *Driver) undo(ctx context.Context, uid types.UID, before []string) error
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	d.turn.Lock()
-	defer d.turn.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	results := make(map[types.UID]error, len(claims))
 	for _, c := range claims {
 		err := d.unprepare(ctx, c.UID)
@@ -211,7 +211,7 @@ func (d *Driver) unprepare(ctx context.Context, uid types.UID) error {
 	if err := errors.Join(errs...); err != nil {
 		return err // the file stays, so that the claim is found again
 	}
-	d.far.forget(uid)
+	d.remote.forget(uid)
 	return d.CDI.Remove(uid)
 }
 

@@ -138,7 +138,7 @@ func TestFarHealth(t *testing.T) {
 	}
 	check("one is not reached", v1alpha1.HealthStatus_UNHEALTHY, v1alpha1.HealthStatus_HEALTHY)
 	before := r.f.vgpus
-	r.Driver.far.has = nil // a driver that has just begun
+	r.Driver.remote.has = nil // a driver that has just begun
 	if got := r.farHealth(t.Context(), time.Now()); len(got) != 0 {
 		t.Errorf("nobody tells of claims: %v", got)
 	}

@@ -31,8 +31,8 @@ type Sessions struct {
 	Every time.Duration
 	Log   *slog.Logger
 
-	said  map[types.UID]string    // what was written last
-	until map[types.UID]time.Time // when a session was last seen
+	reported map[types.UID]string    // what was written last
+	lastOpen map[types.UID]time.Time // when a session was last seen
 }
 
 // settle is how long a VM has had no session before that is said: programs that follow one another are one change, not many.
@@ -63,25 +63,25 @@ func (s *Sessions) Look(ctx context.Context, now time.Time) error {
 	open := s.open(all, now)
 	files, err := s.CDI.Claims()
 	errs := []error{err}
-	if s.said == nil {
-		s.said = map[types.UID]string{}
+	if s.reported == nil {
+		s.reported = map[types.UID]string{}
 	}
-	for uid := range s.said {
+	for uid := range s.reported {
 		if _, there := open[uid]; !there {
-			delete(s.said, uid)
-			delete(s.until, uid)
+			delete(s.reported, uid)
+			delete(s.lastOpen, uid)
 		}
 	}
 	for _, c := range files {
 		text := describe(open[c.UID])
-		if text == "" || s.said[c.UID] == text {
+		if text == "" || s.reported[c.UID] == text {
 			continue
 		}
 		if err := s.write(ctx, c, open[c.UID]); err != nil {
 			errs = append(errs, fmt.Errorf("the claim %s/%s: %w", c.Namespace, c.Name, err))
 			continue
 		}
-		s.said[c.UID] = text
+		s.reported[c.UID] = text
 	}
 	return errors.Join(errs...)
 }
@@ -94,8 +94,8 @@ type state struct {
 
 // open says of each VM's claim how its vGPUs are.
 func (s *Sessions) open(all []api.VGPU, now time.Time) map[types.UID][]state {
-	if s.until == nil {
-		s.until = map[types.UID]time.Time{}
+	if s.lastOpen == nil {
+		s.lastOpen = map[types.UID]time.Time{}
 	}
 	list := map[types.UID][]state{}
 	for i := range all {
@@ -109,9 +109,9 @@ func (s *Sessions) open(all []api.VGPU, now time.Time) map[types.UID][]state {
 		case v.Status == nil:
 			is = metav1.ConditionUnknown
 		case len(v.Status.Sessions) > 0:
-			s.until[uid] = now
+			s.lastOpen[uid] = now
 			is = metav1.ConditionTrue
-		case now.Sub(s.until[uid]) < settle:
+		case now.Sub(s.lastOpen[uid]) < settle:
 			is = metav1.ConditionTrue
 		}
 		list[uid] = append(list[uid], state{v.Spec.Name, is})

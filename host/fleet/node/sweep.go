@@ -58,8 +58,8 @@ const (
 
 // fence takes a claim back that is over at this moment. The kubelet's calls wait meanwhile: a claim that is allocated to this node again is prepared after that.
 func (d *Driver) fence(ctx context.Context, now Claims, c cdi.Claim) error {
-	d.turn.Lock()
-	defer d.turn.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	is, rc, err := d.stands(ctx, now, c)
 	switch {
 	case err != nil || is == holds:

@@ -31,9 +31,9 @@ type Publisher struct {
 	OfferedByFleet bool
 	Log            *slog.Logger
 
-	last      Node
-	heard     time.Time
-	published *resourceslice.DriverResources
+	last       Node
+	lastAnswer time.Time
+	published  *resourceslice.DriverResources
 
 	mu      sync.Mutex
 	devices []resourceapi.Device // as published
@@ -50,7 +50,7 @@ func (p *Publisher) Devices() []resourceapi.Device {
 func (p *Publisher) Run(ctx context.Context) {
 	t := time.NewTicker(p.Every)
 	defer t.Stop()
-	p.heard = time.Now()
+	p.lastAnswer = time.Now()
 	for {
 		p.Look(ctx, time.Now())
 		select {
@@ -70,9 +70,9 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 		}
 		p.Log.Warn("causewayd does not say which GPUs this node has", "error", err)
 		n = p.last
-		n.Name, n.Unreachable = p.Node, now.Sub(p.heard) > p.Patience
+		n.Name, n.Unreachable = p.Node, now.Sub(p.lastAnswer) > p.Patience
 	} else {
-		p.last, p.heard = n, now
+		p.last, p.lastAnswer = n, now
 	}
 	r := n.Resources()
 	if p.OfferedByFleet {

@@ -84,13 +84,13 @@ type putter func(d *prometheus.Desc, v float64, labels ...string)
 
 func (c *collector) ofNode(n *view.Node, wanted view.Wanted, put putter) {
 	put(c.node, one(!n.Away()), n.Name)
-	said := map[string]bool{} // one device in two slices would spoil the whole answer
+	seen := map[string]bool{} // one device in two slices would spoil the whole answer
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		if said[g.Device+"/"+g.Model] {
+		if seen[g.Device+"/"+g.Model] {
 			continue
 		}
-		said[g.Device+"/"+g.Model] = true
+		seen[g.Device+"/"+g.Model] = true
 		labels := []string{n.Name, g.Device, g.Model}
 		put(c.memory, float64(g.Memory), labels...)
 		put(c.claimed, float64(g.Claimed), labels...)

@@ -15,13 +15,13 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// far are the devices of other hosts that claims have here, by which their vGPUs are known to the kubelet.
-type far struct {
+// remoteDevices are the devices of other hosts that claims have here, by which their vGPUs are known to the kubelet.
+type remoteDevices struct {
 	mu  sync.Mutex
 	has map[types.UID][]claim.Device // of claims that are prepared; none: the claim has no such device
 }
 
-func (f *far) note(uid types.UID, devices []claim.Device) {
+func (f *remoteDevices) note(uid types.UID, devices []claim.Device) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has == nil {
@@ -30,13 +30,13 @@ func (f *far) note(uid types.UID, devices []claim.Device) {
 	f.has[uid] = slices.DeleteFunc(slices.Clone(devices), func(d claim.Device) bool { return !d.Network })
 }
 
-func (f *far) forget(uid types.UID) {
+func (f *remoteDevices) forget(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.has, uid)
 }
 
-func (f *far) of(uid types.UID) ([]claim.Device, bool) {
+func (f *remoteDevices) of(uid types.UID) ([]claim.Device, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list, known := f.has[uid]
@@ -51,8 +51,8 @@ func (d *Driver) farHealth(ctx context.Context, now time.Time) []*v1alpha1.Devic
 	vgpus, err := d.Causewayd.VGPUs(ctx)
 	by := map[[2]string]*v1alpha1.DeviceHealth{}
 	var list []*v1alpha1.DeviceHealth
-	for _, uid := range d.far.claims() {
-		devices, _ := d.far.of(uid)
+	for _, uid := range d.remote.claims() {
+		devices, _ := d.remote.of(uid)
 		for i := range devices {
 			dev := &devices[i]
 			is, why := reach(vgpus, err, claim.VM(uid), dev.Name)
@@ -70,7 +70,7 @@ func (d *Driver) farHealth(ctx context.Context, now time.Time) []*v1alpha1.Devic
 	return list
 }
 
-func (f *far) claims() []types.UID {
+func (f *remoteDevices) claims() []types.UID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []types.UID
@@ -90,7 +90,7 @@ func (d *Driver) learn(ctx context.Context) {
 	}
 	files, _ := d.CDI.Claims() // what is none of ours says nothing here
 	for _, c := range files {
-		if _, known := d.far.of(c.UID); known {
+		if _, known := d.remote.of(c.UID); known {
 			continue
 		}
 		rc, err := d.Cluster.Claim(ctx, c.Namespace, c.Name)
@@ -98,7 +98,7 @@ func (d *Driver) learn(ctx context.Context) {
 			continue
 		}
 		if read, err := claim.Read(rc); err == nil {
-			d.far.note(c.UID, read.Devices())
+			d.remote.note(c.UID, read.Devices())
 		}
 	}
 }

@@ -20,8 +20,8 @@ type Cluster interface {
 // ErrCollide says that two claims would be in each other's place in a container.
 var ErrCollide = errors.New("two claims in one container")
 
-// alone refuses a claim that a container of this node's has beside another which would be in its place there: the runtime would let one of them win, and say nothing.
-func (d *Driver) alone(ctx context.Context, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
+// checkCollisions refuses a claim that a container of this node's has beside another which would be in its place there: the runtime would let one of them win, and say nothing.
+func (d *Driver) checkCollisions(ctx context.Context, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
 	if d.Cluster == nil || d.Pods == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (d *Driver) alone(ctx context.Context, rc *resourceapi.ResourceClaim, c *cl
 			return fmt.Errorf("the claim's pod %s: %w", user.Name, err)
 		}
 		for i := range containers {
-			if err := d.aloneIn(ctx, user.Name, &containers[i], rc, c); err != nil {
+			if err := d.checkContainer(ctx, user.Name, &containers[i], rc, c); err != nil {
 				return err
 			}
 		}
@@ -45,8 +45,8 @@ func (d *Driver) alone(ctx context.Context, rc *resourceapi.ResourceClaim, c *cl
 	return nil
 }
 
-// aloneIn is alone for a container.
-func (d *Driver) aloneIn(ctx context.Context, pod string, container *Container, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
+// checkContainer is checkCollisions for a container.
+func (d *Driver) checkContainer(ctx context.Context, pod string, container *Container, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
 	if !slices.Contains(container.Claims, rc.Name) {
 		return nil
 	}
