@@ -196,8 +196,9 @@ go_on() { programs on; row "all programs go on, all results right" ""; }
 
 # spawn MODE starts another program of rounds; end_spawned ends it: its results were right.
 spawn() {
+  guest 'rm -f /tmp/spawned' # the program opens it when it runs: what the one before wrote must be gone by then
   send "&./rounds $1 >/tmp/spawned 2>&1"
-  guest 'for i in $(seq 300); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
+  guest 'for i in $(seq 300); do grep -qs @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
 }
 end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
 

@@ -207,8 +207,9 @@ boot() {
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }
 spawn() { # MIB
+  guest 'rm -f /tmp/spawned' # the program opens it when it runs: what the one before wrote must be gone by then
   send "&${noise:+ROUNDS_NOISE=1} ROUNDS_MIB=$1 ./rounds $mode >/tmp/spawned 2>&1"
-  guest 'for i in $(seq 600); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
+  guest 'for i in $(seq 600); do grep -qs @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
 }
 end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
 

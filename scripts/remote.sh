@@ -308,13 +308,14 @@ agent_vm() {
     -chardev "socket,id=gpu0,path=$tmp/hosta/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 </dev/null >>"$logs/qemu.log" 2>&1 & qemu_pid=$!
   guest_up
 }
+computes() { guest ': >/tmp/r' && send '&./rounds streams >/tmp/r 2>&1'; } # a child opens its output when it runs: what the one before wrote must be gone by then
 guest_goes_on() { guest 'n=$(grep -c ^@round /tmp/r); for i in $(seq 300); do [ "$(grep -c ^@round /tmp/r)" -le $((n + 1)) ] || break; usleep 100000; done; [ "$(grep -c ^@round /tmp/r)" -gt $((n + 1)) ]'; }
 movable() { [ -n "$(vgpu hosta vm1 status sessions 0 worker)" ] && [ -z "$(vgpu hosta vm1 status sessions 0 unmovable)" ]; }
 
 phase_vmlost() {
   create any 1GiB; row "a vGPU on the server" "" || return
   agent_vm; row "a VM with it" "" || return
-  send '&./rounds streams >/tmp/r 2>&1'; guest_goes_on; row "a program computes in it" "" || return
+  computes; guest_goes_on; row "a program computes in it" "" || return
   until_true 60 movable; row "causeway inspect knows of nothing that keeps the VM here" ""
   kill_causewayd hosta && start_causewayd hosta && guest_goes_on; row "the host's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && start_causewayd gpu1 && guest_goes_on; row "the server's causewayd is killed and started: it goes on" ""
@@ -322,7 +323,7 @@ phase_vmlost() {
   guest 'for i in $(seq 200); do kill -0 $! || break; usleep 100000; done 2>/dev/null; wait $!; [ $? != 0 ] && grep -v ^@ /tmp/r | head -n 1 | sed "s/^/@why /"; ! kill -0 $! 2>/dev/null'; row "the server is killed: the program ends" ""
   guest '! ./rounds streams >/tmp/r2 2>&1'; row "another is refused" ""
   guest true; row "the VM lives on" ""
-  start_causewayd gpu1; until_true 60 renewed && send '&./rounds streams >/tmp/r 2>&1' && guest_goes_on; row "the server is back: another computes in the same VM" "$(keep vgpu hosta vm1 upstream error)"
+  start_causewayd gpu1; until_true 60 renewed && computes && guest_goes_on; row "the server is back: another computes in the same VM" "$(keep vgpu hosta vm1 upstream error)"
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
   calm_kernels

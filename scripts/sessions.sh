@@ -343,10 +343,11 @@ run_checks() {
   local -A whom=([INT]=' to the process group')
   here sh -c "$life once && exit 7"; [ $? = 7 ]; row "run: exit status 7" ""
   for how in TERM INT; do
+    rm -f "$tmp/out" # a child opens its output when it runs: what the one before wrote must be gone by then
     # Job control gives the program a process group of its own; a background shell's children would ignore SIGINT.
     set -m; env --default-signal=INT "$CAUSEWAY" run --gpu soft -- "$life" idle >"$tmp/out" </dev/null & p=$!
     { nap 200; kill -9 -- -$p; } 2>/dev/null & q=$!; set +m
-    until_true 20 grep -q @ready "$tmp/out"
+    until_true 20 grep -qs @ready "$tmp/out"
     since=$(ms)
     if [ $how = INT ]; then kill -INT -- -$p; else kill -TERM $p; fi
     wait $p 2>/dev/null; rc=$?

@@ -42,6 +42,7 @@ rc=0
 case $what in
   start)
     for m; do # an emulated CPU pays 10 ms a round: moves are to find programs at work, not the whole machine
+      rm -f /tmp/rounds.$m # the program opens it when it runs: what the one before wrote must be gone by then
       ROUNDS_NAP=30 ./rounds $m >/tmp/rounds.$m 2>&1 &
       echo $! >/tmp/pid.$m
     done
