@@ -3935,12 +3935,13 @@ type MemCreateArgs struct {
 	Size      uint64
 	Handles   uint32
 	Flags     uint32
+	Place     uint32
 }
 
 // Op implements Args.
 func (*MemCreateArgs) Op() Op { return OpMemCreate }
 
-func (*MemCreateArgs) fixed() int { return 24 }
+func (*MemCreateArgs) fixed() int { return 32 }
 
 func (v *MemCreateArgs) decode(r *reader) {
 	v.Memhandle = r.u32(0)
@@ -3948,6 +3949,7 @@ func (v *MemCreateArgs) decode(r *reader) {
 	v.Size = r.u64(8)
 	v.Handles = r.u32(16)
 	v.Flags = r.u32(20)
+	v.Place = r.u32(24)
 }
 
 func (v *MemCreateArgs) encode(w *writer) {
@@ -3956,6 +3958,7 @@ func (v *MemCreateArgs) encode(w *writer) {
 	w.u64(8, v.Size)
 	w.u32(16, v.Handles)
 	w.u32(20, v.Flags)
+	w.u32(24, v.Place)
 }
 
 // MemReleaseArgs is the request of OpMemRelease.

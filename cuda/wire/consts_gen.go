@@ -60,11 +60,13 @@ const (
 	GraphFormParams     = 1
 	CallbackCount       = 64
 	CallbackDoneOffset  = 2048
+	MemOnDevice         = 0
+	MemOnHost           = 1
 	ShareTokenSize      = 32
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 2227648888
+	ProtocolVersion     = 3846584645
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000

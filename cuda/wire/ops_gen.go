@@ -1496,7 +1496,7 @@ var operations = [...]OpInfo{
 		},
 	},
 	OpMemCreate: {
-		Name: "MemCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Name: "MemCreate", Mode: Sync, Fixed: 32, ReplyFixed: 0,
 		OwnReply: true,
 		Effect:   Creates, Kind: KindMemhandle, In: InRequest,
 		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},

@@ -174,7 +174,7 @@ type Session struct {
 	Counters Counters  `json:"counters"`
 	// Managed memory of which there is more than the GPU has room for, in bytes by the guest's word; 0 both: there never was.
 	ManagedAtGPU uint64 `json:"managed_at_gpu,omitempty"`
-	ManagedHere  uint64 `json:"managed_in_guest,omitempty"` // reached by kernels over the link
+	ManagedHere  uint64 `json:"managed_in_guest,omitempty"` // or on a GPU server in that host's memory; reached by kernels over the link
 	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
 	Unmovable string `json:"unmovable,omitempty"`
 	// Carrier is what its bytes go over between this host and another; "": they do not, or it has not begun.

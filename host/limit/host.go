@@ -15,7 +15,7 @@ const (
 )
 
 // HostMemory is what the requests of a vGPU's CUDA programs may make the host hold, in bytes: modules and links, what is recorded to rebuild a
-// session, bytes on their way. 0 is the default.
+// session, bytes on their way, managed memory of network sessions for which the GPU has no room. 0 is the default.
 type HostMemory uint64
 
 // UserSessions is how many CUDA processes one user of the guest may run at once, root excepted. 0, written half, is half of all.

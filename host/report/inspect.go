@@ -84,7 +84,7 @@ func inspectLimits(p *paper, l api.Limits) {
 	p.line("host", fmt.Sprintf("%s of its memory, half of that for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
 }
 
-// managedHere is the managed memory of the sessions that lies in the guest for lack of room at the GPU.
+// managedHere is the managed memory of the sessions that lies in the guest, or on a GPU server in that host's memory, for lack of room at the GPU.
 func managedHere(s *api.Status) (n uint64) {
 	for i := range s.Sessions {
 		n += s.Sessions[i].ManagedHere
@@ -113,7 +113,7 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
 	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
 	if here := managedHere(s); here > 0 || all.Evicted+all.Returned > 0 {
-		p.line("managed", fmt.Sprintf("%s in the guest for lack of room at the GPU; %d pieces left it (%s), %d came back (%s)", Bytes(here), all.Evicted, Bytes(all.ManagedOut), all.Returned, Bytes(all.ManagedIn)))
+		p.line("managed", fmt.Sprintf("%s outside the GPU's memory for lack of room; %d pieces left it (%s), %d came back (%s)", Bytes(here), all.Evicted, Bytes(all.ManagedOut), all.Returned, Bytes(all.ManagedIn)))
 	}
 	p.line("time", fmt.Sprintf("GPU busy %s, work held back by limits %s, workers' CPU %s", seconds(all.BusyNanos), seconds(all.WaitNanos), seconds(all.WorkerNanos)))
 	if s.Card.Known {

@@ -141,6 +141,34 @@ func (f *front) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.Re
 	return res
 }
 
+// MemCreate implements wire.Driver. What is to lie on the host is of the session's budget of its memory.
+func (f *front) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
+	w := f.w
+	if a.Place != wire.MemOnHost {
+		return f.Session.MemCreate(c, a)
+	}
+	if !w.host.reserve(a.Size) {
+		return cuda.ErrorOutOfMemory
+	}
+	res := f.Session.MemCreate(c, a)
+	if res != cuda.Success {
+		w.host.release(a.Size)
+		return res
+	}
+	w.onHost[a.Memhandle] = a.Size
+	return res
+}
+
+// MemRelease implements wire.Driver.
+func (f *front) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
+	res := f.Session.MemRelease(c, a)
+	if size, ok := f.w.onHost[a.Memhandle]; ok && res == cuda.Success {
+		delete(f.w.onHost, a.Memhandle)
+		f.w.host.release(size)
+	}
+	return res
+}
+
 func (f *front) keep(at, size uint64) {
 	if err := f.w.lender.Keep(at, size); err != nil {
 		f.w.log.Warn("addresses are not kept free", "at", at, "size", size, "error", err)

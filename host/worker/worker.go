@@ -26,7 +26,8 @@ type Worker struct {
 	mapper  remote.Mapper // nil: the carrier cannot map
 	lender  remote.Lender // nil: it keeps no addresses
 	lent    map[uint32]lent
-	early   *early // nil: nothing of guest memory comes early
+	onHost  map[uint32]uint64 // bytes of MemCreate's memory that lies on the host
+	early   *early            // nil: nothing of guest memory comes early
 
 	session driver.Session
 	ordered driver.Ordered // session, if it issues from threads of its own
@@ -91,6 +92,7 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
 		ended:   make(chan struct{}),
+		onHost:  map[uint32]uint64{},
 		asked:   newWaited(log),
 	}
 	w.watch.budget = o.Budget

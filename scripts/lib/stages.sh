@@ -208,8 +208,8 @@ stage_nvrtc() {
 # The same programs over TCP, and some of them through a relay with TLS (RELAY_PROGRAMS=all: all of them): nothing above the carrier may notice.
 stage_remote() {
   local bad=0 dir programs at; at=$(own_loopback):7745
-  local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers oversubscribe peer rounds sparse tensorcore virtual"
-  [ "$(id -u)" = 0 ] || mapped+=" managed managedclauses managedends managedhost managedload managedpages managedrandom managedsignals managedthreads managedvar" # userfaultfd may be refused to others
+  local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers peer rounds sparse tensorcore virtual"
+  [ "$(id -u)" = 0 ] || mapped+=" managed managedclauses managedends managedhost managedload managedpages managedrandom managedsignals managedthreads managedvar oversubscribe" # userfaultfd may be refused to others
   programs=${RELAY_PROGRAMS:-"copies errors fork modules pageable pinned printfmany procs streams threads twoproc uploads vectoradd"}
   [ "$programs" != all ] || programs=
   scripts/build-tests.sh || return 1

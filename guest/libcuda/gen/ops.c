@@ -4181,12 +4181,12 @@ CUresult cwop_MemAddressFree(uint32_t resv)
 	return r;
 }
 
-CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags)
+CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags, uint32_t place)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
 	CUresult r;
-	r = cw_begin(&tx, CW_OP_MEM_CREATE, 24, var, 1);
+	r = cw_begin(&tx, CW_OP_MEM_CREATE, 32, var, 1);
 	if (r)
 		return r;
 	struct cw_in_MemCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
@@ -4195,6 +4195,7 @@ CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_
 	in->size = size;
 	in->handles = handles;
 	in->flags = flags;
+	in->place = place;
 	struct cw_reply rep = {0};
 	r = cw_commit_wait(&tx, &rep);
 	if (r)

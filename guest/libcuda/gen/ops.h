@@ -2296,14 +2296,17 @@ struct cw_in_MemCreate {
 	uint64_t size;
 	uint32_t handles;
 	uint32_t flags;
+	uint32_t place;
+	uint8_t pad_[4];
 };
 _Static_assert(offsetof(struct cw_in_MemCreate, memhandle) == 0, "memhandle");
 _Static_assert(offsetof(struct cw_in_MemCreate, dev) == 4, "dev");
 _Static_assert(offsetof(struct cw_in_MemCreate, size) == 8, "size");
 _Static_assert(offsetof(struct cw_in_MemCreate, handles) == 16, "handles");
 _Static_assert(offsetof(struct cw_in_MemCreate, flags) == 20, "flags");
-_Static_assert(sizeof(struct cw_in_MemCreate) == 24, "cw_in_MemCreate");
-CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags);
+_Static_assert(offsetof(struct cw_in_MemCreate, place) == 24, "place");
+_Static_assert(sizeof(struct cw_in_MemCreate) == 32, "cw_in_MemCreate");
+CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags, uint32_t place);
 
 struct cw_in_MemRelease {
 	uint32_t memhandle;

@@ -59,18 +59,21 @@ static CUresult at_gpu(struct cw_range *r)
 	if (res == 0)
 		res = cw_resident_attach(r->area, r->flags, 0);
 	else if (atomic_exchange(&said, 1) == 0)
-		cw_log(CW_LOG_INFO, "managed memory of %llu bytes finds no room at the GPU (%d): kernels reach it over the link",
-		       (unsigned long long)r->size, (int)res);
+		cw_log(CW_LOG_INFO, "managed memory of %llu bytes finds no room at the GPU (%d)%s", (unsigned long long)r->size, (int)res,
+		       cw_can_map() ? ": kernels reach it over the link" : ", nor the GPU's machine (--host-memory)");
 	return res;
 }
 
-static CUresult obtain(struct cw_range *r, int beyond)
+/* Memory of this process. at_gpu: why it is not to be had there. */
+static CUresult obtain(struct cw_range *r, CUresult at_gpu)
 {
+	if (!cw_can_map() && at_gpu == CUDA_ERROR_OUT_OF_MEMORY)
+		return at_gpu;
 	if (!cw_can_map()) {
 		cw_log(CW_LOG_INFO, "cuMemAllocManaged: this carrier cannot share the program's memory with the GPU");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	CUresult room = reserve(r->size, beyond);
+	CUresult room = reserve(r->size, at_gpu != CUDA_ERROR_NOT_SUPPORTED);
 	if (room != 0)
 		return room;
 	if (r->size <= CW_SLAB_LARGEST) {
@@ -121,7 +124,7 @@ CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags
 	r.managed = cw_managed_new(size);
 	res = r.managed ? at_gpu(&r) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0 && r.managed && cw_check_alive() == 0)
-		res = obtain(&r, res != CUDA_ERROR_NOT_SUPPORTED);
+		res = obtain(&r, res);
 	if (res != 0) {
 		cw_managed_free(r.managed);
 		return res;

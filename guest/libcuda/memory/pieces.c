@@ -4,7 +4,8 @@
  * time, and no fault is served for it. shift.c has pieces change places.
  *
  * The addresses of an allocation are one reservation of the worker's while all of it is at the GPU. As host memory is registered where nothing is
- * reserved, the first piece that leaves cuts it: each piece has a reservation of its own from then on, and copies are cut where pieces meet.
+ * reserved, the first piece that leaves cuts it: each piece has a reservation of its own from then on, and copies are cut where pieces meet. Where the worker
+ * cannot map this process's pages they lie on its machine instead (beyond.c), in the one reservation.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -73,6 +74,8 @@ static int try_files(void)
 int cw_pieces_return(void)
 {
 	static _Atomic int known; /* 1: yes, 2: no */
+	if (!cw_can_map())
+		return cw_beyond_room();
 	int k = atomic_load(&known);
 	if (k == 0) {
 		k = try_files() ? 1 : 2;
@@ -94,7 +97,7 @@ static CUresult take_addresses(struct cw_group *g)
 	for (uint32_t i = 0; i < g->count && res == 0; i++)
 		g->all[i]->base = g->resv->base + i * g->piece;
 	g->base = res == 0 ? g->resv->base : 0;
-	g->still = g->base < AGAIN_FROM || g->base + size > AGAIN_TO;
+	g->still = cw_can_map() && (g->base < AGAIN_FROM || g->base + size > AGAIN_TO);
 	return res;
 }
 
@@ -153,6 +156,8 @@ static void end_group(struct cw_group *g)
 		cw_addresses_give(g->base, cw_group_size(g));
 	if (g->resv)
 		cw_addresses_leave(g->resv);
+	if (g->beside)
+		cw_addresses_unreserve(g->beside);
 	free_group(g);
 }
 
@@ -193,15 +198,18 @@ static struct cw_group *new_group(const struct cw_range *r, uint64_t total)
 	return g;
 }
 
-/* Device memory for as many pieces as it has room for. */
+/* Device memory for as many pieces as it has room for, or for all. */
 static CUresult fill_group(struct cw_group *g, uint32_t *there)
 {
 	CUresult res = CUDA_SUCCESS;
 	uint32_t n = 0;
 	while (n < g->count && (res = cw_area_create(g->all[n])) == 0)
 		n++;
+	if (res == CUDA_ERROR_OUT_OF_MEMORY && !cw_can_map())
+		while (n < g->count && (res = cw_beyond_create(g->all[n])) == 0)
+			n++;
 	*there = n;
-	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || !cw_pieces_fit_here(cw_group_size(g) - n * g->piece)))
+	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || !cw_can_map() || !cw_pieces_fit_here(cw_group_size(g) - n * g->piece)))
 		return res;
 	if (n < g->count)
 		return cw_group_cut(g);
@@ -211,12 +219,15 @@ static CUresult fill_group(struct cw_group *g, uint32_t *there)
 	return res;
 }
 
+/* Whether so much might find room that the GPU has not: here, or on the worker's machine, which says itself how much it has. */
+static int may_fit(uint64_t size, uint64_t total) { return cw_pieces_fit_here(size) || (!cw_can_map() && size <= total); }
+
 CUresult cw_pieces_alloc(struct cw_range *r)
 {
 	uint64_t free_ = 0, total = 0;
 	uint32_t there = 0;
 	CUresult res = cwop_MemGetInfo(&free_, &total);
-	if (res == 0 && r->size > free_ && !cw_pieces_fit_here(r->size - free_))
+	if (res == 0 && r->size > free_ && !may_fit(r->size - free_, total))
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0)
 		return res;
@@ -237,7 +248,10 @@ CUresult cw_pieces_alloc(struct cw_range *r)
 		cw_area_list(g->all[i]);
 	for (uint32_t i = there; i < g->count && res == 0; i++)
 		res = cw_piece_begin(g->all[i]);
-	if (there < g->count)
+	for (uint32_t i = 0; i < there; i++)
+		if (g->all[i]->beyond)
+			cw_room_short();
+	if (cw_piece_away(g->all[g->count - 1]))
 		cw_room_tell();
 	cw_lock_release(&cw_resident_lock);
 	if (res != 0) {
@@ -251,12 +265,15 @@ CUresult cw_pieces_alloc(struct cw_range *r)
 
 void cw_pieces_free(struct cw_group *g)
 {
+	uint32_t away = 0;
 	cw_lock_acquire(&cw_resident_lock);
 	for (uint32_t i = 0; i < g->count; i++) {
 		cw_area_unlist(g->all[i]);
-		if (g->all[i]->region)
-			atomic_fetch_sub(&cw_short, 1);
+		away += (uint32_t)cw_piece_away(g->all[i]);
 	}
+	atomic_fetch_sub(&cw_short, away);
+	if (away > 0)
+		cw_room_tell();
 	cw_lock_release(&cw_resident_lock);
 	end_group(g);
 	cw_room_freed();

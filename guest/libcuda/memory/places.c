@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "memory/resident.h"
+#include "memory/pieces.h"
 #include "memory/runs.h"
 #include "memory/uffd.h"
 #include "memory/vmm.h"
@@ -66,8 +66,8 @@ void cw_area_unback(struct cw_area *a)
 CUresult cw_area_create(struct cw_area *a)
 {
 	/* An object without references: the application cannot name it. */
-	uint32_t memory = new_id(CW_KIND_MEMHANDLE);
-	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	uint32_t memory = new_id(CW_KIND_MEMHANDLE), place = a->beyond ? CW_MEM_ON_HOST : CW_MEM_ON_DEVICE;
+	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0, place) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0)
 		a->memory = memory;
 	else
@@ -102,6 +102,8 @@ static CUresult back(struct cw_area *a)
 		return res;
 	a->base = a->resv->base;
 	res = cw_area_create(a);
+	if (res == CUDA_ERROR_OUT_OF_MEMORY && !cw_can_map()) /* else the memory is had here */
+		res = cw_beyond_create(a);
 	if (res == 0)
 		res = cw_area_map(a, a->resv);
 	if (res != 0)
@@ -204,7 +206,7 @@ CUresult cw_resident_alloc(struct cw_range *r)
 	struct cw_area *a = NULL;
 	if (cw_uffd_open() != 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!small && cw_can_map())
+	if (!small)
 		return cw_pieces_alloc(r);
 	if (small) {
 		cw_lock_acquire(&cw_resident_lock);

@@ -6,6 +6,7 @@
  *   places.c     addresses, device memory and small blocks: making areas, and their end
  *   pieces.c     allocations in pieces
  *   shift.c      pieces that change places between the GPU's memory and this process's
+ *   beyond.c     those that do between the GPU's memory and that of the worker's machine, where the worker cannot map this process's
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
@@ -56,6 +57,7 @@ struct cw_area {
 	struct cw_region *region; /* it lies in this process's memory, which the GPU reaches over its link. NULL: at the GPU */
 	uint32_t index;
 	uint8_t filed, half; /* its pages here are of the group's file, and of which half of that */
+	uint8_t beyond;	     /* its device memory is not the GPU's but of the worker's machine, which the GPU reaches over its link */
 	struct cw_warmth warmth;
 	uint32_t named;	       /* launches that did */
 	uint32_t since, moves; /* named, and which moves those were (room.c), when it changed places last */
@@ -64,8 +66,9 @@ struct cw_area {
 
 /* The pieces of one allocation. */
 struct cw_group {
-	struct cw_resv *resv; /* of all of it; NULL: each piece that is at the GPU has its own, and copies are cut where pieces meet */
-	uint64_t base, piece; /* bytes of each but the last */
+	struct cw_resv *resv;	/* of all of it; NULL: each piece that is at the GPU has its own, and copies are cut where pieces meet */
+	struct cw_resv *beside; /* where other memory for a piece is while it is filled; NULL: it never was */
+	uint64_t base, piece;	/* bytes of each but the last */
 	uint32_t count;
 	int file;      /* where pieces lie that are not at the GPU, -1: none ever did */
 	uint8_t still; /* its pieces stay where they are: a graph holds their addresses, or a change of places failed */
@@ -91,6 +94,9 @@ CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi);
 CUresult cw_area_watch(struct cw_area *a);
 void cw_area_list(struct cw_area *a);
 void cw_area_unlist(struct cw_area *a);
+
+/* Whether the GPU reaches it over a link, for lack of room. */
+static inline int cw_piece_away(const struct cw_area *a) { return a->region || a->beyond; }
 
 static inline uint32_t cw_unit_of(const struct cw_area *a, uint64_t addr) { return (uint32_t)((addr - a->base) / CW_UNIT); }
 static inline uint64_t cw_unit_at(const struct cw_area *a, uint32_t unit) { return a->base + (uint64_t)unit * CW_UNIT; }
@@ -142,10 +148,10 @@ CUresult cw_pieces_alloc(struct cw_range *r);
 void cw_pieces_free(struct cw_group *g);
 /* Whether this machine has so much memory to spare. */
 int cw_pieces_fit_here(uint64_t size);
-/* Whether what has left the GPU's memory can come back: Linux 5.19. */
+/* Whether what has left the GPU's memory can come back: Linux 5.19; where they do not lie here, that others can leave for it. */
 int cw_pieces_return(void);
-/* Under the lock, while the GPU has done with it: a piece's bytes move here, and the GPU reaches them over the link; and back, for which the GPU
- * has to have room. What fails leaves it as it was. */
+/* Under the lock, while the GPU has done with it: a piece's bytes move here, or to the worker's machine, and the GPU reaches them over the link; and
+ * back, for which the GPU has to have room. What fails leaves it as it was. */
 CUresult cw_piece_out(struct cw_area *a);
 CUresult cw_piece_in(struct cw_area *a);
 /* Bytes from addr on that one copy may name: to the end of the piece, where the allocation's are cut. */
@@ -157,7 +163,7 @@ int cw_pieces_filed(uint64_t at);
 
 /* --- room: room.c ----------------------------------------------------------------------------------------------------------- */
 
-/* Pieces that lie here for lack of room at the GPU. */
+/* Pieces that lie here, or on the worker's machine, for lack of room at the GPU. */
 extern _Atomic uint32_t cw_short;
 /* A launch with these arguments comes. May move pieces first. The caller holds no lock. */
 void cw_room_named(const uint8_t *args, uint32_t size);

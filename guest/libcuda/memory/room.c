@@ -59,7 +59,7 @@ static void name(uint64_t addr)
 		a = g->all[i];
 		if (a->warmth.launch != room.launch) {
 			a->named++;
-			room.by_link += a->region ? a->size : 0;
+			room.by_link += cw_piece_away(a) ? a->size : 0;
 		}
 		cw_warm(&a->warmth, room.launch, cw_warm_by(i, first, g->count));
 	}
@@ -70,14 +70,14 @@ static void name(uint64_t addr)
 static int movable(const struct cw_area *a) { return a->group && !a->group->still; }
 
 /* Whether it lies at that GPU, and might leave. */
-static int may_leave(const struct cw_area *a, int device) { return a->memory && !a->region && movable(a) && a->device == device; }
+static int may_leave(const struct cw_area *a, int device) { return a->memory && !cw_piece_away(a) && movable(a) && a->device == device; }
 
 /* The warmest piece that lies here. */
 static struct cw_area *warmest(void)
 {
 	struct cw_area *best = NULL;
 	for (struct cw_area *a = cw_areas; a; a = a->next)
-		if (a->region && movable(a) && (!best || heat_of(a) > heat_of(best)))
+		if (cw_piece_away(a) && movable(a) && (!best || heat_of(a) > heat_of(best)))
 			best = a;
 	return best;
 }
@@ -178,7 +178,7 @@ void cw_room_tell(void)
 {
 	uint64_t at_gpu = 0, here = 0;
 	for (struct cw_area *a = cw_areas; a; a = a->next)
-		*(a->region ? &here : &at_gpu) += a->size;
+		*(cw_piece_away(a) ? &here : &at_gpu) += a->size;
 	cwop_ManagedPlaces(at_gpu, here, room.to_gpu, room.to_guest, room.evicted, room.returned);
 }
 
@@ -216,7 +216,7 @@ static uint32_t lost(void)
 	int64_t gain = 0;
 	for (struct cw_area *a = cw_areas; a; a = a->next)
 		if (room.moves != 0 && a->moves == room.moves)
-			gain += (a->region ? -1 : 1) * (int64_t)a->size * (int64_t)(a->named - a->since);
+			gain += (cw_piece_away(a) ? -1 : 1) * (int64_t)a->size * (int64_t)(a->named - a->since);
 	if (gain >= 2 * room.took * LINK_BYTES)
 		return 0;
 	return room.lost < LOST_MOST ? room.lost + 1 : LOST_MOST;
@@ -343,7 +343,7 @@ void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
 		if (!cw_units_within(a, ptr, size, &lo, &hi))
 			continue;
 		a->warmth = (struct cw_warmth){room.launch, at_gpu ? CW_WISHED : 0, 0};
-		wanting |= at_gpu && a->region;
+		wanting |= at_gpu && cw_piece_away(a);
 	}
 	int pays = wanting && cw_pieces_return() && worthy(cw_now_ms(), NULL) != NULL;
 	uint64_t by_link = room.by_link;

@@ -166,6 +166,8 @@ static void go_back(struct cw_area *a)
 CUresult cw_piece_out(struct cw_area *a)
 {
 	int half = a->filed ? !a->half : 0;
+	if (!cw_can_map())
+		return cw_piece_beyond(a, 1);
 	if (a->group->still || a->region)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = cw_pieces_fit_here(a->size) ? open_file(a->group) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -193,6 +195,8 @@ CUresult cw_piece_out(struct cw_area *a)
 
 CUresult cw_piece_in(struct cw_area *a)
 {
+	if (!cw_can_map())
+		return cw_piece_beyond(a, 0);
 	if (a->group->still || !a->region || !cw_pieces_return())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = cw_area_create(a); /* first: it may have no room */

@@ -53,7 +53,7 @@ CUresult cwi_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, cons
 		   (uint32_t)prop->allocFlags.usage << 16;
 	m->refs = 1;
 	cw_handle_publish(&m->o, CW_KIND_MEMHANDLE);
-	res = CW_WITH_ROOM(size, cwop_MemCreate(m->o.id, (uint32_t)m->device, size, m->handles, m->flags));
+	res = CW_WITH_ROOM(size, cwop_MemCreate(m->o.id, (uint32_t)m->device, size, m->handles, m->flags, CW_MEM_ON_DEVICE));
 	if (res != 0)
 		cw_handle_free(CW_KIND_MEMHANDLE, &m->o);
 	else

@@ -189,7 +189,7 @@ func vgpuMetrics() []metric[api.VGPU] {
 	count("managed_in_bytes_total", "Bytes of managed memory that moved to the GPU because it had not room for all of it.", func(c *api.Counters) float64 { return float64(c.ManagedIn) })
 	count("managed_out_bytes_total", "Bytes of managed memory that moved to the guest because the GPU had not room for all of it.", func(c *api.Counters) float64 { return float64(c.ManagedOut) })
 	count("managed_evictions_total", "Pieces of managed memory that left the GPU for lack of room.", func(c *api.Counters) float64 { return float64(c.Evicted) })
-	status("managed_in_guest_bytes", "Managed memory that lies in the guest for lack of room at the GPU, reached over the link.", prometheus.GaugeValue, func(s *api.Status) float64 {
+	status("managed_in_guest_bytes", "Managed memory that lies in the guest, or on a GPU server in that host's memory, for lack of room at the GPU, reached over the link.", prometheus.GaugeValue, func(s *api.Status) float64 {
 		here := 0.0
 		for i := range s.Sessions {
 			here += float64(s.Sessions[i].ManagedHere)

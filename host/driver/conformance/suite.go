@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"ManagedOfModules", testManagedOfModules},
 		{"ManagedAtGPU", testManagedAtGPU},
 		{"VirtualMemory", testVirtualMemory},
+		{"MemoryOnHost", testMemoryOnHost},
 		{"Pools", testPools},
 		{"Arrays", testArrays},
 		{"Link", testLink},

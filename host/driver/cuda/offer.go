@@ -88,7 +88,7 @@ func closeFile(fd int) {
 // MemExport shares memory of MemCreate.
 func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExportReply) cuda.Result {
 	m, ok := s.mems.get(a.Memhandle)
-	if !ok {
+	if !ok || m.host {
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result

@@ -185,8 +185,8 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 // reached has the GPU reach memory of cuMemCreate meanwhile, whatever mappings it has.
 func (m *mover) reached(p *physical, f func(bind.Mem) error) (err error) {
 	d := m.s.drv
-	var prop bind.MemAllocationProp
-	if res := d.MemGetAllocationPropertiesFromHandle(&prop, p.handle); res != cuda.Success {
+	dev, res := p.reachedBy(d)
+	if res != cuda.Success {
 		return res
 	}
 	at, res := d.MemAddressReserve(p.size, 0, 0, 0)
@@ -198,10 +198,20 @@ func (m *mover) reached(p *physical, f func(bind.Mem) error) (err error) {
 		return res
 	}
 	defer func() { err = errors.Join(err, errorOf(d.MemUnmap(at))) }()
-	if res := d.MemSetAccess(at, accessDesc(uint32(prop.Location.Id), accessReadWrite)); res != cuda.Success {
+	if res := d.MemSetAccess(at, accessDesc(dev, accessReadWrite)); res != cuda.Success {
 		return res
 	}
 	return f(at)
+}
+
+// reachedBy is the device that it is on, or next to.
+func (p *physical) reachedBy(d *bind.Driver) (uint32, cuda.Result) {
+	if p.host {
+		return p.dev, cuda.Success
+	}
+	var prop bind.MemAllocationProp
+	res := d.MemGetAllocationPropertiesFromHandle(&prop, p.handle)
+	return uint32(prop.Location.Id), res
 }
 
 func errorOf(res cuda.Result) error {

@@ -26,7 +26,9 @@ type vmmState struct {
 type physical struct {
 	handle  bind.MemGenericAllocationHandle
 	size    uint64
-	foreign bool // another session's, which it is charged to
+	host    bool   // of the host's memory
+	dev     uint32 // whose GPU reaches it, if it is
+	foreign bool   // another session's, which it is charged to
 	token   driver.ShareToken
 	awaited bool // foreign, and not here yet (rejoin.go)
 }
@@ -41,7 +43,7 @@ type mapping struct {
 
 // charged is what a session pays for it.
 func (p *physical) charged() uint64 {
-	if p.foreign {
+	if p.foreign || p.host {
 		return 0
 	}
 	return p.size

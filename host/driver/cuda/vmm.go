@@ -9,6 +9,7 @@ import (
 const (
 	memPinned         = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	memLocationDevice = 1 // CU_MEM_LOCATION_TYPE_DEVICE
+	memLocationNUMA   = 3 // CU_MEM_LOCATION_TYPE_HOST_NUMA
 	accessReadWrite   = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 )
 
@@ -21,6 +22,20 @@ func allocationProp(dev, handles, flags uint32) *bind.MemAllocationProp {
 	p := &bind.MemAllocationProp{Type: memPinned, RequestedHandleTypes: handles, Location: onDevice(dev)}
 	p.AllocFlags.CompressionType, p.AllocFlags.GpuDirectRDMACapable, p.AllocFlags.Usage = uint8(flags), uint8(flags>>8), uint16(flags>>16)
 	return p
+}
+
+// hostProp is memory on the host's node that is next to a device; false: the driver makes none.
+func (s *session) hostProp(dev uint32) (*bind.MemAllocationProp, bool) {
+	if can, res := s.drv.DeviceGetAttribute(cuda.DeviceAttrHostNUMAVirtualMemoryManagementSupported, dev); res != cuda.Success || can == 0 {
+		return nil, false
+	}
+	node, res := s.drv.DeviceGetAttribute(cuda.DeviceAttrHostNUMAID, dev)
+	if res != cuda.Success {
+		return nil, false
+	}
+	p := allocationProp(dev, 0, 0)
+	p.Location = bind.MemLocation{Type: memLocationNUMA, Id: max(node, 0)} // -1: the host has no nodes to tell apart
+	return p, true
 }
 
 func accessDesc(dev, flags uint32) []bind.MemAccessDesc {
@@ -104,6 +119,9 @@ func (s *session) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.
 
 // MemCreate allocates memory without an address.
 func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
+	if a.Place != wire.MemOnDevice {
+		return s.createOnHost(a)
+	}
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
@@ -120,6 +138,29 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 		return cuda.ErrorInvalidHandle
 	}
 	s.created += a.Size
+	return cuda.Success
+}
+
+// createOnHost is MemCreate of the host's memory, which counts as the caller says and not as a device's.
+func (s *session) createOnHost(a *wire.MemCreateArgs) cuda.Result {
+	if a.Place != wire.MemOnHost || a.Handles != 0 || a.Flags != 0 {
+		return cuda.ErrorInvalidValue
+	}
+	p := &physical{size: a.Size, host: true, dev: a.Dev}
+	if !s.opt.Rehearsal {
+		prop, ok := s.hostProp(a.Dev)
+		if !ok {
+			return cuda.ErrorNotSupported
+		}
+		var res cuda.Result
+		if p.handle, res = s.drv.MemCreate(a.Size, prop, 0); s.note(res) != cuda.Success {
+			return res
+		}
+	}
+	if !s.mems.put(a.Memhandle, p) {
+		s.drv.MemRelease(p.handle)
+		return cuda.ErrorInvalidHandle
+	}
 	return cuda.Success
 }
 

@@ -109,7 +109,7 @@ func (s *session) part(device int, off, size uint64) *part {
 // MemExport shares memory of MemCreate.
 func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExportReply) (res cuda.Result) {
 	p := s.mems[a.Memhandle]
-	if p == nil || p.foreign {
+	if p == nil || p.foreign || p.host {
 		return cuda.ErrorInvalidValue
 	}
 	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), driver.SharedMemory{Bytes: p.size, Lasting: true}, func() ([]byte, int, cuda.Result) {

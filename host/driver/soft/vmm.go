@@ -31,6 +31,7 @@ type physical struct {
 	file    *memoryFile
 	size    uint64
 	device  int
+	host    bool              // of the host's memory, of which the session's budget is the caller's matter
 	foreign bool              // another session's, which it is charged to
 	token   driver.ShareToken // foreign
 }
@@ -139,20 +140,36 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 		return cuda.ErrorInvalidDevice
 	case a.Handles&handleFabric != 0:
 		return cuda.ErrorNotPermitted
+	case a.Place > wire.MemOnHost, a.Place == wire.MemOnHost && (a.Handles != 0 || a.Size > windowSize):
+		return cuda.ErrorInvalidValue
 	}
 	if _, used := s.mems[a.Memhandle]; used || len(s.mems) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	if res := s.space.take(int(a.Dev), a.Size); res != cuda.Success {
+	p := &physical{size: a.Size, device: int(a.Dev), host: a.Place == wire.MemOnHost}
+	if res := s.takePhysical(p); res != cuda.Success {
 		return res
 	}
-	f, err := newMemoryFile(a.Size)
-	if err != nil {
-		s.space.give(int(a.Dev), a.Size)
+	var err error
+	if p.file, err = newMemoryFile(a.Size); err != nil {
+		s.givePhysical(p)
 		return cuda.ErrorOutOfMemory
 	}
-	s.keepPhysical(a.Memhandle, &physical{file: f, size: a.Size, device: int(a.Dev)})
+	s.keepPhysical(a.Memhandle, p)
 	return cuda.Success
+}
+
+func (s *session) takePhysical(p *physical) cuda.Result {
+	if p.host {
+		return cuda.Success
+	}
+	return s.space.take(p.device, p.size)
+}
+
+func (s *session) givePhysical(p *physical) {
+	if !p.host && !p.foreign {
+		s.space.give(p.device, p.size)
+	}
 }
 
 func (s *session) keepPhysical(id uint32, p *physical) {
@@ -175,9 +192,7 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	}
 	delete(s.mems, a.Memhandle)
 	s.unshare(sharePhysical, uint64(a.Memhandle))
-	if !p.foreign {
-		s.space.give(p.device, p.size)
-	}
+	s.givePhysical(p)
 	err := p.file.close()
 	driver.LetGo(s.host, p.token)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	wordPID
 	wordName         // length of the program's name in bytes
 	wordHost         // requests refused by the budget of host memory
-	wordManagedAtGPU // bytes of managed memory at the GPU, and next those that lie in the guest for lack of room
+	wordManagedAtGPU // bytes of managed memory at the GPU, and next those that lie in the guest, or on this host, for lack of room
 	wordManagedHere
 	wordText       = 16 // the name
 	wordManagedIn  = 96 // bytes that moved to the GPU, and to the guest, for lack of room; pieces that left, and that came back

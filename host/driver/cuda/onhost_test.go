@@ -1,0 +1,70 @@
+package cuda
+
+import (
+	"runtime"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/cudatest"
+	"causeway/host/driver/drivertest"
+)
+
+// TestMemoryOnHostCalls: memory for which the GPU has no room is made on the node of the host that is next to the GPU, is charged to nobody's device memory, and
+// is not had of a driver that does not say that it makes such memory.
+func TestMemoryOnHostCalls(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cudatest.RestartMapping()
+	entries := map[string]uint64{}
+	open := func(names ...string) *session {
+		for _, name := range names {
+			entries[name] = cudatest.Mapping(name)
+		}
+		s := newSession(agreeingDriver(entries), drivertest.NewHost(), driver.Options{MemoryLimit: 4 << 20})
+		s.warm = &warmth{version: 13000, devices: make([]deviceInfo, 1)}
+		return s
+	}
+	create := func(s *session, a wire.MemCreateArgs) cuda.Result {
+		return s.MemCreate(&wire.Call{Ctx: 16, Replier: silent{}}, &a)
+	}
+	far := wire.MemCreateArgs{Memhandle: 20, Size: 8 << 20, Place: wire.MemOnHost}
+	if res := create(open("cuMemCreate", "cuMemRelease"), far); res != cuda.ErrorNotSupported {
+		t.Errorf("a driver that makes none: %v", res)
+	}
+	s := open("cuDeviceGetAttribute")
+	if res := create(s, far); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if kind, id := cudatest.MappingPlace(); kind != memLocationNUMA || id != 5 || s.used != 0 {
+		t.Errorf("made at %d %d, %d bytes charged", kind, id, s.used)
+	}
+	if res := s.MemExport(&wire.Call{}, &wire.MemExportArgs{Memhandle: 20}, &wire.MemExportReply{}); res != cuda.ErrorInvalidValue {
+		t.Errorf("shared: %v", res)
+	}
+	for _, a := range []wire.MemCreateArgs{
+		{Memhandle: 21, Size: 2 << 20, Place: 2}, {Memhandle: 21, Size: 2 << 20, Handles: 1, Place: wire.MemOnHost}, {Memhandle: 21, Size: 2 << 20, Flags: 1, Place: wire.MemOnHost},
+	} {
+		if res := create(s, a); res != cuda.ErrorInvalidValue {
+			t.Errorf("%+v: %v", a, res)
+		}
+	}
+	if res := create(s, wire.MemCreateArgs{Memhandle: 20, Size: 2 << 20, Place: wire.MemOnHost}); res != cuda.ErrorInvalidHandle {
+		t.Errorf("an id that is in use: %v", res)
+	}
+	if res := create(s, wire.MemCreateArgs{Memhandle: 22, Size: 4 << 20}); res != cuda.Success {
+		t.Errorf("all of the device's memory beside it: %v", res)
+	}
+	if kind, _ := cudatest.MappingPlace(); kind != memLocationDevice {
+		t.Errorf("made at %d", kind)
+	}
+	for id := wire.ID(20); id <= 22; id += 2 {
+		if res := s.MemRelease(&wire.Call{}, &wire.MemReleaseArgs{Memhandle: id}); res != cuda.Success {
+			t.Error(res)
+		}
+	}
+	if created, _, _, wrong := cudatest.MappingCounts(); created != 0 || wrong != 0 || s.used != 0 {
+		t.Errorf("%d left, %d calls made no sense, %d bytes charged", created, wrong, s.used)
+	}
+}
