@@ -90,6 +90,48 @@ lost() {
   row "managed memory of a worker that was killed" "status $rc" || cat "$tmp/out" "$tmp/log"
 }
 
+# soon COMMAND... tries it until it succeeds, for a minute.
+soon() { for _ in $(seq 600); do "$@" && return; sleep 0.1; done; return 1; }
+
+# begin_there ADDRESS:PORT: `run` is a program on that server, with its bytes there. What one before it had may be about to be free: it is tried again.
+begin_there() {
+  for _ in $(seq 30); do
+    : >"$tmp/out"
+    CAUSEWAY=tcp://$1 LD_LIBRARY_PATH=$BUILD/lib "$(dirname "$program")/managedends" lost 52 <>"$tmp/line" >"$tmp/out" 2>"$tmp/log" & run=$!
+    soon ready_or_ended "$run"
+    grep -q '^ready 1' "$tmp/out" && return
+    wait "$run"; sleep 1
+  done
+  return 1
+}
+ready_or_ended() { grep -q '^ready' "$tmp/out" || ended "$1"; }
+
+# over_there: more managed memory than a GPU server's vGPU has room for, of two programs of which one loses its worker and the other is killed; what they
+# had of the server's memory is there for a third, whose bytes are right.
+over_there() {
+  local at run worker what rc; at=$(own_loopback):7745
+  start_serve "$at" "$tmp/serve.log" -v --gpu soft --memory 32MiB --host-memory 64MiB # 32 MiB for each program, 64 for all
+  mkfifo "$tmp/line"
+  for what in worker program none; do
+    rc=0
+    begin_there "$at" || { false; row "a program with more managed memory than the server's GPU has" "$(tail -n 1 "$tmp/out")"; cat "$tmp/log" "$tmp/serve.log"; return; }
+    case $what in
+      worker) worker=$(sed -n 's/.*session opens.* worker=\([0-9]*\).*/\1/p' "$tmp/serve.log" | tail -n 1) # others are started ahead
+        kill -9 "$worker"; soon ended "$worker" ;;
+      program) kill -9 "$run" ;;
+    esac
+    [ $what = program ] || echo >"$tmp/line"
+    wait "$run" || rc=$?
+    case $what in
+      worker) [ "$rc" = 139 ] && grep -q 'ends with SIGSEGV' "$tmp/log" ;;
+      program) [ "$rc" = 137 ] ;;
+      none) [ "$rc" = 0 ] && grep -q '^read right' "$tmp/out" ;;
+    esac
+    row "more managed memory than a GPU server has room for, killed: $what" "status $rc" || cat "$tmp/out" "$tmp/log" "$tmp/serve.log"
+  done
+  stop_service
+}
+
 build_life "$tmp/life" life gpu
 # in_guest COMMAND... runs it in the guest; what it prints is in $tmp/out.
 in_guest() {
@@ -148,6 +190,7 @@ else
   on_host
   killed
   lost
+  [ "$(id -u)" != 0 ] || over_there # userfaultfd may be refused to others
 fi
 echo "errors: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]
