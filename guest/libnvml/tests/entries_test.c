@@ -204,7 +204,8 @@ static void renewal(void)
 		CHECK(nvmlDeviceGetPowerUsage(dev[0], &n) == 0);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	/* On a machine with other things to do they are more than one burst. */
-	CHECK(fake_asked() - before <= 2 + ((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000) / CW_NVML_FRESH_MS);
+	CHECK(fake_asked() - before <=
+	      2 + ((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000) / CW_NVML_FRESH_MS);
 	s = fake_answer(&len);
 	d = (void *)(s + 1);
 	d[0].power = 123;

@@ -46,7 +46,7 @@ int fake_vfs_mount(const char *dir);
 void fake_vfs_start(struct fake_worker *w, int fuse);
 void fake_vfs_poll(struct fake_worker *w, int ms);
 void fake_vfs_wake(struct fake_worker *w, uint32_t slot);
-int fake_vfs_lent(struct fake_worker *w, uint32_t region);       /* all of it */
+int fake_vfs_lent(struct fake_worker *w, uint32_t region);	 /* all of it */
 int fake_vfs_await_lent(struct fake_worker *w, uint32_t region); /* for a minute at most */
 
 #endif
