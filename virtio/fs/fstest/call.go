@@ -44,6 +44,7 @@ type Call struct {
 	answer bool
 	done   chan struct{}
 	used   uint32
+	header fuse.OutHeader // what was in out
 }
 
 // queue is one virtqueue of the guest.
@@ -150,12 +151,10 @@ func (c *Call) Wait(d time.Duration) ([]byte, syscall.Errno, error) {
 	}
 	defer func() {
 		c.q.mu.Lock()
-		c.q.putPage(c.out)
 		c.q.putPage(c.room)
 		c.q.mu.Unlock()
 	}()
-	var h fuse.OutHeader
-	copy(structBytes(&h), c.out.Bytes)
+	h := c.header
 	if h.Unique != c.unique || h.Length != c.used || h.Length < outHeader {
 		return nil, 0, fmt.Errorf("unique %d for %d, length %d in a used buffer of %d: %w", h.Unique, c.unique, h.Length, c.used, ErrBadReply)
 	}
@@ -204,6 +203,10 @@ func (q *queue) reap() {
 			delete(q.waiting, u.Head)
 			c.used = u.Len
 			q.putPage(c.in)
+			if c.answer { // READs that lend pages come for as long as a program lives, and nobody asks for their answers
+				copy(structBytes(&c.header), c.out.Bytes)
+				q.putPage(c.out)
+			}
 			close(c.done)
 		}
 	}
