@@ -105,7 +105,7 @@ func TestOvercommit(t *testing.T) {
 	}
 }
 
-// swappedProgram works for a while, and returns how many rounds it came to.
+// swappedProgram works for a while, and for some rounds, and returns how many rounds it came to.
 func swappedProgram(t *testing.T, v *vm, seed byte, size uint64, long time.Duration) (n int) {
 	h := hold(t, v, seed)
 	var m, none wire.MemAllocReply
@@ -113,7 +113,12 @@ func swappedProgram(t *testing.T, v *vm, seed byte, size uint64, long time.Durat
 	if res, err := h.Call(0, &wire.MemAllocArgs{Size: 2*size + size/2}, &none); err != nil || res != cuda.ErrorOutOfMemory {
 		t.Errorf("more than the GPU has: %v, %v", res, err)
 	}
-	for end := time.Now().Add(long); time.Now().Before(end); n++ {
+	const least = 5 // rounds, the fourth with a rest
+	for begin := time.Now(); n < least || time.Since(begin) < long; n++ {
+		if time.Since(begin) > hangs {
+			t.Errorf("%d rounds in %v", n, time.Since(begin))
+			break
+		}
 		value := seed + byte(n)*3
 		must(t, h.Guest, &wire.MemsetArgs{Dst: m.Ptr, Element: 1, Value: uint32(value), Width: size, Height: 1, Stream: wire.StreamLegacy}, nil)
 		must(t, h.Guest, &wire.CtxSynchronizeArgs{}, nil)
