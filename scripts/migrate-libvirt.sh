@@ -71,7 +71,7 @@ host() {
   mkdir -p "$dir" "$logs/$1"
   unshare --mount --uts --propagation private bash -c '. "$1/scripts/lib/libvirtd.sh"; hostname "$2"; private_folders "$3"; : >"$3/ready"; exec sleep infinity' \
     - "$ROOT" "$1" "$dir" 9>&- 3>&- 4>&- & host_pid[$1]=$!
-  until_true 10 [ -e "$dir/ready" ] || die "host $1 does not come to be"
+  until_true 60 [ -e "$dir/ready" ] || die "host $1 does not come to be"
   printf 'unix_sock_dir = "%s"\n' "$dir" >>"$dir/etc/libvirtd.conf"
   printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$dir/state\"" "log_dir = \"$logs/$1\"" '[devices]' 'log = "file"' 'verbose = true' >"$dir/causewayd.toml"
   "$CAUSEWAY" certify --dir "$tmp/pki" "$1" 127.0.0.1 >/dev/null || die "no certificate for host $1"
@@ -80,7 +80,7 @@ host() {
   chmod 755 "$dir/etc/hooks/qemu.d/causeway"
   start_causewayd "$1"
   stay_on "$1" libvirtd >"$logs/$1/libvirtd.log" 2>&1 & libvirtd[$1]=$!
-  until_true 20 answers "$1" || { tail -n 5 "$logs/$1/libvirtd.log" "$logs/$1/causewayd.log" >&2; die "host $1 does not answer"; }
+  until_true 60 answers "$1" || { tail -n 5 "$logs/$1/libvirtd.log" "$logs/$1/causewayd.log" >&2; die "host $1 does not answer"; }
 }
 
 domain() { # ATTRIBUTES of its vGPU
