@@ -258,6 +258,7 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	if far, err = sys.UnixConn(fds[1], "far"); err != nil {
 		t.Fatal(err)
 	}
+	_ = near.SetReadDeadline(time.Now().Add(2 * time.Minute)) // what is never closed is an error
 	t.Cleanup(func() { _ = near.Close() })
 	return near, far
 }

@@ -309,7 +309,9 @@ func (p *process) read(at int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, err := p.file.Read(0, at, p.pieces[at])
-	p.calls[at] = c
+	if err == nil {
+		p.calls[at] = c
+	}
 	return err
 }
 
@@ -346,7 +348,7 @@ func (p *process) routineRenew() {
 		}
 		for _, at := range due {
 			if p.read(at) != nil {
-				return
+				break // the queue is full, for the VM stands: the next time, as a kernel's requests wait for room
 			}
 		}
 	}

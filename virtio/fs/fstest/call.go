@@ -123,7 +123,10 @@ func (q *queue) add(r Request, h fuse.InHeader) (*Call, error) {
 		writable = append(writable, r.Pages...)
 	}
 	head, err := q.drv.Add(readable, writable)
-	if err != nil {
+	if err != nil { // the queue is full
+		q.putPage(in)
+		q.putPage(c.out)
+		q.putPage(c.room)
 		return nil, err
 	}
 	q.waiting[head] = c
