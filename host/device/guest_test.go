@@ -396,7 +396,11 @@ func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
 	}
 	p.mu.Unlock()
 	c, err := p.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), page)
-	if err != nil {
+	if err != nil { // the queue is full
+		p.mu.Lock()
+		p.spare = append(p.spare, page)
+		p.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
 		return
 	}
 	_, errno, err := c.Wait(time.Minute)
