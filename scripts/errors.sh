@@ -114,7 +114,7 @@ over_there() {
   mkfifo "$tmp/line"
   for what in worker program none; do
     rc=0
-    begin_there "$at" || { false; row "a program with more managed memory than the server's GPU has" "$(tail -n 1 "$tmp/out")"; cat "$tmp/log" "$tmp/serve.log"; return; }
+    begin_there "$at" || { false; row "a program with more managed memory than the server's GPU has" "$(keep tail -n 1 "$tmp/out")"; cat "$tmp/log" "$tmp/serve.log"; return; }
     case $what in
       worker) worker=$(sed -n 's/.*session opens.* worker=\([0-9]*\).*/\1/p' "$tmp/serve.log" | tail -n 1) # others are started ahead
         kill -9 "$worker"; soon ended "$worker" ;;
