@@ -79,8 +79,9 @@ boot() {
   qemu_pid=$!
 }
 
-# spawn NAME MODE starts a program in the guest's background and sets NAME to its worker, pid to its pid there.
+# spawn NAME MODE starts a program in the guest's background and sets NAME to its worker (0: none), pid to its pid there.
 spawn() {
+  printf -v "$1" 0
   send "&./life $2"
   await '@ready *' && pid=${line#@ready } && printf -v "$1" '%s' "$(worker_of "$pid")" && [ -d "/proc/${!1}" ]
 }
