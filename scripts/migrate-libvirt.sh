@@ -116,9 +116,14 @@ X
 # --- checks -------------------------------------------------------------------------------------------------------------
 
 # vm COMMAND... at the VM's host, timed; its text is in $tmp/out, and shown if it fails.
-timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
+timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || { echo "        | status $rc"; sed 's/^/        | /' "$tmp/out"; }; return $rc; }
 vm() { local command=$1; shift; timed on "$at_host" timeout 500 virsh -q "$command" vm1 "$@"; }
-is_there() { [ "$(on "$at_host" virsh domstate vm1 2>/dev/null)" = running ]; }
+is_there() { # or it is said how each host sees it
+  local h
+  [ "$(on "$at_host" virsh domstate vm1 2>/dev/null)" != running ] || return 0
+  for h in a b; do on $h virsh list --all 2>&1 | sed "1d;s/^/        | $h: /"; done
+  return 1
+}
 said() { keep grep -m1 . "$tmp/out"; }
 # released HOST: nothing of the vGPU is left there.
 released() { ! on "$1" test -e /run/causeway/vm1; }

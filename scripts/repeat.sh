@@ -4,7 +4,7 @@
 #   scripts/repeat.sh [--load N] RUNS STAGE...
 #
 # --load N starts N busy loops beside it. Says each run's outcome, then a row for each stage: runs, failures, the shortest and the longest
-# time. The log of a run that failed is kept: build/logs/repeat/STAGE-RUN.log. The status is 0 if none did.
+# time. Of a run that failed its log is kept, build/logs/repeat/STAGE-RUN.log, and what its scripts logged, in the folder STAGE-RUN beside it. The status is 0 if none did.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -29,6 +29,8 @@ for stage in "$@"; do
     if "$ROOT/scripts/test.sh" "$stage" >"$log" 2>&1; then rm -f "$log"
     else
       failed=$((failed + 1)) bad=1
+      mkdir -p "$logs/$stage-$run"
+      find "$BUILD/logs" -mindepth 1 -maxdepth 1 ! -name repeat -newermt "@$(($(date +%s) - SECONDS + start))" -exec cp -a {} "$logs/$stage-$run/" \;
       [ ! -f "$BUILD/logs/$stage.log" ] || cp "$BUILD/logs/$stage.log" "$log"
       say "$stage, run $run: FAILED: $(grep -m1 -E '^(FAILED|error:|---)' "$log")"
     fi
