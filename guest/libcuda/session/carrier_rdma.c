@@ -1,6 +1,6 @@
 /*
  * A session with a GPU server whose RDMA end is this process: an adapter of the VM's (a virtual function) carries the frames of tcp_frames.h, and the server reads and writes staging memory in this process by
- * itself. What has to be said beside it (queue pairs, whether bytes come through, the end) goes by the host: through the session file of the mount, or a Unix socket. The host has the keys to the server, and
+ * itself. What goes out of band (queue pairs, whether bytes come through, the end) goes by the host: through the session file of the mount, or a Unix socket. The host has the keys to the server, and
  * sees none of what is carried. If it does not come to that, the session is the mount's, as without.
  */
 #include <errno.h>
@@ -27,7 +27,7 @@ static struct {
 	struct cw_rdma_offer peer;
 	uint64_t granted; /* under region_lock */
 	int refused;
-	_Atomic int running, heard, said;
+	_Atomic int running, acked, ended;
 	int64_t until; /* of the handshake's reads; 0 */
 } d;
 
@@ -49,10 +49,10 @@ static void stream_cut(struct cw_session *s)
 {
 	char why[160];
 	cw_rdma_why(d.r, why, sizeof why);
-	if (why[0] && !atomic_load(&cw_rdma_line.stop))
+	if (why[0] && !atomic_load(&cw_rdma_oob.stop))
 		cw_log(CW_LOG_ERROR, "%s", why);
 	cw_rdma_fail(d.r, -EPIPE, "the session has ended");
-	if (!cw_rdma_line.mount) {
+	if (!cw_rdma_oob.mount) {
 		shutdown(s->fd, SHUT_RDWR);
 		return;
 	}
@@ -64,26 +64,26 @@ static void stream_cut(struct cw_session *s)
 
 static const struct cw_stream stream = {stream_send, stream_recv, stream_cut, 1};
 
-/* Follows what is said beside until that ends, and the session with it. */
-static void *line_thread(void *arg)
+/* Follows the channel out of band until that ends, and the session with it. */
+static void *oob_thread(void *arg)
 {
 	struct cw_session *s = arg;
 	uint8_t b[WORD];
 	for (;;) {
-		int err = cw_rdma_hear(s, b, WORD, 0);
+		int err = cw_rdma_oob_recv(s, b, WORD, 0);
 		if (err != 0) {
-			if (!atomic_load(&d.said))
+			if (!atomic_load(&d.ended))
 				cw_rdma_fail(d.r, -EPIPE, "the GPU server, or this VM's host, has ended the session");
 			break;
 		}
 		if (!memcmp(b, "CWVBYE\0\1", 8)) {
 			cw_rdma_ended(d.r, cw_rdma_get(b + 8, 8));
 			memcpy(b, "CWVACK\0\1", 8);
-			cw_rdma_say(s, b, WORD);
+			cw_rdma_oob_send(s, b, WORD);
 		} else if (!memcmp(b, "CWVACK\0\1", 8)) {
-			atomic_store(&d.heard, 1);
+			atomic_store(&d.acked, 1);
 		} else {
-			cw_rdma_fail(d.r, -EIO, "the host says what it may not beside RDMA");
+			cw_rdma_fail(d.r, -EIO, "what came out of band, by the host, is no word of this protocol");
 			break;
 		}
 	}
@@ -115,7 +115,7 @@ static int reach_host(struct cw_session *s, const char *target)
 {
 	struct cw_hello h;
 	cw_hello_fill(&h, CW_MSG_DIRECT, 0, NULL, 0);
-	if (cw_rdma_line.mount) {
+	if (cw_rdma_oob.mount) {
 		char path[4200];
 		snprintf(path, sizeof path, "%s/session", target);
 		s->fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -128,7 +128,7 @@ static int reach_host(struct cw_session *s, const char *target)
 		memcpy(a.sun_path, target, strlen(target) + 1);
 		s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		if (s->fd >= 0 && connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
-			return cw_rdma_say(s, &h, sizeof h);
+			return cw_rdma_oob_send(s, &h, sizeof h);
 	}
 	return -errno;
 }
@@ -141,11 +141,11 @@ static int welcome(struct cw_session *s, char *server, size_t cap)
 		char text[512];
 	} w;
 	int64_t until = cw_now_ms() + WELCOME_MS;
-	int err = cw_rdma_hear(s, &w.h, sizeof w.h, until);
+	int err = cw_rdma_oob_recv(s, &w.h, sizeof w.h, until);
 	if (err == 0 && w.h.text_len > sizeof w.text)
 		err = -EPROTO;
 	if (err == 0)
-		err = cw_rdma_hear(s, w.text, w.h.text_len, until);
+		err = cw_rdma_oob_recv(s, w.text, w.h.text_len, until);
 	if (err != 0) {
 		cw_why(s, "this VM's host does not answer: %s", strerror(-err));
 		return err;
@@ -162,13 +162,13 @@ static int lift(struct cw_session *s, struct cw_rdma_port *port)
 	int err = cw_rdma_open(&d.r, port, &own, why, sizeof why);
 	if (err != 0) {
 		d.r = NULL;
-		cw_rdma_say_offer(s, &own, why);
+		cw_rdma_offer_send(s, &own, why);
 		cw_why(s, "%s", why);
 		return err;
 	}
-	err = cw_rdma_say_offer(s, &own, "");
+	err = cw_rdma_offer_send(s, &own, "");
 	if (err == 0)
-		err = cw_rdma_hear_offer(s, &d.peer);
+		err = cw_rdma_offer_recv(s, &d.peer);
 	if (err != 0)
 		return err;
 	if (own.link != d.peer.link)
@@ -199,10 +199,10 @@ static int lift(struct cw_session *s, struct cw_rdma_port *port)
 
 static void rdma_abandon(struct cw_session *s)
 {
-	atomic_store(&cw_rdma_line.stop, 1);
+	atomic_store(&cw_rdma_oob.stop, 1);
 	if (d.r)
 		cw_rdma_fail(d.r, -EPIPE, "the session was given up");
-	if (!cw_rdma_line.mount && s->fd >= 0)
+	if (!cw_rdma_oob.mount && s->fd >= 0)
 		shutdown(s->fd, SHUT_RDWR);
 	while (atomic_load(&cw_tcp.running) || atomic_load(&d.running)) {
 		struct timespec nap = {0, 1000000};
@@ -230,8 +230,8 @@ static int rdma_open(struct cw_session *s, const char *target)
 		return -ENODEV;
 	}
 	memset(&d, 0, sizeof d);
-	atomic_store(&cw_rdma_line.stop, 0);
-	cw_rdma_line.at = cw_rdma_line.end = 0;
+	atomic_store(&cw_rdma_oob.stop, 0);
+	cw_rdma_oob.at = cw_rdma_oob.end = 0;
 	s->base = NULL;
 	s->fd = -1;
 	cw_tcp_begin(&stream);
@@ -254,7 +254,7 @@ static int rdma_open(struct cw_session *s, const char *target)
 	d.until = 0;
 	if (err == 0) {
 		atomic_store(&d.running, 1);
-		if ((err = -cw_thread_begin(STACK, 0, line_thread, s)) != 0)
+		if ((err = -cw_thread_begin(STACK, 0, oob_thread, s)) != 0)
 			atomic_store(&d.running, 0);
 	}
 	if (err == 0)
@@ -330,14 +330,14 @@ static void rdma_close(struct cw_session *s)
 	if (sent < 0)
 		return;
 	cw_rdma_put(b + 8, (uint64_t)sent, 8);
-	atomic_store(&d.said, 1);
-	if (cw_rdma_say(s, b, WORD) != 0)
+	atomic_store(&d.ended, 1);
+	if (cw_rdma_oob_send(s, b, WORD) != 0)
 		return;
-	while (!atomic_load(&d.heard) && atomic_load(&d.running) && cw_now_ms() < until) {
+	while (!atomic_load(&d.acked) && atomic_load(&d.running) && cw_now_ms() < until) {
 		struct timespec nap = {0, 2000000};
 		nanosleep(&nap, NULL);
 	}
-	atomic_store(&cw_rdma_line.stop, 1);
+	atomic_store(&cw_rdma_oob.stop, 1);
 	stream_cut(s);
 }
 

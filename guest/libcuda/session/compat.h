@@ -18,6 +18,9 @@ __asm__(".symver pthread_detach,pthread_detach@GLIBC_2.2.5");
 __asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
 #endif
 
+#ifndef SYS_getrandom
+#define SYS_getrandom 318
+#endif
 #ifndef SYS_memfd_create
 #define SYS_memfd_create 319
 #endif

@@ -184,7 +184,7 @@ static int begin_carrier(struct cw_session *s, const struct cw_carrier *c, const
 static int open_direct(struct cw_session *s, const char *target)
 {
 	const struct cw_carrier *by_host = s->carrier;
-	cw_rdma_line.mount = by_host == &cw_carrier_virtiofs;
+	cw_rdma_oob.mount = by_host == &cw_carrier_virtiofs;
 	cw_rdma_apart[0] = 0;
 	int err = begin_carrier(s, &cw_carrier_rdma, target);
 	if (err == 0)

@@ -65,21 +65,21 @@ void cw_rdma_free(struct cw_rdma *r);
 /* In a forked child: closes descriptors. Async-signal-safe. */
 void cw_rdma_forked(struct cw_rdma *r);
 
-/* rdma_say.c: what is said beside, through the session file of a mount or a Unix socket (s->fd). One thread hears. */
-struct cw_rdma_line {
+/* rdma_oob.c: the channel out of band, by this VM's host: the session file of a mount, or a Unix socket (s->fd). One thread receives. */
+struct cw_rdma_oob {
 	int mount;	  /* set before the carrier is opened */
-	_Atomic int stop; /* whoever hears gives up */
+	_Atomic int stop; /* who receives gives up */
 	uint8_t buf[CW_FILE_DIRECT_MOST];
 	size_t at, end;
 };
-extern struct cw_rdma_line cw_rdma_line;
-int cw_rdma_say(struct cw_session *s, const void *p, size_t n);
+extern struct cw_rdma_oob cw_rdma_oob;
+int cw_rdma_oob_send(struct cw_session *s, const void *p, size_t n);
 /* Exactly n bytes, until a time (0: for ever). -EPIPE at the end, -ETIMEDOUT. */
-int cw_rdma_hear(struct cw_session *s, void *out, size_t n, int64_t until);
+int cw_rdma_oob_recv(struct cw_session *s, void *out, size_t n, int64_t until);
 /* declined: why there is no offer; or empty. */
-int cw_rdma_say_offer(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined);
-int cw_rdma_hear_offer(struct cw_session *s, struct cw_rdma_offer *o);
-/* Tells the other end how this one fared, and hears how that did. own: why not; empty if all is well. 0, or -errno with s->why set. */
+int cw_rdma_offer_send(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined);
+int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o);
+/* Sends how this end fared, and receives how the other did. own: why not; empty if all is well. 0, or -errno with s->why set. */
 int cw_rdma_agree(struct cw_session *s, const char *own);
 /* Little-endian numbers of n bytes. */
 void cw_rdma_put(uint8_t *b, uint64_t v, int n);

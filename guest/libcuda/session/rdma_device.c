@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "session/rdma_stream.h"
 
@@ -48,6 +49,15 @@ static int failed(int err, char *why, size_t cap, const char *what)
 	snprintf(why, cap, "%s: %s%s", what, strerror(err),
 		 err == ENOMEM || err == EAGAIN ? ": the limit of locked memory (ulimit -l) may be too low" : "");
 	return err > 0 ? -err : -EIO;
+}
+
+/* Of the first packet: who is on the fabric and not between the two ends has to guess it. */
+static uint32_t packet_number(void)
+{
+	uint32_t n = 0;
+	if (syscall(SYS_getrandom, &n, sizeof n, 0) != sizeof n) /* a kernel before 3.17 */
+		n = (uint32_t)(cw_now_ms() * 2654435761u);
+	return n & 0xffffff;
 }
 
 static int buffer(struct cw_rdma *r, uint8_t **p, struct ibv_mr **mr, int access)
@@ -112,7 +122,7 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 	own->lid = port->lid;
 	memcpy(own->gid, port->gid, 16);
 	own->queue = r->queue.qp->qp_num;
-	own->psn = (uint32_t)(cw_now_ms() * 2654435761u) & 0xffffff; /* of a connection whose number no packet of before has: any does */
+	own->psn = packet_number();
 	own->address = (uintptr_t)r->window;
 	own->key = r->window_mr->rkey;
 	own->size = CW_RDMA_WINDOW;

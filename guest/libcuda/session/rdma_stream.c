@@ -9,6 +9,8 @@
 #include "session/rdma_stream.h"
 
 enum { MESSAGES = 128, RESERVED = 64, SIGNAL_EACH = 32, CHUNK = 64 << 10, NAP_MS = 250 };
+/* A link on which nothing moves is probed, and given up when that is not acknowledged: docs/VF.md has both. Adapters give up by themselves before (TIMEOUT, and the retries of ibv/shim.h), if they do. */
+enum { PROBE_MS = 5000, LOST_MS = 20000 };
 /* Immediates: see remote/verbs/progress.go. */
 #define CREDIT_BIT (1u << 31)
 enum { CREDIT_SHIFT = 21 };
@@ -84,6 +86,10 @@ static void immediate_locked(struct cw_rdma *r, uint32_t v)
 			fail_locked(r, -EIO, "the server wrote more than fits", 0);
 			return;
 		}
+		if (r->owed_count >= MESSAGES) {
+			fail_locked(r, -EIO, "the server wrote more often than it may", 0);
+			return;
+		}
 		r->got += v;
 		r->owed_count++;
 		return;
@@ -151,6 +157,34 @@ static int take(struct cw_rdma *r, struct cw_completion *c)
 	return cw_poll(r->queue.cq, c);
 }
 
+/*
+ * Who takes completions looks after each turn whether any came. Without one for PROBE_MS the peer is written nothing, which its adapter acknowledges whatever its program does; without that for LOST_MS more the link is
+ * gone. A program that waits for its reply posts nothing that could fail, and an adapter may repeat for ever. What passes unseen, as the time of a VM that is paused, counts as little.
+ */
+static void watch_locked(struct cw_rdma *r)
+{
+	uint64_t progress = r->done + r->got + r->credited;
+	int64_t now = cw_now_ms(), passed = now - r->looked;
+	r->looked = now;
+	if (progress != r->progress) {
+		r->progress = progress;
+		r->quiet_ms = 0;
+		r->probing = 0;
+		return;
+	}
+	r->quiet_ms += (uint32_t)(passed < 2 * NAP_MS ? passed : 2 * NAP_MS);
+	if (r->err || r->quiet_ms < PROBE_MS)
+		return;
+	if (!r->probing && !r->ends && r->posted - r->done < CW_RDMA_SENDS) {
+		struct cw_work w = work(r, IBV_WR_RDMA_WRITE, 0, 0);
+		w.flags |= IBV_SEND_SIGNALED;
+		post_locked(r, &w, 1);
+	}
+	r->probing = 1;
+	if (r->quiet_ms >= PROBE_MS + LOST_MS)
+		fail_locked(r, -EIO, "the RDMA link is gone: the GPU server's adapter has acknowledged nothing for 20 s", 0);
+}
+
 enum what { BYTES, ROOM, DRAINED };
 
 static int ready_locked(struct cw_rdma *r, enum what what)
@@ -194,6 +228,7 @@ static int await_locked(struct cw_rdma *r, enum what what, int64_t until)
 			fail_locked(r, -EIO, "the completion queue is broken", 0);
 		else
 			apply_locked(r, c, n);
+		watch_locked(r);
 		changed(r);
 	}
 }

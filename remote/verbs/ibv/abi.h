@@ -194,8 +194,8 @@ enum {
 
 enum { IBV_QPS_INIT = 1, IBV_QPS_RTR = 2, IBV_QPS_RTS = 3, IBV_QPT_RC = 2 };
 enum { IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 2, IBV_ACCESS_REMOTE_READ = 4, IBV_ACCESS_ON_DEMAND = 64 };
-enum { IBV_WR_RDMA_WRITE = 0, IBV_WR_RDMA_WRITE_WITH_IMM = 1, IBV_WR_RDMA_READ = 4 };
-enum { IBV_SEND_SIGNALED = 2, IBV_SEND_INLINE = 8, IBV_WC_RECV_RDMA_WITH_IMM = 129 };
+enum { IBV_WR_RDMA_WRITE = 0, IBV_WR_RDMA_WRITE_WITH_IMM = 1, IBV_WR_SEND = 2, IBV_WR_RDMA_READ = 4 };
+enum { IBV_SEND_SIGNALED = 2, IBV_SEND_INLINE = 8, IBV_WC_RECV = 128, IBV_WC_RECV_RDMA_WITH_IMM = 129 };
 
 #define CW_AT(type, field, offset) _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
 CW_AT(ibv_context, ops.poll_cq, 96);

@@ -23,7 +23,7 @@ var (
 // libraryName is what is loaded.
 const libraryName = "libibverbs.so.1"
 
-// timeout is how long a packet may be unacknowledged: 4.096 us times 2 to its power, 2.1 s. With seven repetitions a link that is gone for 10 s is survived.
+// timeout is how long a packet may be unacknowledged: 4.096 us times 2 to its power, 2.1 s. With six repetitions (shim.h) a link that is gone for 10 s is survived.
 const timeout = 19
 
 // Devices are the devices of this machine that have active ports.

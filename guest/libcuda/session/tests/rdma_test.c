@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "session/rdma.h"
+#include "session/rdma_stream.h"
 #include "session/tcp.h"
 #include "session/tests/check.h"
 #include "session/tests/verbs/provider.h"
@@ -35,7 +35,7 @@ static struct {
 	int fd;
 	struct cw_rdma *r;
 	struct cw_rdma_offer peer;
-	_Atomic int greeted, bye, heard;
+	_Atomic int greeted, bye, acked;
 	struct {
 		uint64_t address, size;
 		uint32_t key, rsvd;
@@ -71,7 +71,7 @@ static void welcome(uint32_t status, const char *text)
 	CHECK(send(far.fd, &w, sizeof w.h + w.h.text_len, 0) > 0);
 }
 
-static void say_reason(const char *text)
+static void reason_send(const char *text)
 {
 	uint8_t b[128];
 	cw_rdma_put(b, strlen(text), 2);
@@ -155,7 +155,7 @@ static void *serve(void *arg)
 		goto out;
 	n = (size_t)cw_rdma_get(b, 2);
 	CHECK(cw_rdma_connect(far.r, &port, &own, &far.peer, why, sizeof why) == 0);
-	say_reason(far.how == DISAGREES ? "cannot connect" : "");
+	reason_send(far.how == DISAGREES ? "cannot connect" : "");
 	if (n > 0 || far.how == DISAGREES)
 		goto out;
 	if (far.how != SILENT) {
@@ -166,10 +166,10 @@ static void *serve(void *arg)
 		CHECK(cw_rdma_send(far.r, &v, 1) == 0);
 	}
 	if (packet(b, sizeof b) == 0 || cw_rdma_get(b, 2) > 0) {
-		say_reason("");
+		reason_send("");
 		goto out;
 	}
-	say_reason("");
+	reason_send("");
 	uint8_t probe[16];
 	far_take(probe, sizeof probe);
 	CHECK(memcmp(probe, "CWVBYE\0\1\0\0\0\0\0\0\0", 16) == 0);
@@ -177,7 +177,7 @@ static void *serve(void *arg)
 	while ((n = packet(b, sizeof b)) > 0) {
 		CHECK(n == 16);
 		if (!memcmp(b, "CWVACK\0\1", 8)) { /* of what a test said */
-			atomic_store(&far.heard, 1);
+			atomic_store(&far.acked, 1);
 			continue;
 		}
 		CHECK(!memcmp(b, "CWVBYE\0\1", 8));
@@ -199,7 +199,7 @@ static int begin(enum server how)
 	CHECK(pthread_create(&server, NULL, serve, NULL) == 0);
 	cw_s.why[0] = 0;
 	cw_s.carrier = &cw_carrier_rdma;
-	cw_rdma_line.mount = 0;
+	cw_rdma_oob.mount = 0;
 	return cw_carrier_rdma.open(&cw_s, path);
 }
 
@@ -350,13 +350,18 @@ static void test_ends(void)
 	CHECK(begin(SERVES) == 0);
 	send(far.fd, "0123456789abcdef", 16, 0);
 	wait_dead(NULL);
+	/* A SEND, for which nothing here is made. */
+	CHECK(begin(SERVES) == 0);
+	struct cw_work w = {.id = 1 << 20, .opcode = IBV_WR_SEND, .immediate = 5};
+	CHECK(cw_post(far.r->queue.qp, &w, 1) == 0);
+	wait_dead(NULL);
 	/* The server says that it has written all. */
 	CHECK(begin(SERVES) == 0);
 	uint8_t bye[16] = "CWVBYE\0\1";
 	cw_rdma_put(bye + 8, 16 + sizeof(struct cw_frame) + sizeof h, 8); /* the probe, and its welcome */
 	send(far.fd, bye, 16, 0);
 	wait_dead(NULL);
-	CHECK(atomic_load(&far.heard) == 1);
+	CHECK(atomic_load(&far.acked) == 1);
 }
 
 /* A region that cannot be registered is reached by frames, and the session goes on. */

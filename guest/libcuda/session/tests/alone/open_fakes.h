@@ -94,7 +94,7 @@ const struct cw_carrier cw_carrier_unix = CARRIER("unix"), cw_carrier_virtiofs =
 static int rdma_wanted, rdma_err, rdma_opens;
 static const char *rdma_mount;
 char cw_rdma_apart[256];
-struct cw_rdma_line cw_rdma_line;
+struct cw_rdma_oob cw_rdma_oob;
 
 int cw_rdma_wanted(const char *mount)
 {

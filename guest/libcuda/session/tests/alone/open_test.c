@@ -234,7 +234,7 @@ static void direct(void)
 	rdma_wanted = 1;
 	rdma_err = -ENODEV;
 	CHECK(cw_session_open() == 0 && rdma_opens == 1 && opens == 1 && cw_s.carrier == &cw_carrier_virtiofs && slots == 2);
-	CHECK(!strcmp(cw_rdma_apart, "no adapter") && cw_s.why[0] == 0 && cw_rdma_line.mount && !strcmp(rdma_mount, target));
+	CHECK(!strcmp(cw_rdma_apart, "no adapter") && cw_s.why[0] == 0 && cw_rdma_oob.mount && !strcmp(rdma_mount, target));
 }
 
 static void direct_unix(void)
@@ -242,7 +242,7 @@ static void direct_unix(void)
 	rdma_wanted = 1;
 	setenv("CAUSEWAY", "unix:/tmp/socket", 1);
 	CHECK(cw_session_open() == 0 && rdma_opens == 1 && opens == 1 && cw_s.carrier == &cw_carrier_rdma);
-	CHECK(cw_rdma_apart[0] == 0 && !cw_rdma_line.mount && rdma_mount == NULL && !strcmp(target, "/tmp/socket"));
+	CHECK(cw_rdma_apart[0] == 0 && !cw_rdma_oob.mount && rdma_mount == NULL && !strcmp(target, "/tmp/socket"));
 }
 
 static void direct_tcp(void)

@@ -118,10 +118,12 @@ static uint32_t perform(struct qp *q, struct qp *peer, const struct ibv_send_wr 
 		if (w->opcode == IBV_WR_RDMA_WRITE)
 			atomic_fetch_add(&fake_verbs.written, (long)n);
 	}
-	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || w->opcode == IBV_WR_SEND) {
 		if (peer->receives-- <= 0)
 			return 13;
-		struct ibv_wc wc = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .imm_data = w->imm_data, .byte_len = (uint32_t)n};
+		struct ibv_wc wc = {.opcode = w->opcode == IBV_WR_SEND ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+				    .imm_data = w->imm_data,
+				    .byte_len = (uint32_t)n};
 		complete(peer->cq, &wc);
 	}
 	return 0;

@@ -1,4 +1,4 @@
-/* What a session by RDMA says beside it, by this VM's host: the offers and reasons of remote/verbs/offer.go and upgrade.go. */
+/* The channel out of band of a session by RDMA, by this VM's host: the offers and reasons of remote/verbs/offer.go and upgrade.go. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -6,55 +6,55 @@
 
 #include "session/rdma.h"
 
-enum { OFFER = 64, REASON = 400, SAY_MS = 30000 };
+enum { OFFER = 64, REASON = 400, ANSWER_MS = 30000 };
 
-struct cw_rdma_line cw_rdma_line;
+struct cw_rdma_oob cw_rdma_oob;
 
-int cw_rdma_say(struct cw_session *s, const void *p, size_t n)
+int cw_rdma_oob_send(struct cw_session *s, const void *p, size_t n)
 {
 	ssize_t done;
 	do
-		done = cw_rdma_line.mount ? pwrite(s->fd, p, n, CW_FILE_DIRECT) : send(s->fd, p, n, MSG_NOSIGNAL);
+		done = cw_rdma_oob.mount ? pwrite(s->fd, p, n, CW_FILE_DIRECT) : send(s->fd, p, n, MSG_NOSIGNAL);
 	while (done < 0 && errno == EINTR);
 	return done == (ssize_t)n ? 0 : done < 0 ? -errno : -EIO;
 }
 
 /* Fills the buffer: -EPIPE at the end, -EAGAIN when nothing came for a while. */
-static int hear_some(struct cw_session *s)
+static int recv_some(struct cw_session *s)
 {
 	ssize_t n;
-	if (cw_rdma_line.mount) {
-		n = pread(s->fd, cw_rdma_line.buf, sizeof cw_rdma_line.buf, CW_FILE_DIRECT);
+	if (cw_rdma_oob.mount) {
+		n = pread(s->fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, CW_FILE_DIRECT);
 		if (n == 0)
 			return -EAGAIN;
 	} else {
 		struct pollfd p = {.fd = s->fd, .events = POLLIN};
 		if (poll(&p, 1, 250) < 1)
 			return -EAGAIN;
-		n = recv(s->fd, cw_rdma_line.buf, sizeof cw_rdma_line.buf, 0);
+		n = recv(s->fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, 0);
 	}
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return -EAGAIN;
 	if (n <= 0)
 		return -EPIPE;
-	cw_rdma_line.at = 0;
-	cw_rdma_line.end = (size_t)n;
+	cw_rdma_oob.at = 0;
+	cw_rdma_oob.end = (size_t)n;
 	return 0;
 }
 
-int cw_rdma_hear(struct cw_session *s, void *out, size_t n, int64_t until)
+int cw_rdma_oob_recv(struct cw_session *s, void *out, size_t n, int64_t until)
 {
 	uint8_t *p = out;
 	while (n > 0) {
-		size_t k = cw_rdma_line.end - cw_rdma_line.at < n ? cw_rdma_line.end - cw_rdma_line.at : n;
-		memcpy(p, cw_rdma_line.buf + cw_rdma_line.at, k);
-		cw_rdma_line.at += k;
+		size_t k = cw_rdma_oob.end - cw_rdma_oob.at < n ? cw_rdma_oob.end - cw_rdma_oob.at : n;
+		memcpy(p, cw_rdma_oob.buf + cw_rdma_oob.at, k);
+		cw_rdma_oob.at += k;
 		p += k;
 		n -= k;
 		if (n == 0)
 			break;
-		int err = hear_some(s);
-		if (err == -EAGAIN && (atomic_load(&cw_rdma_line.stop) || (until && cw_now_ms() >= until)))
+		int err = recv_some(s);
+		if (err == -EAGAIN && (atomic_load(&cw_rdma_oob.stop) || (until && cw_now_ms() >= until)))
 			return -ETIMEDOUT;
 		if (err != 0 && err != -EAGAIN)
 			return err;
@@ -78,7 +78,7 @@ uint64_t cw_rdma_get(const uint8_t *b, int n)
 
 #define OFFER_MAGIC "CWVERBS\x01"
 
-int cw_rdma_say_offer(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined)
+int cw_rdma_offer_send(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined)
 {
 	uint8_t b[OFFER + REASON] = OFFER_MAGIC;
 	size_t n = strlen(declined) < REASON ? strlen(declined) : REASON;
@@ -93,25 +93,45 @@ int cw_rdma_say_offer(struct cw_session *s, const struct cw_rdma_offer *o, const
 	cw_rdma_put(b + 32, o->address, 8);
 	memcpy(b + 40, o->gid, 16);
 	memcpy(b + OFFER, declined, n);
-	return cw_rdma_say(s, b, OFFER + n);
+	return cw_rdma_oob_send(s, b, OFFER + n);
 }
 
-int cw_rdma_hear_offer(struct cw_session *s, struct cw_rdma_offer *o)
+/* As remote/verbs/offer.go checks it. Its numbers become the queue pair's path, and where this end writes at the other. */
+static int sound(const struct cw_rdma_offer *o)
 {
-	uint8_t b[OFFER], reason[REASON + 1];
-	int err = cw_rdma_hear(s, b, OFFER, cw_now_ms() + SAY_MS);
+	static const uint8_t none[16];
+	int has_gid = memcmp(o->gid, none, sizeof none) != 0;
+	return (o->link == CW_RDMA_ETHERNET ? has_gid : o->link == CW_RDMA_INFINIBAND && (o->lid != 0 || has_gid)) && o->mtu >= 1 &&
+	       o->mtu <= 5 && o->queue != 0 && o->queue >> 24 == 0 && o->psn >> 24 == 0 && o->size >= CW_RDMA_LEAST_WINDOW &&
+	       o->size <= CW_RDMA_WINDOW && (o->size & (o->size - 1)) == 0 && o->address + o->size >= o->address;
+}
+
+/* A reason of the other end's goes to a terminal. Ends it behind n bytes. */
+static void printable(char *text, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			text[i] = '?';
+	text[n] = 0;
+}
+
+int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o)
+{
+	uint8_t b[OFFER] = {0};
+	char reason[REASON + 1];
+	int err = cw_rdma_oob_recv(s, b, OFFER, cw_now_ms() + ANSWER_MS);
 	size_t n = (size_t)cw_rdma_get(b + 8, 2);
 	if (err == 0 && (memcmp(b, OFFER_MAGIC, 8) || n > REASON))
 		err = -EPROTO;
 	if (err == 0)
-		err = cw_rdma_hear(s, reason, n, cw_now_ms() + SAY_MS);
+		err = cw_rdma_oob_recv(s, reason, n, cw_now_ms() + ANSWER_MS);
 	if (err != 0) {
 		cw_why(s, "the GPU server says nothing of its RDMA: %s", strerror(-err));
 		return err;
 	}
-	reason[n] = 0;
+	printable(reason, n);
 	if (n > 0) {
-		cw_why(s, "the GPU server: %.200s", (char *)reason);
+		cw_why(s, "the GPU server: %.200s", reason);
 		return -EOPNOTSUPP;
 	}
 	*o = (struct cw_rdma_offer){.link = b[10],
@@ -124,31 +144,30 @@ int cw_rdma_hear_offer(struct cw_session *s, struct cw_rdma_offer *o)
 				    .size = (uint32_t)cw_rdma_get(b + 28, 4),
 				    .address = cw_rdma_get(b + 32, 8)};
 	memcpy(o->gid, b + 40, 16);
-	if (o->mtu < 1 || o->mtu > 5 || o->queue == 0 || o->queue >> 24 || o->psn >> 24 || o->size < CW_RDMA_LEAST_WINDOW ||
-	    o->size > CW_RDMA_WINDOW || (o->size & (o->size - 1))) {
+	if (!sound(o)) {
 		cw_why(s, "the GPU server's RDMA offer is malformed");
 		return -EPROTO;
 	}
 	return 0;
 }
 
-/* Tells the other end how this one fared, and hears how that did. own: why not, empty if all is well. */
+/* Sends how this end fared, and receives how the other did. own: why not, empty if all is well. */
 int cw_rdma_agree(struct cw_session *s, const char *own)
 {
 	uint8_t b[2 + REASON];
 	size_t n = strlen(own) < REASON ? strlen(own) : REASON;
 	cw_rdma_put(b, n, 2);
 	memcpy(b + 2, own, n);
-	int err = cw_rdma_say(s, b, 2 + n);
+	int err = cw_rdma_oob_send(s, b, 2 + n);
 	if (err == 0)
-		err = cw_rdma_hear(s, b, 2, cw_now_ms() + SAY_MS);
+		err = cw_rdma_oob_recv(s, b, 2, cw_now_ms() + ANSWER_MS);
 	n = err == 0 ? (size_t)cw_rdma_get(b, 2) : 0;
 	if (n > REASON)
 		err = -EPROTO;
 	char text[REASON + 1];
 	if (err == 0)
-		err = cw_rdma_hear(s, text, n, cw_now_ms() + SAY_MS);
-	text[err == 0 ? n : 0] = 0;
+		err = cw_rdma_oob_recv(s, text, n, cw_now_ms() + ANSWER_MS);
+	printable(text, err == 0 ? n : 0);
 	if (own[0])
 		cw_why(s, "%s", own);
 	else if (err != 0)
