@@ -17,7 +17,7 @@ import (
 )
 
 /*
-A guest process whose VM has an RDMA adapter of its own may be the end of its session with a GPU server itself. The control file then carries what is said beside the fabric, some hundred bytes, between the process and
+A guest process whose VM has an RDMA adapter of its own may be the end of its session with a GPU server itself. The control file then carries what goes out of band, some hundred bytes, between the process and
 its worker, which has the keys and knows what may be said. No guest memory is lent, so nothing is to be parked; and the session cannot leave with the VM, whose adapter stays here.
 */
 
@@ -30,12 +30,12 @@ var (
 const (
 	// directSlot is where READs wait for what the worker says, beside those for slots.
 	directSlot = remote.SlotCount + 1
-	// mostSaid bounds what a worker may have said that the guest has not read, in bytes: an honest one says less in all.
-	mostSaid = 16 << 10
-	sayTime  = 5 * time.Second
+	// mostQueued bounds what a worker may have sent that the guest has not read, in bytes: an honest one sends less in all.
+	mostQueued = 16 << 10
+	writeLimit = 5 * time.Second
 )
 
-// direct is the device's end of what is said. session.mu guards it, but conn.
+// direct is the device's end of it. session.mu guards it, but conn.
 type direct struct {
 	conn *net.UnixConn
 	came []byte
@@ -53,7 +53,7 @@ func (s *session) beginDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno
 	case !may:
 		return syscall.EOPNOTSUPP, errHere
 	}
-	near, far, err := sys.PacketPair("what is said beside RDMA")
+	near, far, err := sys.PacketPair("the channel out of band of RDMA")
 	if err != nil {
 		return syscall.EIO, err
 	}
@@ -78,22 +78,22 @@ func (s *session) connectDirect(far *os.File, h remote.Hello, w *fs.WriteRequest
 		s.fail(nil)
 		return
 	}
-	go s.routineSaid()
+	go s.routineDirect()
 	w.Complete(w.Size, 0)
 }
 
-// routineSaid hears the worker, to its end.
-func (s *session) routineSaid() {
+// routineDirect reads what the worker sends, to its end.
+func (s *session) routineDirect() {
 	b := make([]byte, remote.FileDirectMost)
 	for {
 		n, err := s.direct.conn.Read(b)
 		s.mu.Lock()
 		d := s.direct
 		d.came = append(d.came, b[:n]...)
-		d.over = err != nil || n == 0 || len(d.came) > mostSaid
+		d.over = err != nil || n == 0 || len(d.came) > mostQueued
 		over := d.over
 		s.mu.Unlock()
-		s.giveSaid()
+		s.answerDirect()
 		if over {
 			_ = s.direct.conn.Close()
 			return
@@ -101,20 +101,20 @@ func (s *session) routineSaid() {
 	}
 }
 
-// giveSaid has a READ that waits have what there is.
-func (s *session) giveSaid() {
+// answerDirect answers a READ that waits by what there is.
+func (s *session) answerDirect() {
 	s.mu.Lock()
 	list := s.waits[directSlot]
 	delete(s.waits, directSlot)
 	s.waiting -= len(list)
 	s.mu.Unlock()
 	for _, w := range list {
-		s.hearDirect(w.req)
+		s.readDirect(w.req)
 	}
 }
 
-// hearDirect answers a READ by what the worker has said, or keeps it until there is something.
-func (s *session) hearDirect(req *fs.ReadRequest) {
+// readDirect answers a READ by what the worker has sent, or keeps it until there is something.
+func (s *session) readDirect(req *fs.ReadRequest) {
 	s.mu.Lock()
 	d := s.direct
 	n, errno := 0, unix.Errno(0)
@@ -138,8 +138,8 @@ func (s *session) hearDirect(req *fs.ReadRequest) {
 	req.Complete(n, errno)
 }
 
-// sayDirect passes on what the guest process says, which waits for its answer before it says more.
-func (s *session) sayDirect(w *fs.WriteRequest) {
+// writeDirect passes on what the guest process writes, which waits for its answer before it writes more.
+func (s *session) writeDirect(w *fs.WriteRequest) {
 	s.mu.Lock()
 	d := s.direct
 	gone := s.state >= dead
@@ -154,7 +154,7 @@ func (s *session) sayDirect(w *fs.WriteRequest) {
 		return
 	}
 	go func() {
-		_ = d.conn.SetWriteDeadline(time.Now().Add(sayTime))
+		_ = d.conn.SetWriteDeadline(time.Now().Add(writeLimit))
 		if _, err := d.conn.Write(b); err != nil {
 			w.Complete(0, syscall.EPIPE)
 			return

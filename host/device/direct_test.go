@@ -39,13 +39,13 @@ func (b *beside) control(h remote.Hello) error {
 	return err
 }
 
-func (b *beside) say(p []byte) error {
+func (b *beside) write(p []byte) error {
 	_, err := b.file.WriteBytes(p, int64(remote.FileDirect))
 	return err
 }
 
-// hear returns n bytes of what is said to the guest, or with an error what came.
-func (b *beside) hear(n int) ([]byte, error) {
+// read returns n bytes of what is sent to the guest, or with an error what came.
+func (b *beside) read(n int) ([]byte, error) {
 	for end := time.Now().Add(hangs); len(b.came) < n; {
 		pages := b.v.Pages(1)
 		c, err := b.file.Read(0, int64(remote.FileDirect), pages)
@@ -71,7 +71,7 @@ func (b *beside) hear(n int) ([]byte, error) {
 // welcome is how the host, and the GPU server, answer.
 func (b *beside) welcome() (remote.Hello, string) {
 	b.t.Helper()
-	p, err := b.hear(remote.HelloSize)
+	p, err := b.read(remote.HelloSize)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (b *beside) welcome() (remote.Hello, string) {
 	if err := h.Decode(p); err != nil {
 		b.t.Fatal(err)
 	}
-	text, err := b.hear(int(h.TextLen))
+	text, err := b.read(int(h.TextLen))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -125,21 +125,21 @@ func TestDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}
-	if err := b.say(own.Append(nil)); err != nil {
+	if err := b.write(own.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := b.hear(64)
+	p, err := b.read(64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	why, err := b.hear(int(binary.LittleEndian.Uint16(p[8:])))
+	why, err := b.read(int(binary.LittleEndian.Uint16(p[8:])))
 	if err != nil || !strings.Contains(string(why), "libibverbs") && !strings.Contains(string(why), "none0") {
 		t.Errorf("the server's offer: %q, %v", why, err)
 	}
-	if _, err := b.hear(1); !errors.Is(err, syscall.EPIPE) {
+	if _, err := b.read(1); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("it goes on: %v", err)
 	}
-	if err := b.say([]byte("CWVBYE")); err == nil {
+	if err := b.write([]byte("CWVBYE")); err == nil {
 		t.Error("there is still somebody to talk to")
 	}
 	_ = b.file.Close()
@@ -176,7 +176,7 @@ func TestDirectEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the session ends", func() bool { return len(v.device.Status().Sessions) == 0 })
-	if _, err := b.hear(1); !errors.Is(err, syscall.EPIPE) {
+	if _, err := b.read(1); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("it goes on: %v", err)
 	}
 }

@@ -184,7 +184,7 @@ func (s *session) Write(w *fs.WriteRequest) {
 		s.ring()
 		w.Complete(w.Size, 0)
 	case uint64(w.Offset) == remote.FileDirect && w.Size <= int(remote.FileDirectMost):
-		s.sayDirect(w)
+		s.writeDirect(w)
 	case uint64(w.Offset) >= remote.FileExtent:
 		s.queueExtent(&extent{off: uint64(w.Offset), size: w.Size, pages: w.Segments(), in: true, end: w.Complete})
 	case uint64(w.Offset) == remote.FileControl && w.Size <= remote.HelloSize+remote.MaxText:

@@ -20,7 +20,7 @@ func (s *session) Read(req *fs.ReadRequest) {
 	case off >= remote.FileLease:
 		s.lend(req)
 	case off == remote.FileDirect:
-		s.hearDirect(req)
+		s.readDirect(req)
 	case off == remote.FileError:
 		s.mu.Lock()
 		why := s.why

@@ -19,7 +19,7 @@ import (
 )
 
 /*
-A guest process whose VM has an RDMA adapter of its own (a virtual function) may be the end of its session itself. Then this process shakes hands with the GPU server, whose keys it has, and passes on what the two say beside the
+A guest process whose VM has an RDMA adapter of its own (a virtual function) may be the end of its session itself. Then this process shakes hands with the GPU server, whose keys it has, and passes on what the two exchange out of band, beside the
 fabric: their queue pairs, whether bytes come through, and the end. Nothing else goes this way.
 */
 
@@ -47,7 +47,7 @@ func (s *starter) passDirect(ctx context.Context, conn int, h remote.Hello) erro
 	if err := s.sealed(); err != nil {
 		return err
 	}
-	c, err := newSaid(conn)
+	c, err := newDirectConn(conn)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *starter) passDirect(ctx context.Context, conn int, h remote.Hello) erro
 		p.log.Info("the guest process is no RDMA end", "why", err)
 		return nil
 	}
-	p.log.Info("the guest process's own RDMA session has ended", "said_to_server", passed.ToServer, "said_to_guest", passed.ToClient)
+	p.log.Info("the guest process's own RDMA session has ended", "bytes_to_server", passed.ToServer, "bytes_to_guest", passed.ToClient)
 	return err
 }
 
@@ -106,18 +106,18 @@ func addressOf(a net.Addr) string {
 	return t.AddrPort().Addr().Unmap().WithZone("").String()
 }
 
-// said is what a guest process says, and is told, beside RDMA: packets, read as a stream.
-type said struct {
+// directConn is the channel out of band with a guest process: packets, read as a stream.
+type directConn struct {
 	*bufio.Reader
 	net.Conn
 }
 
-func newSaid(conn int) (*said, error) {
+func newDirectConn(conn int) (*directConn, error) {
 	c, err := sys.UnixConn(conn, "guest's connection")
 	if err != nil {
 		return nil, err
 	}
-	s := &said{bufio.NewReaderSize(c, int(remote.FileDirectMost)+remote.HelloSize+remote.MaxText), c}
+	s := &directConn{bufio.NewReaderSize(c, int(remote.FileDirectMost)+remote.HelloSize+remote.MaxText), c}
 	if _, err := s.Discard(remote.HelloSize); err != nil { // which was peeked
 		return nil, errors.Join(err, c.Close())
 	}
@@ -125,9 +125,9 @@ func newSaid(conn int) (*said, error) {
 }
 
 // Read implements io.Reader.
-func (s *said) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+func (s *directConn) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 
-func (s *said) welcome(status uint32, text string) error {
+func (s *directConn) welcome(status uint32, text string) error {
 	_, err := s.Conn.Write(remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, text))
 	if errors.Is(err, unix.EPIPE) {
 		return nil // it is gone, which is its own affair

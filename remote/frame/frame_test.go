@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -71,6 +74,46 @@ type counter struct {
 func (c *counter) Write(p []byte) (int, error) {
 	c.writes++
 	return c.Conn.Write(p)
+}
+
+// TestPatience: a connection with TLS can be given more time than it began with.
+func TestPatience(t *testing.T) {
+	near, far, err := remotetest.PairTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, client, err := remotetest.Lease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaken := make(chan error, 1)
+	go func() {
+		_, err := frame.Server(context.Background(), far, server)
+		shaken <- err
+	}()
+	c, err := frame.Client(context.Background(), near, client)
+	if err := errors.Join(err, <-shaken); err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	defer c.Abort()
+	raw, err := near.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []time.Duration{frame.Silent, frame.Lost} {
+		if err := c.Tune(limit); err != nil {
+			t.Fatal(err)
+		}
+		var got, probes int
+		err := raw.Control(func(fd uintptr) {
+			got, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+			probes, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT)
+		})
+		if err != nil || got != int(limit/time.Millisecond) || probes != int(limit/time.Second)-3 {
+			t.Errorf("%v: %d ms, %d probes, %v", limit, got, probes, err)
+		}
+	}
 }
 
 // TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call; who ends the connection is heard to have.

@@ -76,6 +76,9 @@ func (s *Secure) Ended() bool { return !s.raw.eof.Load() }
 // Abort ends the connection without a word.
 func (s *Secure) Abort() { _ = s.raw.Conn.Close() }
 
+// Tune is Tune of the connection below.
+func (s *Secure) Tune(limit time.Duration) error { return Tune(s.raw.Conn, limit) }
+
 // A peer of which nothing is heard: when the connection ends, Lost where its session ends with it, Silent where another may follow (package resume). Until then the kernel sends
 // again what was not acknowledged, so that a link that is back sooner has lost nothing and done nothing twice. retryMost keeps its attempts close together where the kernel can be told (Linux 6.15); others double the time between
 // them, and the attempt after 12.6 s is the one that finds a link that was gone for 10 s.

@@ -64,7 +64,7 @@ type Conn struct {
 	owedBytes, owedCount int
 	ends                 bool   // the peer says that it has written
 	final                uint64 // so many bytes
-	saidEnd, heard       bool   // this end did, and the peer knows
+	endSent, endAcked    bool   // this end did, and the peer knows
 	cut                  bool   // nothing more comes beside the stream
 	reach                reach
 
@@ -222,7 +222,7 @@ func (c *Conn) close() error {
 	c.writeMu.Lock() // who writes has left
 	defer c.writeMu.Unlock()
 	if c.drain() {
-		c.sayEnd()
+		c.announceEnd()
 	}
 	_ = c.base.Close() // a peer that is gone is no failure of this end's
 	return c.release()

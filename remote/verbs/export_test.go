@@ -15,3 +15,11 @@ func (c *Conn) Sleeps() bool {
 	defer c.mu.Unlock()
 	return c.polling
 }
+
+// Arrives is what comes of an immediate while so many messages of the peer's are uncredited.
+func (c *Conn) Arrives(uncredited int, immediate uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owedCount = uncredited
+	return c.immediateLocked(immediate)
+}

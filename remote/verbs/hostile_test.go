@@ -76,6 +76,19 @@ func TestHostileImmediates(t *testing.T) {
 	}
 }
 
+// TestOften: a peer that writes more often than it may, while no credit can leave, is stopped before what it is owed can no longer be said.
+func TestOften(t *testing.T) {
+	_, conn := against(t, verbstest.New())
+	c := conn.(*verbs.Conn)
+	if err := c.Arrives(127, 1); err != nil {
+		t.Error(err)
+	}
+	if err := c.Arrives(128, 1); !errors.Is(err, remote.ErrProtocol) {
+		t.Errorf("one more than it may: %v", err)
+	}
+	c.Abort()
+}
+
 // TestFlood: a peer that rings without end fills nothing: its own queue pair fails when it runs out of receives.
 func TestFlood(t *testing.T) {
 	f := verbstest.New()

@@ -12,36 +12,36 @@ import (
 // Words of the TLS connection beside a stream, each with a number: the end, of so many bytes; and that it was heard. Who ends keeps its queue pair until then, so that the other
 // end never writes to one that is gone without knowing.
 const (
-	endMagic   = "CWVBYE\x00\x01"
-	heardMagic = "CWVACK\x00\x01"
-	endSize    = 16
+	endMagic = "CWVBYE\x00\x01"
+	ackMagic = "CWVACK\x00\x01"
+	endSize  = 16
 )
 
 func appendEnd(b []byte, n uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, endMagic...), n)
 }
 
-// say writes a word.
-func (c *Conn) say(magic string, n uint64) {
+// writeWord writes a word.
+func (c *Conn) writeWord(magic string, n uint64) {
 	c.baseMu.Lock()
 	defer c.baseMu.Unlock()
 	_ = c.base.SetWriteDeadline(time.Now().Add(drainLimit))
 	_, _ = c.base.Write(binary.LittleEndian.AppendUint64([]byte(magic), n)) // a peer that is gone needs none
 }
 
-// sayEnd tells the peer that this was all, and waits until it has heard that, or is gone.
-func (c *Conn) sayEnd() {
+// announceEnd tells the peer that this was all, and waits until it has heard that, or is gone.
+func (c *Conn) announceEnd() {
 	end := deadline{at: time.Now().Add(drainLimit)}
 	timer := time.AfterFunc(drainLimit, c.wake)
 	defer timer.Stop()
 	c.mu.Lock()
-	c.saidEnd = true
+	c.endSent = true
 	sent := c.sent
 	c.mu.Unlock()
-	c.say(endMagic, sent)
+	c.writeWord(endMagic, sent)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.heard && !c.ends && !c.cut && !end.passed() {
+	for !c.endAcked && !c.ends && !c.cut && !end.passed() {
 		c.cond.Wait()
 	}
 }
@@ -63,20 +63,20 @@ func (c *Conn) routineLifeline() {
 			c.ends, c.final = true, n
 		case string(b[:8]) == cutMagic && !c.ends:
 			c.ends, c.final = true, c.got
-		case string(b[:8]) == heardMagic && c.saidEnd:
-			c.heard = true
+		case string(b[:8]) == ackMagic && c.endSent:
+			c.endAcked = true
 		default:
 			c.cut = true
 			c.failLocked(remote.Violation("the connection beside RDMA says %x, after %d bytes", b, c.got))
 		}
-		over, answer := c.cut, c.ends && !c.heard && string(b[:8]) == endMagic
+		over, answer := c.cut, c.ends && !c.endAcked && string(b[:8]) == endMagic
 		c.mu.Unlock()
 		c.wake()
 		switch {
 		case over:
 			return
 		case answer:
-			c.say(heardMagic, n)
+			c.writeWord(ackMagic, n)
 		}
 	}
 }

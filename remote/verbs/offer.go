@@ -21,6 +21,8 @@ type Offer struct {
 	Window   Window
 	// Reach: it reads and writes memory of the other end that this grants.
 	Reach bool
+	// Alone: if this connection is lost no other comes, so that both ends have patience with it. Pass says so for its client.
+	Alone bool
 }
 
 // Window is memory that the other end writes to.
@@ -48,7 +50,7 @@ const (
 	maxReason  = 400
 )
 
-// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 1 if it reaches memory; 1 of padding; queue, PSN, key and size, u32 each;
+// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 1 if it reaches memory; 1 if it is alone; queue, PSN, key and size, u32 each;
 // address, u64; GID; padding), then the reason. Little-endian.
 func (o Offer) Append(b []byte) []byte {
 	reason := o.Declined
@@ -60,10 +62,7 @@ func (o Offer) Append(b []byte) []byte {
 	b = le.AppendUint16(b, uint16(len(reason)))
 	b = append(b, byte(o.Link), byte(o.MTU))
 	b = le.AppendUint16(b, o.LID)
-	b = append(b, 0, 0)
-	if o.Reach {
-		b[len(b)-2] = 1
-	}
+	b = append(b, flag(o.Reach), flag(o.Alone))
 	for _, v := range []uint32{o.Queue, o.PSN, o.Window.Key, o.Window.Size} {
 		b = le.AppendUint32(b, v)
 	}
@@ -71,6 +70,13 @@ func (o Offer) Append(b []byte) []byte {
 	b = append(b, o.GID[:]...)
 	b = append(b, make([]byte, start+offerSize-len(b))...)
 	return append(b, reason...)
+}
+
+func flag(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // ReadOffer reads the other end's offer, and nothing behind it.
@@ -100,6 +106,7 @@ func ParseOffer(b []byte) (Peer, error) {
 		Window: Window{Key: le.Uint32(b[24:]), Size: le.Uint32(b[28:]), Address: le.Uint64(b[32:])},
 		GID:    [16]byte(b[40:56]),
 		Reach:  b[14] == 1,
+		Alone:  b[15] == 1,
 	}
 	reason := b[offerSize:]
 	if len(reason) != int(le.Uint16(b[8:])) || len(reason) > maxReason {

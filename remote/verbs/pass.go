@@ -52,6 +52,9 @@ func Pass(ctx context.Context, client io.ReadWriteCloser, server net.Conn, began
 		err = context.DeadlineExceeded
 	}
 	if err == nil {
+		err = patient(server)
+	}
+	if err == nil {
 		err = began(about)
 	}
 	if err != nil {
@@ -87,11 +90,11 @@ func (c counted) Write(b []byte) (int, error) {
 
 // agree passes on what Upgrade says, and returns what the ends have agreed on.
 func (p *pass) agree() (string, error) {
-	near, err := passOffer(p.client, p.server)
+	near, err := passOffer(p.client, p.server, true)
 	if err != nil {
 		return "", err
 	}
-	far, err := passOffer(p.server, p.client)
+	far, err := passOffer(p.server, p.client, false)
 	if err != nil {
 		return "", err
 	}
@@ -112,8 +115,9 @@ func (p *pass) agree() (string, error) {
 	return fmt.Sprintf("%v by the guest's own adapter (%v), MTU %d, %s", near.Link, netip.AddrFrom16(near.GID).Unmap(), min(near.MTU, far.MTU).Bytes(), how), nil
 }
 
-func passOffer(from io.Reader, to io.Writer) (Offer, error) {
+func passOffer(from io.Reader, to io.Writer, alone bool) (Offer, error) {
 	peer, err := ReadOffer(from)
+	peer.offer.Alone = alone // whatever the end says itself
 	if err == nil {
 		_, err = to.Write(peer.offer.Append(nil))
 	}
@@ -122,9 +126,9 @@ func passOffer(from io.Reader, to io.Writer) (Offer, error) {
 
 // passReason passes on how an end fared. A reason is an ErrStays.
 func passReason(from io.Reader, to io.Writer, whose string) error {
-	text, err := hearReason(from)
+	text, err := readReason(from)
 	if err == nil {
-		err = sayReason(to, text)
+		err = writeReason(to, text)
 	}
 	if err == nil && text != "" {
 		err = fmt.Errorf("%w: %s: %s", ErrStays, whose, text)
@@ -135,9 +139,9 @@ func passReason(from io.Reader, to io.Writer, whose string) error {
 // words passes words on until their end, which is no error. cut: the other end is told of that.
 func (p *pass) words(from io.Reader, to io.Writer, cut bool) error {
 	var b [endSize]byte
-	for said := false; ; {
+	for ended := false; ; {
 		if _, err := io.ReadFull(from, b[:]); err != nil {
-			if cut && !said {
+			if cut && !ended {
 				copy(b[:], cutMagic)
 				_, _ = to.Write(b[:]) // who is gone as well need not hear it
 			}
@@ -145,10 +149,10 @@ func (p *pass) words(from io.Reader, to io.Writer, cut bool) error {
 		}
 		switch string(b[:8]) {
 		case endMagic:
-			said = true
-		case heardMagic:
+			ended = true
+		case ackMagic:
 		default:
-			return remote.Violation("%x is said beside RDMA", b)
+			return remote.Violation("%x comes out of band of RDMA", b)
 		}
 		if _, err := to.Write(b[:]); err != nil {
 			return nil
@@ -156,13 +160,13 @@ func (p *pass) words(from io.Reader, to io.Writer, cut bool) error {
 	}
 }
 
-// sayReason and hearReason pass a text, empty if all is well, behind its length.
-func sayReason(w io.Writer, text string) error {
+// writeReason and readReason pass a text, empty if all is well, behind its length.
+func writeReason(w io.Writer, text string) error {
 	_, err := w.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(text))), text...))
 	return err
 }
 
-func hearReason(r io.Reader) (string, error) {
+func readReason(r io.Reader) (string, error) {
 	var b [2 + maxReason]byte
 	if _, err := io.ReadFull(r, b[:2]); err != nil {
 		return "", err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"causeway/remote"
+	"causeway/remote/frame"
 	"causeway/remote/remotetest"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/verbstest"
@@ -19,12 +20,25 @@ import (
 // passing is a client's end and a server's, and who passes on between them what they say.
 type passing struct {
 	*verbstest.Fabric
-	near, far         net.Conn
-	nearBase, farBase net.Conn
-	cancel            context.CancelFunc
-	about             chan string
-	ended             chan error
-	passed            verbs.Passed
+	near, far  net.Conn
+	nearBase   net.Conn
+	serverBase *tuned // of who passes on
+	farBase    *tuned
+	cancel     context.CancelFunc
+	about      chan string
+	ended      chan error
+	passed     verbs.Passed
+}
+
+// tuned is a connection that remembers how much time it was given.
+type tuned struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c *tuned) Tune(limit time.Duration) error {
+	c.limit = limit
+	return nil
 }
 
 // pass has both ends begin. The client's adapters may be none.
@@ -39,12 +53,13 @@ func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr er
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	p.nearBase, p.farBase = nearBase, farBase
+	p.nearBase, p.farBase = nearBase, &tuned{Conn: farBase}
+	p.serverBase = &tuned{Conn: server}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	t.Cleanup(cancel)
 	go func() {
-		passed, err := verbs.Pass(ctx, client, server, func(about string) error {
+		passed, err := verbs.Pass(ctx, client, p.serverBase, func(about string) error {
 			p.about <- about
 			return nil
 		})
@@ -54,7 +69,7 @@ func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr er
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.far, farErr = verbs.Upgrade(context.Background(), farBase, []verbs.Adapter{p.Adapter("far", here)}, "", false)
+		p.far, farErr = verbs.Upgrade(context.Background(), p.farBase, []verbs.Adapter{p.Adapter("far", here)}, "", false)
 	}()
 	p.near, nearErr = verbs.Upgrade(context.Background(), nearBase, clients, "it has none", true)
 	<-done
@@ -82,6 +97,9 @@ func TestPass(t *testing.T) {
 	if about := <-p.about; about != "RoCE v2 by the guest's own adapter (127.0.0.1), MTU 1024, copies one-sided" {
 		t.Error(about)
 	}
+	if p.serverBase.limit != frame.Lost || p.farBase.limit != frame.Lost {
+		t.Errorf("a link that is gone ends the session after %v at the host and %v at the server, where no other connection comes", p.serverBase.limit, p.farBase.limit)
+	}
 	sent := bytes.Repeat([]byte("some bytes of a copy, "), 200_000)
 	wrote := make(chan error, 1)
 	go func() {
@@ -101,6 +119,33 @@ func TestPass(t *testing.T) {
 	if n := p.Left(); n != 0 {
 		t.Errorf("%d queue pairs and registrations are left", n)
 	}
+}
+
+// TestNotAlone: ends that find one another without a third are not patient, since another connection can come.
+func TestNotAlone(t *testing.T) {
+	f := verbstest.New()
+	near, far, err := remotetest.PairTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nearBase, farBase := &tuned{Conn: near}, &tuned{Conn: far}
+	done := make(chan net.Conn, 1)
+	go func() {
+		c, err := verbs.Upgrade(context.Background(), farBase, []verbs.Adapter{f.Adapter("far", here)}, "", false)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- c
+	}()
+	c, err := verbs.Upgrade(context.Background(), nearBase, []verbs.Adapter{f.Adapter("near", here)}, "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nearBase.limit != 0 || farBase.limit != 0 {
+		t.Error(nearBase.limit, farBase.limit)
+	}
+	c.(*verbs.Conn).Abort()
+	(<-done).(*verbs.Conn).Abort()
 }
 
 // TestPassCut: a client's process that is killed says nothing. The server hears that this was all, at once, and not that a connection was lost, behind which another could come.

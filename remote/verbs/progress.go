@@ -2,6 +2,8 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"time"
@@ -54,19 +56,26 @@ func (c *Conn) pollLocked(d *deadline, ready func() bool) error {
 			continue
 		}
 		c.polling = true
+		short := c.shortLocked()
 		c.mu.Unlock()
 		var cs [32]Completion
-		n, err := c.take(cs[:])
+		n, err := c.take(cs[:], !short)
 		c.mu.Lock()
 		c.polling = false
 		c.applyLocked(cs[:n])
 		c.causeLocked()
+		if err == nil && short && n == 0 {
+			err = fmt.Errorf("the other end said that it has written %d bytes, and is gone after %d: %w", c.final, c.got, io.ErrUnexpectedEOF)
+		}
 		if err != nil {
 			c.failLocked(err)
 		}
 		c.cond.Broadcast()
 	}
 }
+
+// shortLocked reports whether bytes are missing that the other end said it had written before it was gone. It says so when its adapter has them acknowledged, so what came of them can be polled.
+func (c *Conn) shortLocked() bool { return c.cut && c.ends && c.got < c.final }
 
 // causeLocked looks, when work was flushed, for what made it so: that may be told a little later.
 func (c *Conn) causeLocked() {
@@ -85,13 +94,13 @@ func (c *Conn) causeLocked() {
 	}
 }
 
-// take returns completions, or none for no reason. It sleeps if there are none for a while.
-func (c *Conn) take(cs []Completion) (int, error) {
+// take returns completions, or none for no reason. It sleeps if there are none for a while, and it may.
+func (c *Conn) take(cs []Completion, sleep bool) (int, error) {
 	n, err := c.queue.Poll(cs)
 	for start := time.Now(); n == 0 && err == nil && time.Since(start) < c.spin; {
 		n, err = c.queue.Poll(cs)
 	}
-	if n > 0 || err != nil {
+	if n > 0 || err != nil || !sleep {
 		return n, err
 	}
 	if err := c.queue.Arm(); err != nil {
@@ -136,6 +145,9 @@ func (c *Conn) immediateLocked(v uint32) error {
 	if v&creditBit == 0 {
 		if free := uint64(len(c.window.mem)) - (c.got - c.taken) - uint64(c.owedBytes); v == 0 || uint64(v) > free {
 			return remote.Violation("%d bytes by RDMA, where %d fit", v, free)
+		}
+		if c.owedCount >= mostMessages {
+			return remote.Violation("more than %d messages by RDMA without credit", mostMessages)
 		}
 		c.got += uint64(v)
 		c.owedCount++

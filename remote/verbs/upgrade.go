@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"causeway/remote/frame"
 )
 
 // Limits of Upgrade: of all of it, and of the bytes that show whether packets arrive.
@@ -108,7 +110,22 @@ func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
 	if err := u.agree(u.probe(c)); err != nil {
 		return nil, err
 	}
+	if !u.client && peer.offer.Alone {
+		if err := patient(u.base); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
+}
+
+// patient has a connection outlast a loss of its link as long as the one between the adapters does.
+func patient(base net.Conn) error {
+	if t, ok := base.(interface {
+		Tune(limit time.Duration) error
+	}); ok {
+		return t.Tune(frame.Lost)
+	}
+	return nil
 }
 
 // prepare makes what the other end is told of.
@@ -205,13 +222,13 @@ func (u *upgrade) agree(own error) error {
 		text = trouble(own)
 	}
 	if u.client {
-		if err := sayReason(u.base, text); err != nil {
+		if err := writeReason(u.base, text); err != nil {
 			return err
 		}
 	}
-	other, err := hearReason(u.base)
+	other, err := readReason(u.base)
 	if err == nil && !u.client {
-		err = sayReason(u.base, text)
+		err = writeReason(u.base, text)
 	}
 	switch {
 	case err != nil:

@@ -1,13 +1,17 @@
 package verbs_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"causeway/remote/remotetest"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/verbstest"
 )
@@ -106,7 +110,7 @@ func TestCreditLater(t *testing.T) {
 			came.Add(int64(n))
 		}
 	}()
-	const batch, batches = 32, 270 // credit for each, of which at most 256 are posted
+	const batch, batches = 32, 258 // credit for each, of which at most 255 are posted; what is not is for as many messages as a peer may have under way
 	for i := range batches {
 		for range batch {
 			write(t, p, 1)
@@ -132,4 +136,41 @@ func TestCreditLater(t *testing.T) {
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// TestShortEnd: a peer that says that it has written more than comes, and is gone, has said a lie, or its link has gone: who reads does not wait for the rest.
+func TestShortEnd(t *testing.T) {
+	near, far, err := remotetest.PairTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := verbstest.New()
+	p, c, err := verbstest.Against(near, far, f.Adapter("near", here), f.Adapter("far", here), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p, 5)
+	got := make([]byte, 100)
+	done := make(chan error, 1)
+	go func() {
+		n, err := io.ReadFull(c, got)
+		if n != 5 {
+			t.Errorf("%d bytes came", n)
+		}
+		done <- err
+	}()
+	sleeping(c.(*verbs.Conn))
+	end := binary.LittleEndian.AppendUint64([]byte("CWVBYE\x00\x01"), 16+5+1)
+	_, err = near.Write(end)
+	var word [16]byte
+	if err == nil {
+		_, err = io.ReadFull(near, word[:]) // it is heard
+	}
+	if err := errors.Join(err, near.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := soon(t, "Read", done); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "after 21") {
+		t.Error(err)
+	}
+	c.(*verbs.Conn).Abort()
 }
