@@ -15,6 +15,7 @@
 # scripts/setup.sh rdma fetches what is missing. There is no other way to the device: its kernel modules are in no cloud kernel.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/rdma.sh"
 
 series=6.12 pair= check= args=() files=()
 while [ $# -gt 0 ]; do
@@ -36,7 +37,7 @@ case $check in
   --registers) set -- "$BUILD/bin/rdma-registers" ;;
 esac
 [ $# -gt 0 ] || die "nothing to run: see $0 --help"
-"$ROOT/scripts/setup.sh" rdma "$series" 2>&1 | { grep -v ': ready$' || true; } >&2
+rdma_setup "$series"
 
 if [ "$check" = --registers ]; then
   mkdir -p "$BUILD/bin"
@@ -49,8 +50,7 @@ case $command in
     files+=(--file "$command")
     command=/app/$(basename "$command") ;;
 esac
-files+=(--file "$ROOT/images/rdma-up" --file "$BUILD/rdma/bin:/usr/bin" --file "$BUILD/rdma/lib:/usr/lib/x86_64-linux-gnu"
-  --file "$BUILD/rdma/etc/libibverbs.d:/etc/libibverbs.d")
+files+=("${rdma_guest[@]}")
 
 # vm ROLE COMMAND... goes on as one VM that runs it, beside the options.
 vm() {
