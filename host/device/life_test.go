@@ -310,7 +310,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestStartWaitsForLeases: leases may come behind the start; without them it is refused in time.
+// TestStartWaitsForLeases: leases may come behind the start; without them it is given back in time, and begins the session when it comes again behind them.
 func TestStartWaitsForLeases(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
@@ -334,7 +334,19 @@ func TestStartWaitsForLeases(t *testing.T) {
 		k.sleep(leaseWait - time.Millisecond)
 		k.pending("start without pages", start)
 		k.sleep(time.Millisecond + shortestNap)
-		k.want("start without pages", start, syscall.EINVAL)
+		k.want("start without pages", start, syscall.EAGAIN)
+		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
+		k.want("start with all pages, again", k.control(remote.Hello{Type: remote.MsgStart}), 0)
+	})
+	inKernel(t, func(k *kernel) { // a guest that did not run for a term
+		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
+		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
+		k.sleep(leaseTerm + shortestNap)
+		start := k.control(remote.Hello{Type: remote.MsgStart})
+		k.sleep(leaseWait + shortestNap)
+		k.want("start behind leases that have lapsed", start, syscall.EAGAIN)
+		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
+		k.want("start with new ones", k.control(remote.Hello{Type: remote.MsgStart}), 0)
 	})
 }
 

@@ -132,7 +132,8 @@ func (s *session) startIfLentLocked() {
 	}
 }
 
-// endStart refuses a start whose leases do not come.
+// endStart gives back a start whose leases do not come, for the guest to send it again: they lapse where the program did not run for a term, as on a busy
+// machine, and come with its next turn.
 func (s *session) endStart(now time.Time) {
 	s.mu.Lock()
 	w := s.starter
@@ -141,8 +142,12 @@ func (s *session) endStart(now time.Time) {
 		return
 	}
 	s.starter = nil
+	errno := syscall.EINVAL
+	if s.state == opening {
+		errno = syscall.EAGAIN
+	}
 	s.mu.Unlock()
-	s.refuse(w, syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState))
+	s.refuse(w, errno, fmt.Errorf("start before all of region 0 is lent: %w", errState))
 }
 
 // leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock meanwhile.
