@@ -107,12 +107,15 @@ ends() {
 # --- the checks --------------------------------------------------------------------------------------------------------
 
 deaths() {
-  local when mode
+  local when mode most_death
   for mode in idle loop long copy; do
     case $mode in idle) when="it is idle" ;; copy) when="it copies by extents" ;; loop) when="it launches in a loop" ;; long) when="a long kernel runs" ;; esac
+    most_death=$death
+    # On a host that is short of CPU a program whose GPU is at work may be silent for 4 s more, and a worker owe its last answer for 1.5 s.
+    [ $mode != long ] || [ "$(allowed 100)" -le 120 ] || most_death=$((death + 5500))
     ends exit $mode $quick 0 "$when"
-    ends crash $mode $death 11 "$when"
-    ends 9 $mode $death 9 "$when"
+    ends crash $mode $most_death 11 "$when"
+    ends 9 $mode $most_death 9 "$when"
   done
 }
 
@@ -251,7 +254,7 @@ costs() {
   true; in_time "$dev" 10000; row "10 s with an idle session: device process" "$dev us of CPU (limit $most us; 10000 are 0.1 %)"
   true; in_time "$wrk" 10000; row "10 s with an idle session: worker" "$wrk us of CPU (limit $most us)"
   # Where four and more wait for each CPU, most of what the guest counts is time in which it was not run.
-  { [ "$accel" = tcg ] && [ "$(allowed 1)" -ge 4 ] && most='none: the machine is busy'; } || in_time "$us" $guest_most
+  if [ "$accel" = tcg ] && [ "$(allowed 1)" -ge 4 ]; then most='none: the machine is busy'; else true; in_time "$us" $guest_most; fi
   row "10 s with an idle session: the program in the guest" "$us us of CPU, $accel (limit $most)"
   guest ./life cycle 5
   no_workers_after "$(ms)" >/dev/null

@@ -30,7 +30,7 @@ func TestLapseOfASilentProgram(t *testing.T) {
 	})
 }
 
-// TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has as long as a silent worker. If its GPU lets go meanwhile it is parked, and goes on
+// TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has crowdedPatience. If its GPU lets go meanwhile it is parked, and goes on
 // when its leases are back; if it renews first it goes on as it was, and the next lapse has all of the time again.
 func TestLapseOnACrowdedHost(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -39,7 +39,7 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 		w.atWork(true)
 		k.short.Store(true)
 		c := k.lend(loanAt(0, 0), zero)
-		k.sleep(leaseTerm + silence - time.Second)
+		k.sleep(leaseTerm + crowdedPatience - time.Second)
 		k.short.Store(false) // what was seen once holds for this lapse
 		k.pending("while the program may live", c)
 		renewed := k.lend(loanAt(0, 0), zero)
@@ -48,7 +48,7 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 		k.pending("in time again", renewed)
 
 		k.short.Store(true)
-		k.sleep(silence - time.Second)
+		k.sleep(crowdedPatience - time.Second)
 		k.pending("in the next lapse", renewed)
 		w.atWork(false)
 		k.sleep(2 * shortestNap)
@@ -60,7 +60,7 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 		}
 
 		w.atWork(true)
-		k.sleep(leaseTerm + silence + time.Second)
+		k.sleep(leaseTerm + crowdedPatience + time.Second)
 		k.want("of a program that stays silent", back, syscall.EPIPE)
 		if !w.lost() {
 			t.Error("its worker lives")

@@ -24,6 +24,9 @@ const silence = 10 * time.Second
 // that it lives (outlast). A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
 const lapsePatience = 250 * time.Millisecond
 
+// crowdedPatience is how long that is on a host that is short of CPU, where a program that lives may get none for seconds. One that was killed exits as much later there.
+const crowdedPatience = 4 * time.Second
+
 // parkMargin is what remains for the answer of a worker, or of the device, to be in time.
 const parkMargin = 100 * time.Millisecond
 
@@ -114,7 +117,7 @@ func (s *session) lapse() {
 
 // outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go. It does if its program lives, which is to be seen from a lease that came
 // meanwhile, or the VM stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything at once: there it is tried
-// again, until one lives or has been silent for as long as a worker may be.
+// again, until one lives or has been silent for crowdedPatience.
 func (s *session) outlast() bool {
 	crowded := s.dev.crowded()
 	s.mu.Lock()
@@ -131,7 +134,7 @@ func (s *session) outlast() bool {
 		s.lapsed, s.crowded = time.Time{}, false
 		return true
 	}
-	return s.crowded && now.Sub(s.lapsed) < silence
+	return s.crowded && now.Sub(s.lapsed) < crowdedPatience
 }
 
 // park has a session in parking let go within limit, of which the GPU may take patience. It runs on routine. Afterwards no page is in use,
