@@ -81,7 +81,7 @@ static int take_turns(size_t n, bool all, int said, int until)
                 return 1;
         if (round == 2 && write(said, "\n", 1) != 1)
             return 2;
-        if (poll(&there, 1, 0) != 0)
+        if (poll(&there, 1, all ? 0 : 20) != 0) // a neighbour leaves others the CPU
             return 0;
     }
 }
@@ -109,8 +109,8 @@ static void killed()
     int never[2];
     if (pipe(never))
         _exit(1);
-    for (unsigned us : {0u, 3000u, 20000u, 70000u}) {
-        pid_t pid = in_turns(1 << 18, true, never[0]);
+    for (unsigned us : {0u, 20000u}) {
+        pid_t pid = in_turns(1 << 16, true, never[0]);
         usleep(us);
         kill(pid, SIGKILL);
         int status = 0;
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
     int end[2], status = -1;
     if (pipe(end))
         return 1;
-    pid_t neighbour = in_turns(1 << 16, false, end[0]);
+    pid_t neighbour = in_turns(1 << 14, false, end[0]);
     ends("a kernel that waits for the CPU", waited_for);
     ends("a child's", a_childs);
     ends("a kernel that runs off it", runs_off);
