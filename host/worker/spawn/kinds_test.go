@@ -92,7 +92,7 @@ func TestEveryKind(t *testing.T) {
 			}
 		},
 		"measured": func(m link.ToParent) {
-			if u := <-p.measured; !reflect.DeepEqual(u, m.(link.Measured).Use) {
+			if u := <-p.use.answer; !reflect.DeepEqual(u, m.(link.Measured).Use) {
 				t.Errorf("measured %+v", u)
 			}
 		},

@@ -8,39 +8,31 @@ import (
 
 // Measure asks the worker who its guest process is and what it uses. While the worker is busy there is no answer: ErrSilent.
 func (p *Process) Measure(ctx context.Context) (link.Use, error) {
-	select {
-	case p.measuring <- struct{}{}:
-		defer func() { <-p.measuring }()
-	case <-ctx.Done():
-		return link.Use{}, ErrSilent
+	end, err := p.use.begin(ctx)
+	if err != nil {
+		return link.Use{}, err
 	}
+	defer end()
 	select {
-	case <-p.measured: // of a call that has given up
+	case <-p.use.answer: // of a call that has given up
 	default:
 	}
 	if err := p.link.Send(link.Measure{}); err != nil {
 		return link.Use{}, err
 	}
-	select {
-	case u := <-p.measured:
-		return u, nil
-	case <-p.drained:
-		return link.Use{}, ErrEnded
-	case <-ctx.Done():
-		return link.Use{}, ErrSilent
-	}
+	return p.use.await(ctx, p)
 }
 
 // keepMeasured keeps the last answer only.
 func (p *Process) keepMeasured(u link.Use) {
 	for {
 		select {
-		case p.measured <- u:
+		case p.use.answer <- u:
 			return
 		default:
 		}
 		select {
-		case <-p.measured:
+		case <-p.use.answer:
 		default:
 		}
 	}

@@ -47,17 +47,16 @@ type Spawner struct {
 
 // Process is a running worker.
 type Process struct {
-	link      *link.ParentEnd
-	cmd       *exec.Cmd
-	kill      func() error
-	wake      atomic.Pointer[func(slot uint32)] // set before the session is
-	replies   chan link.ToParent
-	shared    *offer.Broker
-	measured  chan link.Use // the last Measured
-	copied    chan link.Copied
-	measuring chan struct{} // held by who measures
-	wants     chan link.Want
-	probes    probes
+	link    *link.ParentEnd
+	cmd     *exec.Cmd
+	kill    func() error
+	wake    atomic.Pointer[func(slot uint32)] // set before the session is
+	replies chan link.ToParent
+	shared  *offer.Broker
+	use     question[link.Use]
+	copied  chan link.Copied
+	wants   chan link.Want
+	probes  probes
 	// Where the session goes that is passed on; nil: it runs here.
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
@@ -168,9 +167,9 @@ func (s *Spawner) process() (*Process, error) {
 // newProcess is the parent's side of a worker.
 func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
-		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
-		copied:    make(chan link.Copied, mostReplies),
-		measuring: make(chan struct{}, 1), probes: newProbes(), wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
+		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), use: newQuestion[link.Use](),
+		copied: make(chan link.Copied, mostReplies),
+		probes: probes{question: newQuestion[link.Probed]()}, wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 

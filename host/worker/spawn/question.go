@@ -1,0 +1,35 @@
+package spawn
+
+import "context"
+
+// question is what a worker is asked by one caller at a time.
+type question[T any] struct {
+	asking chan struct{} // held by who asks
+	answer chan T
+}
+
+func newQuestion[T any]() question[T] {
+	return question[T]{asking: make(chan struct{}, 1), answer: make(chan T, 1)}
+}
+
+// begin waits until nobody else asks; end lets the next one ask. ErrSilent.
+func (q *question[T]) begin(ctx context.Context) (end func(), err error) {
+	select {
+	case q.asking <- struct{}{}:
+		return func() { <-q.asking }, nil
+	case <-ctx.Done():
+		return nil, ErrSilent
+	}
+}
+
+// await returns the answer, unless the worker's last word has come or ctx ends before it.
+func (q *question[T]) await(ctx context.Context, p *Process) (answer T, err error) {
+	select {
+	case answer = <-q.answer:
+		return answer, nil
+	case <-p.drained:
+		return answer, ErrEnded
+	case <-ctx.Done():
+		return answer, ErrSilent
+	}
+}
