@@ -29,15 +29,19 @@ func (d *Daemon) boundLocked(all []place.GPU, s *api.Spec) {
 		return
 	}
 	for i := range all {
-		g, had := &all[i], uint64(0)
-		for key, v := range d.vgpus {
-			if key != s.Key() && !v.rec.Lost && slices.Contains(v.places(), g.ID) && d.unreservedLocked(&v.rec.Spec) {
-				had += promisedOf(v, g)
-			}
-		}
-		most := uint64(d.cfg.Remote.Unreserved)
-		g.Bounded, g.Bound = true, most-min(most, had)
+		g, most := &all[i], uint64(d.cfg.Remote.Unreserved)
+		g.Bounded, g.Bound = true, most-min(most, d.unreservedOfLocked(g, s.Key()))
 	}
+}
+
+// unreservedOfLocked is what leases that are not reserved were promised of a GPU, but the one of a key. d.mu is held.
+func (d *Daemon) unreservedOfLocked(g *place.GPU, but string) (had uint64) {
+	for key, v := range d.vgpus {
+		if key != but && !v.rec.Lost && slices.Contains(v.places(), g.ID) && d.unreservedLocked(&v.rec.Spec) {
+			had += promisedOf(v, g)
+		}
+	}
+	return had
 }
 
 // promisedOf is what a vGPU was promised of a GPU; one without a limit has all of it.
@@ -64,11 +68,6 @@ func (d *Daemon) judgeUnreservedLocked(s *api.Spec) error {
 
 // keptUnreservedLocked is how much of a GPU claims are not offered, as hosts lease it, or may, without a reservation. d.mu is held.
 func (d *Daemon) keptUnreservedLocked(g *api.GPU) uint64 {
-	had := uint64(0)
-	for _, v := range d.vgpus {
-		if !v.rec.Lost && slices.Contains(v.places(), g.ID) && d.unreservedLocked(&v.rec.Spec) {
-			had += promisedOf(v, &place.GPU{GPU: *g})
-		}
-	}
+	had := d.unreservedOfLocked(&place.GPU{GPU: *g}, "")
 	return min(max(had, uint64(d.cfg.Remote.Unreserved)), g.Memory)
 }
