@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -178,16 +179,18 @@ func (a *Agent) Look(ctx context.Context, key string) error {
 
 // warn says on a pod why it is not served, once for each reason.
 func (a *Agent) warn(pod *corev1.Pod, why error) {
-	if pod == nil {
-		return
+	if pod != nil {
+		a.report(pod, pod.UID, why)
 	}
+}
+
+func (a *Agent) report(object runtime.Object, uid types.UID, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.reported[pod.UID] == why.Error() {
-		return
+	if a.reported[uid] != why.Error() {
+		a.reported[uid] = why.Error()
+		a.Events.Event(object, corev1.EventTypeWarning, reason, why.Error())
 	}
-	a.reported[pod.UID] = why.Error()
-	a.Events.Event(pod, corev1.EventTypeWarning, reason, why.Error())
 }
 
 // reason is that of events, as causeway-dra has it.

@@ -96,12 +96,7 @@ func (a *Agent) claim(ctx context.Context, pod *corev1.Pod, name string) (*resou
 }
 
 func (a *Agent) warnClaim(rc *resourceapi.ResourceClaim, why error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reported[rc.UID] != why.Error() {
-		a.reported[rc.UID] = why.Error()
-		a.Events.Event(rc, corev1.EventTypeWarning, reason, why.Error())
-	}
+	a.report(rc, rc.UID, why)
 }
 
 // giveClaim has the domain have a claim's vGPUs. It may be asked for again and again.

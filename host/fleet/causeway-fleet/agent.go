@@ -15,9 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"causeway/host/api"
@@ -94,9 +91,8 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 	}
 	d := api.NewClient(api.Socket(f.run))
 	defer d.Close()
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: cl.client.CoreV1().Events("")})
+	events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-agent", Host: f.node})
+	defer end()
 	slices := &nodeSlices{client: cl.client, node: node, log: log}
 	var wg sync.WaitGroup
 	defer func() { fail(nil); wg.Wait(); slices.stop() }()
@@ -110,7 +106,7 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 	log.Info("causeway-fleet agent serves pods of this node", "version", version, "node", f.node)
 	err = (&agent.Agent{Client: cl.client, Node: f.node, Namespaces: f.namespaces, Causewayd: d, Records: agent.Dir(f.records), Log: log,
 		Domains: &agent.Command{Program: program, Connect: f.connect, RunDir: f.run, Timeout: f.timeout},
-		Events:  events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-agent", Host: f.node})}).Run(ctx)
+		Events:  events}).Run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, agent.ErrGone) {
 		return cause
 	}

@@ -12,9 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 
 	"causeway/host/fleet/controller"
 	"causeway/remote/mtls"
@@ -62,10 +59,9 @@ It is read again every few seconds. A host with ` + "`leaving: true`" + ` gets n
 			}
 			host, _ := os.Hostname()
 			ctx := cmd.Context()
-			events := record.NewBroadcaster(record.WithContext(ctx))
-			defer events.Shutdown()
-			events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: cl.client.CoreV1().Events("")})
-			o.Events = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-fleet"})
+			events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
+			defer end()
+			o.Events = events
 			o.Client, o.Namespace, o.Identity = cl.client, namespace, host+"_"+string(uuid.NewUUID())
 			if listen == "" {
 				return controller.Run(ctx, o)

@@ -6,9 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"causeway/host/fleet/view"
@@ -75,11 +72,4 @@ func (m *missing) look(ctx context.Context, now time.Time) error {
 	}
 	m.seen = next
 	return nil
-}
-
-// recorder writes events until end is called.
-func recorder(ctx context.Context, client kubernetes.Interface, component string) (r record.EventRecorder, end func()) {
-	b := record.NewBroadcaster(record.WithContext(ctx))
-	b.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return b.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), b.Shutdown
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"causeway/host/fleet/web"
 )
@@ -68,7 +69,7 @@ func (f *webFlags) run(ctx context.Context, a *access) error {
 	go func() { source.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
 	if f.events {
-		events, end := recorder(ctx, cl.client, "causeway-fleet")
+		events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
 		m, ended := &missing{Cluster: w, events: events, log: log}, make(chan struct{})
 		go func() { m.run(ctx); end(); close(ended) }()
 		defer func() { cancel(); <-ended }()

@@ -57,7 +57,7 @@ type Keeper struct {
 	Leader  Leader
 	// Publish has Kubernetes offer this.
 	Publish func(resourceslice.Pool)
-	// Patience is how long the host may not answer before it gets no new claims; Rest is for how long a GPU gets none of which one was refused.
+	// Patience is how long the host may not answer before it gets no new claims; Backoff is for how long a GPU gets none of which one was refused.
 	Patience, Backoff time.Duration
 	Now               func() time.Time
 	Log               *slog.Logger
@@ -70,7 +70,7 @@ type Keeper struct {
 	above         uint64 // what this host has heard of, if that is newer than any that leads
 	known         bool   // state was ever heard, or found
 	lastHeartbeat time.Time
-	silent        error // since heard
+	silent        error // since lastHeartbeat
 	refused       map[string]time.Time
 	lastRefused   map[string]time.Time // when a claim was last refused, by UID
 	lastReported  map[offer]bool
