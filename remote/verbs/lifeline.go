@@ -17,8 +17,8 @@ const (
 	endSize  = 16
 )
 
-func appendEnd(b []byte, n uint64) []byte {
-	return binary.LittleEndian.AppendUint64(append(b, endMagic...), n)
+func word(magic string, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64([]byte(magic), n)
 }
 
 // writeWord writes a word.
@@ -26,7 +26,7 @@ func (c *Conn) writeWord(magic string, n uint64) {
 	c.baseMu.Lock()
 	defer c.baseMu.Unlock()
 	_ = c.base.SetWriteDeadline(time.Now().Add(drainLimit))
-	_, _ = c.base.Write(binary.LittleEndian.AppendUint64([]byte(magic), n)) // a peer that is gone needs none
+	_, _ = c.base.Write(word(magic, n)) // a peer that is gone needs none
 }
 
 // announceEnd tells the peer that this was all, and waits until it has heard that, or is gone.

@@ -202,11 +202,11 @@ func (u *upgrade) probe(c *Conn) error {
 		return err
 	}
 	var b [endSize]byte
-	_, err := c.Write(appendEnd(nil, 0))
+	_, err := c.Write(word(endMagic, 0))
 	if err == nil {
 		_, err = io.ReadFull(c, b[:])
 	}
-	if err == nil && [endSize]byte(appendEnd(nil, 0)) != b {
+	if err == nil && [endSize]byte(word(endMagic, 0)) != b {
 		err = fmt.Errorf("other bytes came than were sent: %x", b)
 	}
 	if errors.Is(err, errDeadline) {
