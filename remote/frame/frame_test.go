@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -76,16 +77,23 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestPatience: a connection with TLS can be given more time than it began with.
-func TestPatience(t *testing.T) {
+// ends are of a connection, with what each needs for TLS.
+func ends(t *testing.T) (near, far net.Conn, server, client *tls.Config) {
+	t.Helper()
 	near, far, err := remotetest.PairTCP()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, client, err := remotetest.Lease()
+	server, client, err = remotetest.Lease()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return near, far, server, client
+}
+
+// TestPatience: a connection with TLS can be given more time than it began with.
+func TestPatience(t *testing.T) {
+	near, far, server, client := ends(t)
 	shaken := make(chan error, 1)
 	go func() {
 		_, err := frame.Server(context.Background(), far, server)
@@ -118,14 +126,7 @@ func TestPatience(t *testing.T) {
 
 // TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call; who ends the connection is heard to have.
 func TestSecure(t *testing.T) {
-	near, far, err := remotetest.PairTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, client, err := remotetest.Lease()
-	if err != nil {
-		t.Fatal(err)
-	}
+	near, far, server, client := ends(t)
 	for _, c := range []net.Conn{near, far} {
 		if err := frame.Tune(c, frame.Silent); err != nil {
 			t.Fatal(err)
