@@ -90,15 +90,12 @@ lost() {
   row "managed memory of a worker that was killed" "status $rc" || cat "$tmp/out" "$tmp/log"
 }
 
-# soon COMMAND... tries it until it succeeds, for a minute.
-soon() { for _ in $(seq 600); do "$@" && return; sleep 0.1; done; return 1; }
-
 # begin_there ADDRESS:PORT: `run` is a program on that server, with its bytes there. What one before it had may be about to be free: it is tried again.
 begin_there() {
   for _ in $(seq 30); do
     : >"$tmp/out"
     CAUSEWAY=tcp://$1 LD_LIBRARY_PATH=$BUILD/lib "$(dirname "$program")/managedends" lost 52 <>"$tmp/line" >"$tmp/out" 2>"$tmp/log" & run=$!
-    soon ready_or_ended "$run"
+    until_true 15 ready_or_ended "$run"
     grep -q '^ready 1' "$tmp/out" && return
     wait "$run"; sleep 1
   done
@@ -117,7 +114,7 @@ over_there() {
     begin_there "$at" || { false; row "a program with more managed memory than the server's GPU has" "$(keep tail -n 1 "$tmp/out")"; cat "$tmp/log" "$tmp/serve.log"; return; }
     case $what in
       worker) worker=$(sed -n 's/.*session opens.* worker=\([0-9]*\).*/\1/p' "$tmp/serve.log" | tail -n 1) # others are started ahead
-        kill -9 "$worker"; soon ended "$worker" ;;
+        kill -9 "$worker"; until_true 15 ended "$worker" ;;
       program) kill -9 "$run" ;;
     esac
     [ $what = program ] || echo >"$tmp/line"
