@@ -8,6 +8,7 @@
 # Each program holds PTX (the software GPU executes it, newer GPUs compile it) and code for sm_90.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/cache.sh"
 
 src=$ROOT/guest/tests
 jobs=2 only=() programs=()
@@ -106,8 +107,29 @@ object() { # VERSION PROGRAM: prints its path
   echo "$o.o"
 }
 
-compile() { # VERSION PROGRAM
-  local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
+# compiled_by VERSION PROGRAM names the cache's entry of its object: the toolkit as it was fetched, the flags, the compiler for the host's part, and all that
+# the source may include. A compiler that was named by hand is not known well enough.
+compiled_by() {
+  [ -z "${nvcc_of[$1]:-}" ] && [ -f "$(toolkit "$1")/.pin" ] || return 0
+  local host; host=$(gcc_for_nvcc "$1")
+  cache_entry nvcc "$2 $(cat "$(toolkit "$1")/.pin") $("${host:-g++}" --version | head -1)" "$0" "$src/$2.cu" "$src"/*.h "$src/driverapi_kernels.cu"
+}
+
+# compile VERSION PROGRAM makes its object, and beside it what launches of kernels in kernels need, or takes both from another checkout.
+compile() {
+  local o entry; o=$(object "$1" "$2"); entry=$(compiled_by "$1" "$2")
+  if [ -n "$entry" ] && { ! separate "$2" || cache_take "$entry.dlink" "${o%.o}.dlink"; } && cache_take "$entry.o" "$o"; then
+    echo "$2" >>"$taken"
+    return
+  fi
+  run_nvcc "$1" "$2" "$o" || return 1
+  [ -n "$entry" ] || return 0
+  ! separate "$2" || cache_give "$entry.dlink" "${o%.o}.dlink"
+  cache_give "$entry.o" "$o"
+}
+
+run_nvcc() { # VERSION PROGRAM OBJECT
+  local v=$1 p=$2 o=$3 nvcc; nvcc=$(nvcc_path "$1")
   # Named from the root: programs print __FILE__.
   # shellcheck disable=SC2046
   (cd "$ROOT" && "$nvcc" "${flags[@]}" $(host_code "$v") $(device_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
@@ -142,7 +164,8 @@ pool() {
 drain() { while [ "$running" -gt 0 ]; do wait -n || failed=1; running=$((running - 1)); done; [ -z "$failed" ] || die "building the test programs failed"; }
 
 versions=$(printf '%s\n' "${only[@]%-*}" | sort -uV)
-compiled=0 linked=0
+compiled=0 linked=0 taken=$BUILD/tests/taken
+: >"$taken"
 for v in $versions; do
   [ -x "$(nvcc_path "$v")" ] || die "no nvcc for CUDA $v: run scripts/setup.sh cuda $v"
   fatbin_header "$v"
@@ -151,7 +174,7 @@ for v in $versions; do
     wanted "$v" "$p" || continue
     o=$(object "$v" "$p")
     newer "$o" "$src/$p.cu" "$src"/*.h "$src/driverapi_kernels.cu" "$0" "$(nvcc_path "$v")" && continue
-    [ "$compiled" -gt 0 ] || say "compiling test programs, CUDA$(printf ' %s' $versions)"
+    [ "$compiled" -gt 0 ] || say "making test programs, CUDA$(printf ' %s' $versions)"
     compiled=$((compiled + 1))
     pool compile "$v" "$p"
   done
@@ -177,4 +200,6 @@ for v in $versions; do
   done
 done
 drain
-say "test programs: $compiled compiled, $linked linked"
+again=$(wc -l <"$taken")
+say "test programs: $((compiled - again)) compiled, $linked linked$([ "$again" = 0 ] || echo ", $again objects are another checkout's ($CACHE)")"
+[ $((compiled - again)) = 0 ] || cache_prune

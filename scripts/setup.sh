@@ -10,6 +10,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/pins.sh"
 . "$ROOT/scripts/lib/apt.sh"
+. "$ROOT/scripts/lib/cache.sh"
 . "$ROOT/scripts/lib/setup-qemu.sh"
 . "$ROOT/scripts/lib/setup-libvirt.sh"
 . "$ROOT/scripts/lib/setup-kernels.sh"

@@ -2,7 +2,11 @@
 
 setup_clang_format() {
   local dest=$BUILD/clang-format
-  stamped "$dest/.stamp" "$PIN_CLANG_FORMAT" && return
+  stamped "$dest/.stamp" "$PIN_CLANG_FORMAT" || cached clang-format "$dest" "$PIN_CLANG_FORMAT" .stamp fetch_clang_format "$dest"
+}
+
+fetch_clang_format() {
+  local dest=$1
   say "fetching clang-format (2 MB, into build/clang-format)"
   mkdir -p "$BUILD/cuda"
   rm -rf "$dest"

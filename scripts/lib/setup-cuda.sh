@@ -115,6 +115,12 @@ setup_cuda_one() {
     return
   fi
   mkdir -p "$BUILD/cuda"
+  cached cuda "$d" "$want" .pin fetch_cuda "$v" "$want"
+  [ "$v" = 13.0 ] || cuda_fit_glibc "$d"
+}
+
+fetch_cuda() {
+  local v=$1 want=$2 d=$BUILD/cuda/$1
   case $v in
     13.0) say "fetching nvcc and runtime 13.0 (105 MB of wheels, into build/cuda)"; cuda_13_0 ;;
     12.9) say "fetching runtime 12.9 and Debian's nvcc 12.4 (135 MB, into build/cuda)"; apt_ready

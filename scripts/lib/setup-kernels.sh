@@ -3,23 +3,19 @@
 
 # setup_kernels [SERIES...] prepares the named kernels, all by default.
 setup_kernels() {
-  local row series suite pattern pinned missing=() chosen=" $* "
+  local row series suite pattern pinned chosen=" $* "
   for row in "${PIN_KERNELS[@]}"; do
     read -r series suite pattern pinned <<<"$row"
     [ $# = 0 ] || [[ $chosen == *" $series "* ]] || continue
-    stamped "$BUILD/kernels/$series/.pin" "$pinned 2" || missing+=("$row")
-  done
-  [ ${#missing[@]} = 0 ] && return
-  say "fetching ${#missing[@]} stock Debian cloud kernels (about 35 MB each, into build/kernels)"
-  apt_ready
-  for row in "${missing[@]}"; do
-    read -r series suite pattern pinned <<<"$row"
-    kernel_unpack "$series" "$pattern" "$pinned"
+    stamped "$BUILD/kernels/$series/.pin" "$pinned 2" ||
+      cached kernels "$BUILD/kernels/$series" "$pinned 2" .pin kernel_unpack "$series" "$pattern" "$pinned"
   done
 }
 
 kernel_unpack() {
   local series=$1 pinned=$3 image pkgs p v d=$BUILD/kernels/$1.new
+  say "fetching a stock Debian cloud kernel, $1 (about 35 MB, into build/kernels)"
+  apt_ready
   image=$(deb_pick "$2" "$3") || exit 1
   pkgs=("$image")
   case $image in linux-binary-*) pkgs+=("${image/binary/modules}") ;; esac

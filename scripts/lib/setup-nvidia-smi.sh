@@ -5,7 +5,11 @@ setup_nvidia_smi() {
   apt_ready
   version=$(deb_version nvidia-smi)
   [ -n "$version" ] || die "the mirror has no package nvidia-smi (section non-free)"
-  stamped "$dest/.stamp" "$version" && return
+  stamped "$dest/.stamp" "$version" || cached nvidia-smi "$dest" "$version" .stamp fetch_nvidia_smi "$dest" "$version"
+}
+
+fetch_nvidia_smi() {
+  local dest=$1 version=$2
   say "fetching nvidia-smi $version (0.5 MB, into build/nvidia-smi)"
   deb_download nvidia-smi || die "download of nvidia-smi $version failed"
   rm -rf "$dest"; mkdir -p "$dest"

@@ -2,10 +2,14 @@
 
 setup_nvrtc() {
   local dest=$BUILD/nvrtc want="${PIN_NVRTC[*]}"
-  stamped "$dest/.stamp" "$want" && return
+  stamped "$dest/.stamp" "$want" || cached nvrtc "$dest" "$want" .stamp fetch_nvrtc "$dest" "$want"
+}
+
+fetch_nvrtc() {
+  local dest=$1
   say "fetching NVRTC and nvJitLink (130 MB, into build/nvrtc)"
   mkdir -p "$BUILD/cuda"
   rm -rf "$dest"
   cuda_wheels "$dest" "${PIN_NVRTC[@]}"
-  echo "$want" >"$dest/.stamp"
+  echo "$2" >"$dest/.stamp"
 }

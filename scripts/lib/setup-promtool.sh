@@ -6,7 +6,11 @@ setup_promtool() {
   apt_ready
   version=$(apt-cache "${APT_OPTS[@]}" madison prometheus | awk -F'|' '$3 ~ / bookworm\// {gsub(/ /, "", $2); print $2; exit}')
   [ -n "$version" ] || die "the mirror has no package prometheus"
-  stamped "$dest/.stamp" "$version" && return
+  stamped "$dest/.stamp" "$version" || cached promtool "$dest" "$version" .stamp fetch_promtool "$dest" "$version"
+}
+
+fetch_promtool() {
+  local dest=$1 version=$2
   say "fetching promtool $version (19 MB, into build/promtool)"
   deb_download "prometheus=$version" || die "download of prometheus $version failed"
   rm -rf "$dest"; mkdir -p "$dest"

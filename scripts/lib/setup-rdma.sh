@@ -17,8 +17,12 @@ setup_rdma() {
 
 # full_kernel SERIES PATTERN PINNED unpacks one. Its module list is what RDMA_MODULES need, in the order of their dependencies: the guest has no modprobe.
 full_kernel() {
-  local dest=$BUILD/kernels/$1-full stamp="$3 ${RDMA_MODULES[*]}" image pkgs p v tmp release
-  stamped "$dest/.pin" "$stamp" && return
+  local dest=$BUILD/kernels/$1-full stamp="$1 full $3 ${RDMA_MODULES[*]}"
+  stamped "$dest/.pin" "$stamp" || cached kernels "$dest" "$stamp" .pin full_kernel_unpack "$@"
+}
+
+full_kernel_unpack() {
+  local dest=$BUILD/kernels/$1-full stamp="$1 full $3 ${RDMA_MODULES[*]}" image pkgs p v tmp release
   say "fetching Debian's full kernel $1 (110 to 175 MB, of which 15 MB stay in build/kernels)"
   apt_ready
   image=$(deb_pick "$2" "$3") || exit 1
@@ -60,8 +64,12 @@ full_modules() {
 }
 
 rdma_tools() {
-  local dest=$BUILD/rdma tmp=$BUILD/rdma.new want="${RDMA_PACKAGES[*]} 3" p f pkgs libs
-  stamped "$dest/.stamp" "$want" && return
+  local dest=$BUILD/rdma want="${RDMA_PACKAGES[*]} 3"
+  stamped "$dest/.stamp" "$want" || cached rdma "$dest" "$want" .stamp rdma_tools_unpack "$dest" "$want"
+}
+
+rdma_tools_unpack() {
+  local dest=$1 want=$2 tmp=$BUILD/rdma.new p f pkgs libs
   say "fetching rdma-core, perftest and iproute2 (5 MB, into build/rdma)"
   apt_ready
   rm -rf "$tmp"; mkdir -p "$tmp/root" "$tmp"/{bin,lib,etc}

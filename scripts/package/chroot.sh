@@ -1,4 +1,5 @@
 # A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
+. "$ROOT/scripts/lib/cache.sh"
 
 # built_for is the Debian that packages built here are for: this one, since they depend on its libc, or the oldest that is supported.
 built_for() { if [ "$(os_id)" = debian ]; then os_codename; else echo bookworm; fi; }
@@ -8,6 +9,10 @@ debian_tar() {
   local suite=${1:-$(built_for)} tar
   tar=$BUILD/debian/$suite.tar
   [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ] || return 0
+  # A Monday's is a week's, for all checkouts.
+  local entry; entry=$(cache_entry debian "$suite of $(date +%G-%V)" "$ROOT/scripts/package/chroot.sh" "$ROOT/images/lib.sh")
+  mkdir -p "$BUILD/debian"
+  if cache_take "$entry" "$tar"; then return; fi
   image_tools
   say "making a minimal Debian, $suite"
   # The package's own documents are to be installed: the last rule that matches decides.
@@ -16,6 +21,7 @@ debian_tar() {
   tar -cf "$tar.new" -C "$BUILD/debian/tree" .
   rm -rf "$BUILD/debian/tree"
   mv "$tar.new" "$tar"
+  cache_give "$entry" "$tar"
 }
 
 # debian_root DIR [SUITE] unpacks it.
