@@ -1,4 +1,5 @@
-// Random writers of managed memory on both sides, in turns as CUDA asks: every byte is compared with what it must be. Arguments: seconds (1), seed.
+// Random writers of managed memory on both sides, in turns as CUDA asks: every byte is compared with what it must be. Arguments: seconds (1), seed, and a factor
+// (0): memory is so many times as large, and there is room at the GPU for about half of it, where processor and kernels do not use it at once.
 // needs: cuda 12.9
 #include "driver.h"
 
@@ -38,7 +39,7 @@ static span part(const area &a)
     return {at, 1 + draw(std::min(most, a.want.size() - at))};
 }
 
-static size_t wrong;
+static size_t wrong, factor = 1;
 static void compare(const area &a, span s, const char *what)
 {
     if (!memcmp(a.p + s.at, a.want.data() + s.at, s.n))
@@ -56,7 +57,7 @@ static void renew(area &a)
     if (a.p)
         CUDA(cudaFree(a.p)); // sometimes in use
     static const size_t most[] = {200, 5000, 300000, 3 << 20, 9 << 20};
-    size_t n = 1 + draw(most[draw(5)]);
+    size_t n = 1 + draw(most[draw(5)] * factor);
     managed(&a.p, n);
     a.want.resize(n);
     uint8_t v = (uint8_t)draw(256);
@@ -178,7 +179,20 @@ int main(int argc, char **argv)
         CUDA(cudaStreamCreateWithFlags(&x, draw(2) ? cudaStreamNonBlocking : cudaStreamDefault));
     for (auto &a : all)
         renew(a);
-    long rounds = 0;
+    void *hog = nullptr;
+    if (size_t times = (size_t)argument(argc, argv, 3, 0)) {
+        int concurrent = 0;
+        size_t left, total;
+        CUDA(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+        CUDA(cudaMemGetInfo(&left, &total));
+        if (!concurrent)
+            CUDA(cudaMalloc(&hog, (left - times * (8 << 20)) & ~(size_t)((2 << 20) - 1)));
+        factor = times;
+        for (auto &a : all)
+            renew(a);
+        note("room for %zu MiB", factor * 8);
+    }
+    long rounds = 0, most = 0;
     for (; seconds() < until && !wrong; rounds++) {
         by_gpu(all, s[rounds % 2]);
         if (draw(50) == 0) { // a child, while the GPU works
@@ -193,13 +207,18 @@ int main(int argc, char **argv)
             renew(all[draw(all.size())]); // perhaps in use
         CUDA(cudaDeviceSynchronize());
         by_cpu(all);
+        long mib = 0;
+        for (auto &a : all)
+            mib += (long)(a.want.size() >> 20);
+        most = std::max(most, mib);
     }
     CUDA(cudaDeviceSynchronize());
     for (auto &a : all) {
         compare(a, {0, a.want.size()}, "at the end");
         CUDA(cudaFree(a.p));
     }
-    note("%ld rounds", rounds);
+    CUDA(cudaFree(hog));
+    note("%ld rounds, up to %ld MiB", rounds, most);
     expect(wrong == 0, "every byte is what it must be");
     return finish();
 }

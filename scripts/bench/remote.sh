@@ -16,6 +16,7 @@ set -uo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
+. "$ROOT/scripts/lib/lease.sh"
 cd "$ROOT" || exit 1
 
 gpu=soft copy=64 connections= delay= calls=1 torch= only='train.py|decode.py'
@@ -41,10 +42,9 @@ probe=$BUILD/bin/bench
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-bench.XXXXXX") pids=()
 mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
 cleanup() {
-  "$CAUSEWAY" delete vm1 --run-dir "$tmp/hosta" >/dev/null 2>&1
-  local p f
+  lease_end "$tmp"
+  local p
   for p in "${pids[@]}"; do kill "$p" 2>/dev/null && wait "$p" 2>/dev/null; done
-  for f in "$tmp"/*/scheduler.json; do [ ! -f "$f" ] || kill "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$f")" 2>/dev/null; done
   rm -rf "$tmp"
 }
 on_exit cleanup
@@ -66,26 +66,9 @@ if [ -n "$delay" ]; then
   awk -v a="$direct" -v b="$added" 'BEGIN { printf "link_added %.1f us each way\n", (b - a) / 2 }'
   link "$port"
 fi
-ca() { "$CAUSEWAY" ca "$1" --dir "$tmp/pki" "${@:2}" >/dev/null || die "no certificates"; }
-ca init; ca issue gpu1 127.0.0.1; ca issue hosta
-software=; [ "$gpu" != soft ] || software="software_memory = '4GiB'"
-for h in gpu1 hosta; do
-  mkdir -p "$tmp/$h/pki"
-  cp "$tmp/pki/ca.pem" "$tmp/pki/revoked" "$tmp/$h/pki/" && cp "$tmp/pki/$h.pem" "$tmp/$h/pki/host.pem" && cp "$tmp/pki/$h-key.pem" "$tmp/$h/pki/host-key.pem" || exit 1
-  printf '%s\n' "run_dir = '$tmp/$h'" "state_dir = '$tmp/$h/state'" "log_dir = '$tmp/$h/log'" '[devices]' "log = 'file'" "socket_owner = '$(id -u)'" '[placement]' "$software" \
-    '[migration]' "ca = '$tmp/$h/pki/ca.pem'" "certificate = '$tmp/$h/pki/host.pem'" "key = '$tmp/$h/pki/host-key.pem'" >"$tmp/$h.toml"
-done
-printf '%s\n' '[remote]' "servers = ['127.0.0.1:${reached:-$port}']" "$connections" >>"$tmp/hosta.toml"
-printf '%s\n' '[remote]' "$connections" >>"$tmp/gpu1.toml"
-answers() { [ -S "$tmp/$1/causewayd.sock" ] && "$CAUSEWAY" ps --run-dir "$tmp/$1" >/dev/null 2>&1; }
-"$CAUSEWAY" serve --listen "127.0.0.1:$port" --config "$tmp/gpu1.toml" 9>&- >"$tmp/gpu1.log" 2>&1 & pids+=("$!")
-"$CAUSEWAY" daemon --config "$tmp/hosta.toml" 9>&- >"$tmp/hosta.log" 2>&1 & pids+=("$!")
-for h in gpu1 hosta; do until_true 60 answers $h || { tail -n 5 "$tmp/$h.log" >&2; die "no causewayd of $h"; }; done
-wish=(); [ "$gpu" != soft ] || wish=(--gpu soft) # else any: a real one comes first
-"$CAUSEWAY" create vm1 --remote any "${wish[@]}" --run-dir "$tmp/hosta" >"$tmp/created" 2>&1 || { cat "$tmp/created" >&2; tail -n 5 "$tmp/gpu1.log" >&2; die "no lease"; }
+lease_begin "$tmp" "$port" "${reached:-$port}" "$gpu" "$connections"
 echo "# $(head -n 1 "$tmp/created")"
 
-export CAUSEWAY_RUN_DIR=$tmp/hosta
 through_remote=("$CAUSEWAY" run --remote vm1 --) through_local=("$CAUSEWAY" run --gpu "$gpu" --)
 failed=0
 figures=$tmp/figures

@@ -1,0 +1,160 @@
+/*
+ * What the bare driver makes of memory that lies on the host and is the GPU's to use at an address of the caller's (cuMemCreate on a NUMA node), which is where a GPU
+ * server keeps the managed memory for which its GPU has no room. Prints "name value unit" lines; values are medians. Status 1: there is no such memory.
+ *
+ *   onhost [MIB]      the size of a piece (32)
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "timing.h"
+
+typedef int CUresult;
+typedef unsigned long long CUdeviceptr;
+typedef void *handle;
+struct location {
+	int type, id;
+};
+struct prop { /* CUmemAllocationProp */
+	int type, handles;
+	struct location at;
+	void *windows;
+	unsigned char flags[8];
+};
+struct access_desc {
+	struct location at;
+	int flags;
+};
+enum { PINNED = 1, DEVICE = 1, HOST_NUMA = 3, READ_WRITE = 3, MAPS_HOST_NUMA = 141, HOST_NUMA_ID = 134, TIMES = 9 };
+
+#define ENTRIES(X) \
+	X(cuInit, cuInit, (unsigned)) \
+	X(cuDeviceGet, cuDeviceGet, (int *, int)) \
+	X(cuDeviceGetAttribute, cuDeviceGetAttribute, (int *, int, int)) \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (handle *, int)) \
+	X(cuCtxSetCurrent, cuCtxSetCurrent, (handle)) \
+	X(cuCtxSynchronize, cuCtxSynchronize, (void)) \
+	X(cuMemAddressReserve, cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+	X(cuMemCreate, cuMemCreate, (unsigned long long *, size_t, const struct prop *, unsigned long long)) \
+	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, (size_t *, const struct prop *, int)) \
+	X(cuMemMap, cuMemMap, (CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long)) \
+	X(cuMemSetAccess, cuMemSetAccess, (CUdeviceptr, size_t, const struct access_desc *, size_t)) \
+	X(cuMemUnmap, cuMemUnmap, (CUdeviceptr, size_t)) \
+	X(cuMemRelease, cuMemRelease, (unsigned long long)) \
+	X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t)) \
+	X(cuMemsetD32, cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t)) \
+	X(cuMemcpyDtoD, cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t)) \
+	X(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))
+
+#define DECLARE(f, name, args) static CUresult(*f) args;
+ENTRIES(DECLARE)
+
+static void check(CUresult r, const char *what)
+{
+	if (r != 0) {
+		printf("# %s returned %d\n", what, r);
+		exit(1);
+	}
+}
+#define CK(call) check((call), #call)
+
+static void bind_all(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!lib) {
+		fprintf(stderr, "onhost: %s\n", dlerror());
+		exit(1);
+	}
+#define BIND(f, name, args) \
+	if (!(f = (CUresult(*) args)dlsym(lib, #name))) { \
+		fprintf(stderr, "onhost: no %s\n", #name); \
+		exit(1); \
+	}
+	ENTRIES(BIND)
+}
+
+static double took[TIMES];
+static void say(const char *name, double per, const char *unit)
+{
+	double us = median(took, TIMES);
+	printf("%s %.2f %s\n", name, per > 0 ? per / us / 1e3 : us, unit);
+}
+
+/* Makes a piece and maps it at base + at: a device's for comparison, or the host's. */
+static unsigned long long piece(const struct prop *p, CUdeviceptr at, size_t size)
+{
+	unsigned long long h;
+	struct access_desc a = {{DEVICE, 0}, READ_WRITE};
+	CK(cuMemCreate(&h, size, p, 0));
+	CK(cuMemMap(at, size, 0, h, 0));
+	CK(cuMemSetAccess(at, size, &a, 1));
+	return h;
+}
+
+static void made(const char *name, const struct prop *p, CUdeviceptr at, size_t size)
+{
+	double gone[TIMES];
+	for (int i = 0; i < TIMES; i++) {
+		double t = now_us();
+		unsigned long long h = piece(p, at, size);
+		took[i] = now_us() - t;
+		t = now_us();
+		CK(cuMemUnmap(at, size));
+		CK(cuMemRelease(h));
+		gone[i] = now_us() - t;
+	}
+	char line[64];
+	snprintf(line, sizeof line, "%s_made", name);
+	say(line, 0, "us");
+	memcpy(took, gone, sizeof took);
+	snprintf(line, sizeof line, "%s_ended", name);
+	say(line, 0, "us");
+}
+
+int main(int argc, char **argv)
+{
+	size_t size = (argc > 1 ? strtoul(argv[1], NULL, 0) : 32) << 20, unit = 0;
+	int can = 0, node = -1;
+	handle ctx;
+	CUdeviceptr base, other;
+	uint32_t word = 0;
+	bind_all();
+	CK(cuInit(0));
+	CK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	CK(cuCtxSetCurrent(ctx));
+	CK(cuDeviceGetAttribute(&can, MAPS_HOST_NUMA, 0));
+	CK(cuDeviceGetAttribute(&node, HOST_NUMA_ID, 0));
+	printf("attribute_141 %d -\nhost_numa_id %d -\n", can, node);
+	struct prop there = {.type = PINNED, .at = {DEVICE, 0}}, here = {.type = PINNED, .at = {HOST_NUMA, node < 0 ? 0 : node}};
+	CK(cuMemGetAllocationGranularity(&unit, &here, 0));
+	printf("granularity %zu bytes\n", unit);
+	CK(cuMemAddressReserve(&base, 2 * size, 0, 0, 0));
+	made("device", &there, base, size);
+	made("host", &here, base, size);
+	piece(&there, base, size); /* one beside the other in one reservation */
+	piece(&here, base + size, size);
+	CK(cuMemAlloc(&other, size));
+	CK(cuMemsetD32(base, 7, size / 4));
+	CK(cuMemcpyDtoD(base + size, base, size));
+	CK(cuMemcpyDtoH(&word, base + 2 * size - 4, 4));
+	if (word != 7)
+		check(-1, "the copy's last word");
+	for (int way = 0; way < 3; way++) {
+		static const char *const name[] = {"host_filled", "host_to_device", "device_to_host"};
+		for (int i = 0; i < TIMES; i++) {
+			double t = now_us();
+			if (way == 0)
+				CK(cuMemsetD32(base + size, 9, size / 4));
+			else
+				CK(way == 1 ? cuMemcpyDtoD(other, base + size, size) : cuMemcpyDtoD(base + size, other, size));
+			CK(cuCtxSynchronize());
+			took[i] = now_us() - t;
+		}
+		say(name[way], (double)size, "GB/s");
+	}
+	return 0;
+}

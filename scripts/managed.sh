@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Managed memory on one GPU by each way that a program can have it, more of it than there is room for included.
+#
+#   scripts/managed.sh [--gpu N|soft] [--seconds N] [--variant V] [--measure "PIECE..."] [WAY...]
+#
+# WAY is one of local (causeway run), strict (the same with --sandbox strict), tcp (causeway serve-plain), lease (a GPU server's causewayd and a host's, over TLS on
+# loopback); all by default. Each has the programs managed* and oversubscribe of guest/tests, which compare their bytes, and managedrandom for N seconds (20), two
+# beside them and one of twice the memory that there is room for. With memory limits of 8 GiB (1 GiB on the software GPU). --measure: then the pieces of scripts/bench/managed.sh, local and leased, natively
+# too. Exit status 1: a program failed. Logs stay below build/logs/managed.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
+. "$ROOT/scripts/lib/lease.sh"
+cd "$ROOT" || exit 1
+
+gpu=auto seconds=20 variant=13.0-static measure= ways=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --gpu) gpu=$2; shift 2 ;;
+    --seconds) seconds=$2; shift 2 ;;
+    --variant) variant=$2; shift 2 ;;
+    --measure) measure=$2; shift 2 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) ways+=("$1"); shift ;;
+  esac
+done
+[ ${#ways[@]} -gt 0 ] || ways=(local strict tcp lease)
+limit=8GiB factor=16
+[ "$gpu" != soft ] || limit=1GiB factor=1
+# A GPU's driver maps the host's pages in blocks of 32 MiB.
+[ "$gpu" != soft ] || export CAUSEWAY_MANAGED_PIECE=2
+programs=()
+for f in "$BUILD/tests/$variant"/managed*; do [ ! -x "$f" ] || programs+=("$(basename "$f")"); done
+[ ${#programs[@]} -gt 0 ] || die "no test programs: run scripts/build-tests.sh"
+logs=$BUILD/logs/managed
+rm -rf "$logs"; mkdir -p "$logs"
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-managed.XXXXXX")
+mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
+cleanup() {
+  stop_service
+  lease_end "$tmp"
+  rm -rf "$tmp"
+}
+on_exit cleanup
+
+passed=0 failed=0
+row() { # STATUS NAME DETAIL
+  if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  printf '%-4s %-52s %s\n' "$([ "$1" = 0 ] && echo ok || echo FAIL)" "$2" "$3"
+}
+
+# random WAY COUNT FACTOR RUNNER...: random writers of managed memory, each with a seed of its own; writers are their processes.
+writers=()
+random() {
+  local way=$1 count=$2 args=("$3") seed; shift 3
+  writers=()
+  for ((seed = 1; seed <= count; seed++)); do
+    "$@" "$BUILD/tests/$variant/managedrandom" "$seconds" $((seed * 1000 + $$ % 1000)) "${args[@]}" >"$logs/$way-random$seed" 2>&1 9>&- & writers+=("$!")
+  done
+}
+# random_end WAY NAME
+random_end() {
+  local seed rc
+  for ((seed = 1; seed <= ${#writers[@]}; seed++)); do
+    rc=0; wait "${writers[seed - 1]}" || rc=$?
+    row $rc "$1: $2" "$(grep -h rounds "$logs/$1-random$seed")"
+    [ $rc = 0 ] || tail -n 5 "$logs/$1-random$seed"
+  done
+}
+
+# run_programs WAY PROGRAMS -- RUNNER...
+run_programs() {
+  local way=$1 list=$2 rc=0 start=$SECONDS; shift 3
+  # shellcheck disable=SC2086 # a list
+  scripts/run-tests.sh --label "$way" --logs "$logs/$way" --variants "$variant" --may-skip managedpeers --runner "$*" $list >"$logs/$way.txt" 2>&1 9>&- || rc=$?
+  row $rc "$way: $list" "$(tail -n 1 "$logs/$way.txt"), $((SECONDS - start)) s"
+  [ $rc = 0 ] || sed -n '/^---/,$p' "$logs/$way.txt"
+}
+
+# through WAY RUNNER...: the programs, and random writers beside them; then with less room than they want.
+through() {
+  local way=$1; shift
+  random "$way" 2 0 "$@"
+  run_programs "$way" "${programs[*]}" -- "$@"
+  random_end "$way" 'random writers on both sides'
+  run_programs "$way" oversubscribe -- "$@"
+  random "$way-over" 1 "$factor" "$@"
+  random_end "$way-over" 'the same of twice the room'
+}
+
+way_local() { through local "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --; }
+way_strict() { through strict "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --sandbox strict --; }
+way_tcp() {
+  local at; at=$(own_loopback):7745
+  start_serve "$at" "$logs/serve.log" --gpu "$gpu" --memory "$limit"
+  through tcp env CAUSEWAY="tcp://$at" LD_LIBRARY_PATH="$BUILD/lib"
+  stop_service
+}
+# The lease stays for what is measured.
+way_lease() {
+  local port=$((20000 + $$ % 20000))
+  [ ${#lease_pids[@]} -gt 0 ] || lease_begin "$tmp" "$port" "$port" "$gpu" '' --memory "$limit"
+  [ "${1:-}" = only ] || through lease "$CAUSEWAY" run --remote vm1 --
+}
+
+if [ "$gpu" != soft ] && [ -x "$BUILD/bin/onhost" ]; then "$BUILD/bin/onhost" | sed 's/^/# the driver: /'; fi
+for way in "${ways[@]}"; do
+  declare -F "way_$way" >/dev/null || die "unknown way $way: see $0 --help"
+  say "$way"
+  "way_$way"
+done
+if [ -n "$measure" ]; then
+  way_lease only
+  # shellcheck disable=SC2086 # they are words
+  scripts/bench/managed.sh --gpu "$gpu" --rounds 1 --memory "$limit" --remote vm1 $measure || row 1 "measured" ""
+fi
+grep -h 'level=ERROR' "$logs"/*.log "$tmp"/*/log/*.log 2>/dev/null | head -5
+echo "managed: $passed passed, $failed failed"
+[ "$failed" = 0 ]
