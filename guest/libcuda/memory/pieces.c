@@ -19,10 +19,8 @@
 #include "memory/vmm.h"
 #include "session/internal.h"
 
-/* A piece is a 64th of the GPU's memory, at most MOST, in whole BLOCKs but of a GPU with less than MUCH memory: the driver takes host addresses for its
- * reservations in blocks of 32 MiB, and nothing else finds room in one of which it has a part (580). */
-enum { GRAIN = 2 << 20, BLOCK = 32 << 20, MOST = 128 << 20, PARTS = 64 };
-#define MUCH (1ull << 30)
+/* A piece is a 64th of the GPU's memory, at most MOST, in whole blocks (CW_PIECE_BLOCK) if the program does not say otherwise. */
+enum { GRAIN = 2 << 20, MOST = 128 << 20, PARTS = 64 };
 /* Where nothing else of either process lies: beside the ranges of a session that may move, and the regions. */
 #define WISH_FROM 0x650000000000ull
 #define WISH_TO 0x680000000000ull
@@ -91,9 +89,11 @@ int cw_pieces_return(void)
 
 static CUresult take_addresses(struct cw_group *g)
 {
-	static _Atomic uint64_t next = WISH_FROM;
-	uint64_t size = cw_group_size(g), wish = atomic_fetch_add(&next, (size + MUCH) & ~(MUCH - 1));
-	CUresult res = cw_addresses_reserve(size, wish < WISH_TO && size < WISH_TO - wish ? wish : 0, &g->resv);
+	static _Atomic uint64_t next;
+	uint64_t size = cw_group_span(g), room = WISH_TO - WISH_FROM;
+	/* From the beginning again after the end: where something lies still, other addresses come out. */
+	uint64_t at = atomic_fetch_add(&next, size + CW_PIECE_BLOCK) % room;
+	CUresult res = cw_addresses_reserve(size, size <= room - at ? WISH_FROM + at : 0, &g->resv);
 	for (uint32_t i = 0; i < g->count && res == 0; i++)
 		g->all[i]->base = g->resv->base + i * g->piece;
 	g->base = res == 0 ? g->resv->base : 0;
@@ -115,7 +115,7 @@ CUresult cw_group_cut(struct cw_group *g)
 		struct cw_area *a = g->all[i];
 		if (!a->memory)
 			continue;
-		res = cw_addresses_again(a->base, a->backed, &a->resv);
+		res = cw_addresses_again(a->base, cw_piece_span(a), &a->resv);
 		if (res == 0)
 			res = cw_area_map(a, a->resv);
 	}
@@ -153,7 +153,7 @@ static void end_group(struct cw_group *g)
 	}
 	/* Who waits there tries again, and finds nothing. */
 	if (g->base)
-		cw_addresses_give(g->base, cw_group_size(g));
+		cw_addresses_give(g->base, cw_group_span(g));
 	if (g->resv)
 		cw_addresses_leave(g->resv);
 	if (g->beside)
@@ -166,7 +166,7 @@ static uint64_t piece_size(uint64_t total)
 {
 	const char *e = getenv("CAUSEWAY_MANAGED_PIECE");
 	uint64_t asked = e ? strtoul(e, NULL, 10) : 0, size = asked && asked <= 1024 ? asked << 20 : total / PARTS;
-	uint64_t grain = !asked && total >= MUCH ? BLOCK : GRAIN;
+	uint64_t grain = asked ? GRAIN : CW_PIECE_BLOCK;
 	if (!asked && size > MOST)
 		size = MOST;
 	size = (size + grain - 1) & ~(grain - 1);

@@ -6,12 +6,24 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Bytes of addresses. No lock. */
+/* What a driver gives at an address that it is asked for: it takes host addresses for its reservations in blocks of so many bytes, nothing else finds room in one
+ * of which it has a part, and what is smaller it puts among its process's own mappings, whatever was asked for (580; scripts/bench/probe/reserve.c). */
+enum { CW_PIECE_BLOCK = 32 << 20 };
+
+/* Bytes of a group. No lock. */
 static inline uint64_t cw_group_size(const struct cw_group *g)
 {
 	const struct cw_area *last = g->all[g->count - 1];
 	return (uint64_t)last->index * g->piece + last->backed;
 }
+
+/* Bytes of addresses that so many bytes of a group have: whole blocks, but where the program has chosen smaller pieces. No lock. */
+static inline uint64_t cw_span(const struct cw_group *g, uint64_t size)
+{
+	return g->piece % CW_PIECE_BLOCK ? size : (size + CW_PIECE_BLOCK - 1) & ~(uint64_t)(CW_PIECE_BLOCK - 1);
+}
+static inline uint64_t cw_group_span(const struct cw_group *g) { return cw_span(g, cw_group_size(g)); }
+static inline uint64_t cw_piece_span(const struct cw_area *a) { return cw_span(a->group, a->backed); }
 
 /* A reservation for each piece that has device memory, in place of one for all. */
 CUresult cw_group_cut(struct cw_group *g);

@@ -125,7 +125,7 @@ static CUresult map_again(struct cw_area *a)
 {
 	CUresult res = a->memory ? CUDA_SUCCESS : cw_area_create(a);
 	if (res == 0)
-		res = cw_addresses_again(a->base, a->backed, &a->resv);
+		res = cw_addresses_again(a->base, cw_piece_span(a), &a->resv);
 	if (res == 0)
 		res = cw_area_map(a, a->resv);
 	if (res == 0)
