@@ -377,6 +377,49 @@ func TestGraphMemoryEnds(t *testing.T) {
 	}
 }
 
+// TestMappedFar: memory that the driver has made on the host is the guest's where it is mapped, and no other of the host's is, beside it or when it is unmapped.
+func TestMappedFar(t *testing.T) {
+	s := bind.NewSpace(bind.New(cudatest.Owning))
+	cudatest.Restart()
+	const size = 1 << 20
+	host := bind.NewBuffer(4 * size)
+	defer host.Free()
+	all := registered(host.Host().Bytes()).Mem()
+	begin := number(all.Address())
+	part := func(i uint64) bind.Mem {
+		m, _ := all.Slice(i*size, size)
+		return m
+	}
+	for _, step := range []struct {
+		what       string
+		mapped     []bind.Mem
+		addr, size uint64
+		want       cuda.Result
+	}{
+		{"nothing is mapped", nil, begin, 1, cuda.ErrorInvalidValue},
+		{"all of one", []bind.Mem{part(1)}, begin + size, size, cuda.Success},
+		{"a byte more", []bind.Mem{part(1)}, begin + size, size + 1, cuda.ErrorInvalidValue},
+		{"a byte before", []bind.Mem{part(1)}, begin + size - 1, 2, cuda.ErrorInvalidValue},
+		{"the byte behind", []bind.Mem{part(1)}, begin + 2*size, 1, cuda.ErrorInvalidValue},
+		{"over two", []bind.Mem{part(2), part(1)}, begin + size + 5, 2*size - 5, cuda.Success},
+		{"over a gap", []bind.Mem{part(1), part(3)}, begin + size, 3 * size, cuda.ErrorInvalidValue},
+		{"what wraps", []bind.Mem{part(1)}, begin + size, ^uint64(0) - size, cuda.ErrorInvalidValue},
+	} {
+		for _, m := range step.mapped {
+			s.MapFar(m)
+		}
+		if _, res := s.Mem(step.addr, step.size); res != step.want {
+			t.Errorf("%s: %v, want %v", step.what, res, step.want)
+		}
+		for _, m := range step.mapped {
+			s.UnmapFar(m)
+		}
+		if _, res := s.Mem(step.addr, step.size); res == cuda.Success {
+			t.Errorf("%s: it is the guest's after it was unmapped", step.what)
+		}
+	}
+}
+
 // TestRowsEndInDeviceMemory: rows whose first lies in device memory and whose last lies elsewhere would have the driver look up what is there.
 func TestRowsEndInDeviceMemory(t *testing.T) {
 	x := newAttacker(t)

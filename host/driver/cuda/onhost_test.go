@@ -33,7 +33,7 @@ func TestMemoryOnHostCalls(t *testing.T) {
 	if res := create(open("cuMemCreate", "cuMemRelease"), far); res != cuda.ErrorNotSupported {
 		t.Errorf("a driver that makes none: %v", res)
 	}
-	s := open("cuDeviceGetAttribute")
+	s := open("cuDeviceGetAttribute", "cuMemAddressReserve", "cuMemMap", "cuMemUnmap")
 	if res := create(s, far); res != cuda.Success {
 		t.Fatal(res)
 	}
@@ -58,6 +58,20 @@ func TestMemoryOnHostCalls(t *testing.T) {
 	}
 	if kind, _ := cudatest.MappingPlace(); kind != memLocationDevice {
 		t.Errorf("made at %d", kind)
+	}
+	c := &wire.Call{Ctx: 16, Replier: silent{}}
+	var at wire.MemAddressReserveReply
+	if res := s.MemAddressReserve(c, &wire.MemAddressReserveArgs{Resv: 30, Size: 32 << 20}, &at); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if res := s.MemMap(c, &wire.MemMapArgs{Mapping: 31, Resv: 30, Memhandle: 20, Ptr: at.Ptr, Size: 8 << 20}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if _, res := s.space.Mem(at.Ptr+5, 8<<20-5); res != cuda.Success {
+		t.Errorf("the guest cannot name what it has mapped: %v", res)
+	}
+	if res := s.MemUnmap(c, &wire.MemUnmapArgs{Mapping: 31}); res != cuda.Success {
+		t.Fatal(res)
 	}
 	for id := wire.ID(20); id <= 22; id += 2 {
 		if res := s.MemRelease(&wire.Call{}, &wire.MemReleaseArgs{Memhandle: id}); res != cuda.Success {

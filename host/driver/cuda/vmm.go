@@ -195,12 +195,18 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		s.drv.MemUnmap(at)
 		return cuda.ErrorInvalidHandle
 	}
+	if res == cuda.Success && m.host {
+		s.space.MapFar(at)
+	}
 	return res
 }
 
 // MemUnmap takes memory from its addresses.
 func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
-	_, res := end(s, &s.mappings, a.Mapping, func(m *mapping) cuda.Result { return s.drv.MemUnmap(m.mem) })
+	m, res := end(s, &s.mappings, a.Mapping, func(m *mapping) cuda.Result { return s.drv.MemUnmap(m.mem) })
+	if res == cuda.Success && m.of.host {
+		s.space.UnmapFar(m.mem)
+	}
 	return res
 }
 

@@ -13,6 +13,7 @@ type Space struct {
 	pinned []pinned
 	graphs map[uint64]uint64 // size by address
 	gone   map[uint64]bool   // addresses of those whose node is gone: what was instantiated from it may have it yet
+	far    []Mem             // where memory of the host's is mapped that the driver has made for this guest
 	block  func(addr uint64) (Mem, bool)
 }
 
@@ -45,6 +46,52 @@ func (s *Space) pinnedAt(addr uint64) *pinned {
 		}
 	}
 	return nil
+}
+
+// MapFar makes a mapping known of memory that the driver has made on the host: a pointer into it is one of the host's to the driver, as all of this process's
+// own are.
+func (s *Space) MapFar(m Mem) { s.far = append(s.far, m) }
+
+// UnmapFar forgets it.
+func (s *Space) UnmapFar(m Mem) {
+	if i := slices.Index(s.far, m); i >= 0 {
+		s.far = slices.Delete(s.far, i, i+1)
+	}
+}
+
+// farAt is which of those mappings an address lies in, -1 if none.
+func (s *Space) farAt(addr uint64) int {
+	return slices.IndexFunc(s.far, func(m Mem) bool { return addr-m.at < m.size })
+}
+
+// reachesFar reports whether a range begins in memory that was mapped so, and ends there or in what is beside it: more of the kind, or device memory.
+func (s *Space) reachesFar(addr, size uint64) bool {
+	for end := addr + size; ; {
+		i := s.farAt(addr)
+		if i < 0 {
+			m, ok := s.device(addr)
+			if !ok {
+				return false
+			}
+			addr = m.at + m.size
+		} else {
+			addr = s.far[i].at + s.far[i].size
+		}
+		if addr >= end {
+			return true
+		}
+	}
+}
+
+// device is the allocation of the device's that an address lies in, false if there is none.
+func (s *Space) device(addr uint64) (Mem, bool) {
+	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
+	if res != cuda.Success || kind != cuda.MemoryTypeDevice {
+		return Mem{}, false
+	}
+	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
+	length, res2 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeSize, addr)
+	return Mem{start, length}, res1 == cuda.Success && res2 == cuda.Success && addr-start < length && start+length > start
 }
 
 // Hold has block asked first: of an address that the session gives out by itself it tells the memory, none if that is not the guest's.
@@ -92,6 +139,9 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	if res == cuda.Success && kind == cuda.MemoryTypeDevice {
 		return Mem{addr, size}, cuda.Success
 	}
+	if s.farAt(addr) >= 0 && s.reachesFar(addr, size) {
+		return Mem{addr, size}, cuda.Success
+	}
 	if res != cuda.Success {
 		for at, n := range s.graphs {
 			if m, ok := (Mem{at, n}).From(addr, size); ok {
@@ -119,10 +169,10 @@ func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
 		*last = b
 		return m, res
 	}
-	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
-	length, res2 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeSize, addr)
-	if res1 == cuda.Success && res2 == cuda.Success && start+length >= start {
-		*last = Mem{start, length}
+	if i := s.farAt(addr); i >= 0 {
+		*last = s.far[i]
+	} else if d, ok := s.device(addr); ok {
+		*last = d
 	}
 	return m, cuda.Success
 }
