@@ -11,6 +11,7 @@
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
 # suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a lease over TLS included (WAYS: which, SECONDS_RANDOM),
+# soak is scripts/soak.sh (MINUTES: 9, JOBS: how many of each kind at a time, SEED),
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
 # failed.
@@ -265,6 +266,7 @@ phase_managedways() {
   # shellcheck disable=SC2086 # ways are words
   scripts/managed.sh --gpu "$gpu" --seconds "${SECONDS_RANDOM:-60}" ${MEASURE:+--measure "$MEASURE"} ${WAYS:-}
 }
+phase_soak() { scripts/soak.sh --gpu "$gpu" --minutes "${MINUTES:-9}" --jobs "${JOBS:-4}" --seed "${SEED:-1}" --logs "$out"; }
 
 phase_bench() {
   [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }
@@ -299,5 +301,5 @@ echo
 head -1 "$out/gpu.txt"
 printf '%s\n' "${table[@]}"
 differences | tee "$out/differences.txt"
-[ ! -s "$out/bench.txt" ] || cat "$out/bench.txt"
+for p in bench soak; do [ ! -s "$out/$p.txt" ] || cat "$out/$p.txt"; done
 exit $failed

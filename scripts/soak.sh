@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs sessions of every kind beside each other for a long time, kills every process there is, and looks at what is left.
 #
-#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--seed N] [--keep]
+#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--seed N] [--logs DIR] [--keep]
 #
 # CUDA programs run under `causeway run` and over TCP (`causeway serve-plain`), and guests' processes on vGPUs of a causewayd of its own, whose front end
 # is a test of host/device instead of a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs are
@@ -10,17 +10,18 @@
 # GPU's memory. One line for each check; the status is 0 if all hold.
 #
 # --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --seed (1) picks what happens; --keep leaves the
-# logs. Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh), curl and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
+# logs, and --logs packs them into DIR if something failed. Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-minutes=120 gpu=soft jobs=2 seed=1 keep=
+minutes=120 gpu=soft jobs=2 seed=1 keep= logs=
 while [ $# -gt 0 ]; do
   case $1 in
     --minutes) minutes=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
     --jobs) jobs=$2; shift 2 ;;
     --seed) seed=$2; shift 2 ;;
+    --logs) logs=$2; shift 2 ;;
     --keep) keep=1; shift ;;
     -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
@@ -38,8 +39,8 @@ done
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-soak.XXXXXX")
 export CAUSEWAY_RUN_DIR=$tmp/run
 port= serve= daemon= failed=0
-memory=1024 # MiB of a vGPU; a real GPU's context takes half of that
-[ "$gpu" = soft ] || memory=8192
+memory=1024 late=1 # MiB of a vGPU; a real GPU's context takes half of that, and its driver's start some of the first seconds of a program
+[ "$gpu" = soft ] || memory=8192 late=3
 mkdir -p "$tmp/counts" "$tmp/lanes"
 if have go; then go test -c -o "$tmp/front" "$ROOT/host/device" 2>"$tmp/build.log" || { cat "$tmp/build.log" >&2; die "host/device does not build"; }
 else cp "$BUILD/bin/causeway-limits" "$tmp/front" || die "no Go, and the pack of scripts/h200.sh is not here"; fi
@@ -53,19 +54,28 @@ start_serve() {
   for _ in $(seq 200); do (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return; sleep 0.1; done
   die "causeway serve-plain does not answer: see $tmp/serve.log"
 }
+# serves PID: that causewayd answers.
+serves() { python3 -c 'import json,socket,sys
+s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(sys.argv[1])
+s.sendall(b"GET /v1/version HTTP/1.0\r\nHost: causeway\r\n\r\n")
+said = s.makefile("rb").read().split(b"\r\n\r\n", 1)[1]
+sys.exit(json.loads(said)["pid"] != int(sys.argv[2]))' "$CAUSEWAY_RUN_DIR/causewayd.sock" "$1" 2>/dev/null; }
 start_daemon() {
   "$causeway" daemon --run-dir "$CAUSEWAY_RUN_DIR" --config "$tmp/causewayd.toml" >>"$tmp/causewayd.log" 2>&1 &
   daemon=$!
   for _ in $(seq 300); do
-    curl -s --unix-socket "$CAUSEWAY_RUN_DIR/causewayd.sock" http://causeway/v1/version | grep -q "\"pid\":$daemon," && return
+    serves "$daemon" && return
     sleep 0.1
   done
   die "causewayd does not answer: see $tmp/causewayd.log"
 }
 printf '[devices]\nsocket_owner = "0"\nlog = "file"\nwarm_workers = 0\n[health]\ninterval = "1s"\n' >"$tmp/causewayd.toml"
 
-# tree PID... prints processes and all below them.
-tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
+# tree PID... prints processes and all below them, by what /proc says of parents: not every kernel lists children.
+tree() { [ $# = 0 ] || cat /proc/[0-9]*/stat 2>/dev/null | awk -v of="$*" '{ p = $1; sub(/.*\) /, ""); below[$2] = below[$2] " " p; there[p] = 1 }
+  function all(p, i, n, c) { print p; n = split(below[p], c, " "); for (i = 1; i <= n; i++) all(c[i]) }
+  END { n = split(of, root, " "); for (i = 1; i <= n; i++) if (root[i] in there) all(root[i]) }'; }
+below() { tree "$1" | sed 1d; }
 devices() { python3 -c 'import glob,json,sys
 for f in glob.glob(sys.argv[1] + "/*/*.json"):
     try: print(json.load(open(f))["pid"])
@@ -82,6 +92,7 @@ cleanup() {
   touch "$tmp/stop"
   for p in $(devices) $(scheduler) $daemon $serve; do kill "$p" 2>/dev/null; done
   wait 2>/dev/null
+  if [ -n "$logs" ] && [ "$failed" != 0 ]; then mkdir -p "$logs" && tar cJf "$logs/soak-logs.tar.xz" -C "$tmp" --exclude ./front .; fi
   if [ -n "$keep" ] || [ "$failed" != 0 ]; then say "logs are in $tmp"; else rm -rf "$tmp"; fi
 }
 trap cleanup EXIT
@@ -105,7 +116,7 @@ one() {
   fi
   pid=$!
   if [ "$fate" != whole ]; then
-    sleep "0.$((RANDOM % 9))$((RANDOM % 10))"
+    sleep "$((RANDOM % late)).$((RANDOM % 9))$((RANDOM % 10))"
     case $fate in
       program) victim=$(tree "$pid" | sed -n '2,$p' | tail -1) ;;
       everything) victim=$(tree "$pid" | sed -n '2,$p') ;;
@@ -184,7 +195,7 @@ measure() {
       local p=${!s}
       echo "$s-descriptors $(ls "/proc/$p/fd" 2>/dev/null | wc -l)"
       echo "$s-memory-KiB $(awk '/^VmRSS/ {print $2}' "/proc/$p/status" 2>/dev/null)"
-      echo "$s-children $(cat /proc/"$p"/task/*/children 2>/dev/null | wc -w)"
+      echo "$s-children $(below "$p" | wc -l)"
     done
     echo "device-processes $(devices | wc -l)"
     echo "files $(find "$CAUSEWAY_RUN_DIR" -type f -o -type s 2>/dev/null | grep -vc '/log/')"
@@ -195,7 +206,7 @@ measure() {
 
 # settle waits until a service has nothing below it, at most 20 s.
 settle() {
-  for _ in $(seq 200); do [ -z "$(cat /proc/"$serve"/task/*/children 2>/dev/null)" ] && break; sleep 0.1; done
+  for _ in $(seq 200); do [ -z "$(below "$serve")" ] && break; sleep 0.1; done
   sleep 3
 }
 
@@ -252,6 +263,6 @@ while read -r name was; do
     *) check "$name" "$was, then $now" test "${now:--1}" -le "$was" ;;
   esac
 done <"$tmp/before"
-left=$(pgrep -f "$tmp/front|$CAUSEWAY_RUN_DIR/soak" | wc -l)
+left=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -cE "$tmp/front|$CAUSEWAY_RUN_DIR/soak")
 check "processes of vGPUs that are left" "$left" test "$left" = 0
 exit $failed
