@@ -5,7 +5,7 @@
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
 // change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
-// fail, twice and by the same one where that can be told, or do not end within the limit. Whether a survivor behaves differently at all is for people to say.
+// fail, twice and by the same one where that can be told, or do not end within the limit; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
 package main
 
 import (
@@ -41,9 +41,12 @@ const (
 	killed verdict = iota
 	survived
 	broken // it does not compile
+	unable // the tests say nothing here
 )
 
-func (v verdict) String() string { return [...]string{"killed", "SURVIVED", "does not compile"}[v] }
+func (v verdict) String() string {
+	return [...]string{"killed", "SURVIVED", "does not compile", "no verdict"}[v]
+}
 
 func main() {
 	seed := flag.Uint64("seed", 1, "of the draw")
@@ -162,7 +165,7 @@ func examine(ctx context.Context, d *draw, n int, list bool, only map[string]boo
 			return err
 		}
 		fmt.Printf("%-16v %s  (%v) %s\n", v, where, time.Since(began).Round(time.Second), by)
-		if v == broken {
+		if v == broken || v == unable {
 			continue
 		}
 		done++

@@ -17,11 +17,20 @@ import (
 )
 
 // goRunner runs a package's tests over an overlay.
-type goRunner struct{ dir string }
+type goRunner struct {
+	dir string
+	as  map[string]asIs // of packages
+}
+
+// asIs is what a package's tests say without a change.
+type asIs struct {
+	failing string // a pattern of those that fail: they notice nothing
+	able    bool   // whether they end at all
+}
 
 func newGoRunner() (runner, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
-	return &goRunner{dir}, err
+	return &goRunner{dir, map[string]asIs{}}, err
 }
 
 func (r *goRunner) close() { _ = os.RemoveAll(r.dir) }
@@ -37,17 +46,19 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 		return 0, "", err
 	}
 	pkg := filepath.Dir(m.file)
-	if _, ok := ends(exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-trimpath", "-overlay", overlay, "-o", program, "./"+filepath.ToSlash(pkg))); !ok {
+	failing, able := r.failing(ctx, pkg, limit)
+	if !able {
+		return unable, "", nil
+	}
+	if _, ok := r.build(ctx, pkg, program, "-overlay", overlay); !ok {
 		return broken, "", nil
 	}
 	tests := func(more ...string) (verdict, string) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, program, append([]string{"-test.failfast", "-test.paniconexit0", "-test.timeout=10m"}, more...)...)
-		cmd.Dir = pkg
-		return judged(cmd)
+		return judged(r.tests(ctx, pkg, program, append([]string{"-test.failfast"}, more...)...))
 	}
-	v, by := tests()
+	v, by := tests("-test.skip", "^("+failing+")$")
 	for range 2 { // a test that fails now and then, on a busy machine, has noticed nothing
 		if v != killed || !strings.HasPrefix(by, "Test") && !strings.HasPrefix(by, "Fuzz") {
 			break
@@ -55,10 +66,51 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 		if again, _ := tests("-test.run", "^"+by+"$"); again == killed {
 			break
 		}
-		v, by = tests("-test.skip", "^"+by+"$")
+		v, by = tests("-test.skip", "^("+failing+"|"+by+")$")
 	}
 	return v, by, nil
 }
+
+func (r *goRunner) build(ctx context.Context, pkg, program string, more ...string) ([]byte, bool) {
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-trimpath", "-o", program}, more...)
+	return ends(exec.CommandContext(ctx, "go", append(args, "./"+filepath.ToSlash(pkg))...))
+}
+
+func (r *goRunner) tests(ctx context.Context, pkg, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, append([]string{"-test.paniconexit0", "-test.timeout=10m"}, args...)...)
+	cmd.Dir = pkg
+	return cmd
+}
+
+// failing finds out once which tests of a package fail as they are, where something is missing that they need, and whether they can say anything.
+func (r *goRunner) failing(ctx context.Context, pkg string, limit time.Duration) (pattern string, able bool) {
+	if is, ok := r.as[pkg]; ok {
+		return is.failing, is.able
+	}
+	program := filepath.Join(r.dir, "plain")
+	said, ok := r.build(ctx, pkg, program)
+	var list []string
+	if ok {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		if said, ok = ends(r.tests(ctx, pkg, program)); !ok {
+			for _, f := range failed.FindAllSubmatch(said, -1) {
+				list = append(list, string(f[1]))
+			}
+			ok = len(list) > 0 && !bytes.Contains(said, []byte("\npanic: "))
+		}
+	}
+	if !ok {
+		fmt.Printf("the tests of %s do not end as they are: %s\n", pkg, said[max(0, len(said)-2000):])
+	} else if len(list) > 0 {
+		fmt.Printf("of %s fail as they are: %s\n", pkg, strings.Join(list, " "))
+	}
+	r.as[pkg] = asIs{strings.Join(list, "|"), ok}
+	return r.as[pkg].failing, ok
+}
+
+// failed finds the tests of Go that failed.
+var failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // judged is a verdict by how the tests end, and what noticed it.
 func judged(cmd *exec.Cmd) (verdict, string) {
