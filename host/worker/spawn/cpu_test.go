@@ -20,7 +20,7 @@ func TestCPUTime(t *testing.T) {
 		}
 	}
 	d := cpuTime(os.Getpid())
-	for start := time.Now(); d == 0 && time.Since(start) < 10*time.Second; {
+	for d == 0 { // however long a busy machine gives it none
 		d = cpuTime(os.Getpid()) // takes some
 	}
 	if d <= 0 || d > time.Hour {

@@ -52,21 +52,23 @@ func TestProbesOfABusyWorker(t *testing.T) {
 	if err := w.Send(captures); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		m, err := p.Probe(context.Background(), link.Probe{OtherModel: true})
-		if err == nil && m.Errno != 0 {
-			err = m.Err()
+	for range 3 { // and each that is answered owes nothing
+		go func() {
+			m, err := p.Probe(context.Background(), link.Probe{OtherModel: true})
+			if err == nil && m.Errno != 0 {
+				err = m.Err()
+			}
+			done <- err
+		}()
+		if m := probe(t, w); !m.OtherModel || m.Together {
+			t.Errorf("the next question is %+v", m)
 		}
-		done <- err
-	}()
-	if m := probe(t, w); !m.OtherModel || m.Together {
-		t.Errorf("the next question is %+v", m)
-	}
-	if err := w.Send(link.Probed{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("its answer: %v", err)
+		if err := w.Send(link.Probed{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("its answer: %v", err)
+		}
 	}
 	select {
 	case <-killed:
