@@ -71,8 +71,8 @@ start_daemon() {
 }
 printf '[devices]\nsocket_owner = "0"\nlog = "file"\nwarm_workers = 0\n[health]\ninterval = "1s"\n' >"$tmp/causewayd.toml"
 
-# tree PID... prints processes and all below them, by what /proc says of parents: not every kernel lists children.
-tree() { [ $# = 0 ] || cat /proc/[0-9]*/stat 2>/dev/null | awk -v of="$*" '{ p = $1; sub(/.*\) /, ""); below[$2] = below[$2] " " p; there[p] = 1 }
+# tree PID... prints processes and all below them, the older ones first, by what /proc says of parents: not every kernel lists children.
+tree() { [ $# = 0 ] || printf '%s\n' /proc/[0-9]*/stat | sort -t/ -k3n | xargs cat 2>/dev/null | awk -v of="$*" '{ p = $1; sub(/.*\) /, ""); below[$2] = below[$2] " " p; there[p] = 1 }
   function all(p, i, n, c) { print p; n = split(below[p], c, " "); for (i = 1; i <= n; i++) all(c[i]) }
   END { n = split(of, root, " "); for (i = 1; i <= n; i++) if (root[i] in there) all(root[i]) }'; }
 below() { tree "$1" | sed 1d; }
@@ -263,6 +263,9 @@ while read -r name was; do
     *) check "$name" "$was, then $now" test "${now:--1}" -le "$was" ;;
   esac
 done <"$tmp/before"
-left=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -cE "$tmp/front|$CAUSEWAY_RUN_DIR/soak")
+left=0
+for f in /proc/[0-9]*/cmdline; do
+  case $(tr '\0' ' ' <"$f" 2>/dev/null) in *"$tmp/front"* | *"$CAUSEWAY_RUN_DIR/soak"*) left=$((left + 1)) ;; esac
+done
 check "processes of vGPUs that are left" "$left" test "$left" = 0
 exit $failed
