@@ -265,7 +265,7 @@ while read -r name was; do
 done <"$tmp/before"
 left=0
 for f in /proc/[0-9]*/cmdline; do
-  case $(tr '\0' ' ' <"$f" 2>/dev/null) in *"$tmp/front"* | *"$CAUSEWAY_RUN_DIR/soak"*) left=$((left + 1)) ;; esac
+  case $({ tr '\0' ' ' <"$f"; } 2>/dev/null) in *"$tmp/front"* | *"$CAUSEWAY_RUN_DIR/soak"*) left=$((left + 1)) ;; esac
 done
 check "processes of vGPUs that are left" "$left" test "$left" = 0
 exit $failed
