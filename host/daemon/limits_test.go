@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -125,7 +126,14 @@ func TestUnheld(t *testing.T) {
 	h.stop()
 	h = shared(t)
 	h.env(daemontest.NoSchedulerEnv, "1").start()
-	refused(t, wish(api.Limits{Cap: 25}), http.StatusConflict, "the scheduler of GPU time does not run")
+	var both sync.WaitGroup // each waits for the scheduler
+	for vm, l := range map[string]api.Limits{"vm2": {Cap: 25}, "vm3": {Share: 300}} {
+		both.Go(func() {
+			_, err := h.c.Ensure(t.Context(), api.Spec{VM: vm, Name: "gpu0", Limits: l}.Wish())
+			refused(t, err, http.StatusConflict, "the scheduler of GPU time does not run")
+		})
+	}
+	both.Wait()
 	if err := wish(api.Limits{}); err != nil {
 		t.Error(err)
 	}
