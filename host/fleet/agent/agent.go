@@ -62,8 +62,8 @@ type Agent struct {
 
 	noting   sync.Mutex // of two pods with one claim the first has it
 	mu       sync.Mutex
-	reported map[types.UID]string   // of a pod or claim: why it is not served, as the last event has it
-	domains  map[string]*sync.Mutex // a domain's description has one writer
+	reported map[string]map[types.UID]string // by pods' keys, of the pod and its claims: why it is not served, as the last event has it
+	domains  map[string]*turn                // a domain's description has one writer
 }
 
 // Times.
@@ -76,7 +76,7 @@ const (
 
 // Run serves pods until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
-	a.reported, a.domains = map[types.UID]string{}, map[string]*sync.Mutex{}
+	a.reported, a.domains = map[string]map[types.UID]string{}, map[string]*turn{}
 	a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, mostRetry))
 	defer a.queue.ShutDown()
 	mine := func(o *metav1.ListOptions) {
@@ -116,17 +116,31 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
+// turn is who may change a domain. It is kept while somebody has it or waits for it: anybody's pod can name any domain.
+type turn struct {
+	sync.Mutex
+	users int // under the agent's mu
+}
+
 // alone has a domain for whoever calls, until the answer is called.
 func (a *Agent) alone(domain string) (free func()) {
 	a.mu.Lock()
-	m := a.domains[domain]
-	if m == nil {
-		m = &sync.Mutex{}
-		a.domains[domain] = m
+	t := a.domains[domain]
+	if t == nil {
+		t = &turn{}
+		a.domains[domain] = t
 	}
+	t.users++
 	a.mu.Unlock()
-	m.Lock()
-	return m.Unlock
+	t.Lock()
+	return func() {
+		t.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(a.domains, domain)
+		}
+	}
 }
 
 // queueLeft has pods looked at that are gone and of which this host has something still.
@@ -166,6 +180,7 @@ func (a *Agent) Look(ctx context.Context, key string) error {
 		return err
 	}
 	if pod == nil {
+		a.forget(key)
 		return nil
 	}
 	switch {
@@ -180,15 +195,21 @@ func (a *Agent) Look(ctx context.Context, key string) error {
 // warn says on a pod why it is not served, once for each reason.
 func (a *Agent) warn(pod *corev1.Pod, why error) {
 	if pod != nil {
-		a.report(pod, pod.UID, why)
+		a.report(pod, pod, pod.UID, why)
 	}
 }
 
-func (a *Agent) report(object runtime.Object, uid types.UID, why error) {
+// report says it on the pod or on a claim of its, and remembers it as long as there is the pod.
+func (a *Agent) report(pod *corev1.Pod, object runtime.Object, uid types.UID, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.reported[uid] != why.Error() {
-		a.reported[uid] = why.Error()
+	of := a.reported[a.describe(pod)]
+	if of == nil {
+		of = map[types.UID]string{}
+		a.reported[a.describe(pod)] = of
+	}
+	if of[uid] != why.Error() {
+		of[uid] = why.Error()
 		a.Events.Event(object, corev1.EventTypeWarning, reason, why.Error())
 	}
 }
@@ -196,10 +217,11 @@ func (a *Agent) report(object runtime.Object, uid types.UID, why error) {
 // reason is that of events, as causeway-dra has it.
 const reason = "CausewayRefused"
 
-func (a *Agent) forget(pod *corev1.Pod) {
+// forget has what comes be said anew: the pod is served, or is gone.
+func (a *Agent) forget(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.reported, pod.UID)
+	delete(a.reported, key)
 }
 
 // notOurs: a pod that a controller makes would be made again and again if it failed, and waits instead; another one fails.
@@ -221,6 +243,7 @@ func passes(err error) bool {
 	return true
 }
 
+// describe is a pod's key.
 func (a *Agent) describe(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s/%s", pod.Namespace, pod.Name)
 }

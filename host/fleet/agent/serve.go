@@ -27,7 +27,7 @@ func (a *Agent) serve(ctx context.Context, pod *corev1.Pod) error {
 	err := a.give(ctx, pod)
 	switch {
 	case err == nil:
-		a.forget(pod)
+		a.forget(a.describe(pod))
 		return a.running(ctx, pod)
 	case errors.Is(err, ErrWaits):
 		return err
@@ -65,7 +65,7 @@ func (a *Agent) give(ctx context.Context, pod *corev1.Pod) error {
 		if err == nil {
 			continue
 		}
-		a.warnClaim(rc, err)
+		a.report(pod, rc, rc.UID, err)
 		if pod.Status.Phase != corev1.PodRunning {
 			made := slices.DeleteFunc(a.recordsOf(pod.UID), func(r Record) bool {
 				return slices.ContainsFunc(had, func(h Record) bool { return h.UID == r.UID })
@@ -93,10 +93,6 @@ func (a *Agent) claim(ctx context.Context, pod *corev1.Pod, name string) (*resou
 		return nil, fmt.Errorf("the claim %s: %w", of, err)
 	}
 	return rc, nil
-}
-
-func (a *Agent) warnClaim(rc *resourceapi.ResourceClaim, why error) {
-	a.report(rc, rc.UID, why)
 }
 
 // giveClaim has the domain have a claim's vGPUs. It may be asked for again and again.
@@ -212,7 +208,7 @@ func (a *Agent) takeBackOne(ctx context.Context, r *Record) error {
 		}
 	}
 	a.mu.Lock()
-	delete(a.reported, r.UID)
+	delete(a.reported[r.Namespace+"/"+r.Pod], r.UID)
 	a.mu.Unlock()
 	a.Log.Info("a claim is taken back", "claim", r.Namespace+"/"+r.Claim, "domain", r.Domain)
 	return a.Records.Remove(r.UID)

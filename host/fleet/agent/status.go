@@ -85,7 +85,7 @@ func (a *Agent) end(ctx context.Context, pod *corev1.Pod) error {
 		a.warn(pod, err)
 		return err
 	}
-	a.forget(pod)
+	a.forget(a.describe(pod))
 	if pod.DeletionTimestamp == nil {
 		return nil
 	}
