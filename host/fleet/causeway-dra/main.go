@@ -18,8 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -28,6 +26,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/fleet/cdi"
 	"causeway/host/fleet/claim"
+	"causeway/host/fleet/events"
 	"causeway/host/fleet/node"
 	"causeway/host/fleet/publish"
 )
@@ -106,10 +105,8 @@ func run(f *flags) error {
 	defer kubelet.Close()
 	d := api.NewClient(api.Socket(f.run))
 	defer d.Close()
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-dra", Host: f.node})
+	recorder, end := events.Recorder(ctx, client, corev1.EventSource{Component: "causeway-dra", Host: f.node})
+	defer end()
 	p := &publish.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, OfferedByFleet: f.byFleet, Log: log}
 	driver := &node.Driver{
 		Devices: p.Devices,
@@ -147,9 +144,9 @@ func run(f *flags) error {
 const sweepEvery = 10 * time.Second
 
 // refusals has claims say by events why they are refused. (Their pods say it by the kubelet's.)
-func refusals(events record.EventRecorder) func(claim.ID, error) {
+func refusals(recorder record.EventRecorder) func(claim.ID, error) {
 	return func(c claim.ID, why error) {
-		events.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+		recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 			corev1.EventTypeWarning, "CausewayRefused", why.Error())
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/fleet/agent"
 	"causeway/host/fleet/claim"
+	"causeway/host/fleet/events"
 	"causeway/host/fleet/publish"
 )
 
@@ -91,7 +92,7 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 	}
 	d := api.NewClient(api.Socket(f.run))
 	defer d.Close()
-	events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-agent", Host: f.node})
+	recorder, end := events.Recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-agent", Host: f.node})
 	defer end()
 	slices := &nodeSlices{client: cl.client, node: node, log: log}
 	var wg sync.WaitGroup
@@ -106,7 +107,7 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 	log.Info("causeway-fleet agent serves pods of this node", "version", version, "node", f.node)
 	err = (&agent.Agent{Client: cl.client, Node: f.node, Namespaces: f.namespaces, Causewayd: d, Records: agent.Dir(f.records), Log: log,
 		Domains: &agent.Command{Program: program, Connect: f.connect, RunDir: f.run, Timeout: f.timeout},
-		Events:  events}).Run(ctx)
+		Events:  recorder}).Run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, agent.ErrGone) {
 		return cause
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"causeway/host/fleet/controller"
+	"causeway/host/fleet/events"
 	"causeway/remote/mtls"
 )
 
@@ -59,9 +60,9 @@ It is read again every few seconds. A host with ` + "`leaving: true`" + ` gets n
 			}
 			host, _ := os.Hostname()
 			ctx := cmd.Context()
-			events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
+			recorder, end := events.Recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
 			defer end()
-			o.Events = events
+			o.Events = recorder
 			o.Client, o.Namespace, o.Identity = cl.client, namespace, host+"_"+string(uuid.NewUUID())
 			if listen == "" {
 				return controller.Run(ctx, o)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"causeway/host/fleet/events"
 	"causeway/host/fleet/web"
 )
 
@@ -69,8 +70,8 @@ func (f *webFlags) run(ctx context.Context, a *access) error {
 	go func() { source.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
 	if f.events {
-		events, end := recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
-		m, ended := &missing{Cluster: w, events: events, log: log}, make(chan struct{})
+		recorder, end := events.Recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-fleet"})
+		m, ended := &missing{Cluster: w, events: recorder, log: log}, make(chan struct{})
 		go func() { m.run(ctx); end(); close(ended) }()
 		defer func() { cancel(); <-ended }()
 	}

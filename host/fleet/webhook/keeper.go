@@ -47,9 +47,6 @@ func (k *Keeper) Token() string {
 	return ""
 }
 
-// Ready: there is a certificate that the API server trusts.
-func (k *Keeper) Ready() bool { return k.now.Load() != nil }
-
 // Certificate implements tls.Config's GetCertificate.
 func (k *Keeper) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := k.now.Load(); c != nil {

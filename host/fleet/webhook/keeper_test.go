@@ -72,6 +72,12 @@ func served(t *testing.T, k *Keeper, trusted []byte, now time.Time) *x509.Certif
 	return c.Leaf
 }
 
+// has: there is a certificate to serve.
+func has(k *Keeper) bool {
+	_, err := k.Certificate(nil)
+	return !errors.Is(err, ErrNone)
+}
+
 // TestKeeper: one certificate for all replicas, renewed in time, and never served before it is trusted; the one before is trusted while it may be served.
 func TestKeeper(t *testing.T) {
 	now, s := time.Now(), &store{failing: errors.New("forbidden")}
@@ -79,21 +85,18 @@ func TestKeeper(t *testing.T) {
 		return &Keeper{Store: s, Names: []string{name}, Log: slog.New(slog.DiscardHandler)}
 	}
 	a, b := newKeeper(), newKeeper()
-	if err := a.Look(t.Context(), now); !errors.Is(err, s.failing) || a.Ready() || s.saves != 0 {
-		t.Errorf("%v, ready %v, %d saves", err, a.Ready(), s.saves)
-	}
-	if _, err := a.Certificate(nil); !errors.Is(err, ErrNone) {
-		t.Error(err)
+	if err := a.Look(t.Context(), now); !errors.Is(err, s.failing) || has(a) || s.saves != 0 {
+		t.Errorf("%v, certificate %v, %d saves", err, has(a), s.saves)
 	}
 	s.failing, s.lost = nil, true
-	if err := a.Look(t.Context(), now); err == nil || a.Ready() {
+	if err := a.Look(t.Context(), now); err == nil || has(a) {
 		t.Error("it serves what was not kept")
 	}
 	for _, k := range []*Keeper{a, b} {
 		if k.Token() != "" {
 			t.Error("a token that nobody shows")
 		}
-		if err := k.Look(t.Context(), now); err != nil || !k.Ready() {
+		if err := k.Look(t.Context(), now); err != nil || !has(k) {
 			t.Fatal(err)
 		}
 	}
