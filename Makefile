@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml tools fleet fleet-images generate format lint check test test-programs demo bench deb rpm clean
+.PHONY: help setup build causeway libcuda libnvml tools fleet fleet-images kube generate format lint check test test-programs demo bench deb rpm clean
 
 VERSION := $(shell scripts/package/version.sh || echo unknown)
 OUT     := $(abspath build)
@@ -36,6 +36,9 @@ fleet: ## build build/bin/causeway-dra, Kubernetes' driver for vGPUs, and causew
 
 fleet-images: fleet ## build their container images, without a registry, to build/images-oci
 	scripts/package/images.sh
+
+kube: ## build Kubernetes for scripts/fleet.sh and make test's stage cluster, once per user (13 minutes of CPU time, 220 MB in ~/.cache/causeway)
+	scripts/kube/setup.sh
 
 generate: ## write generated code anew from the API description
 	go generate ./...

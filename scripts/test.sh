@@ -9,7 +9,7 @@
 #                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
 # Stages: base setup build nvcc lint clib fuzzbuild alerts unit fleet density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
-# nested fuzz share.
+# nested cluster fuzz share.
 # A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
 # table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -48,6 +48,7 @@ plan=(
   'remote    30     build nvcc'
   'programs  30     build nvcc'
   'nested    50     build nvcc'
+  'cluster   40     build nvcc'
   'fuzz      spare  fuzzbuild'
   'share     alone  setup build'
 )

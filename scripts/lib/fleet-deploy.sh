@@ -139,7 +139,7 @@ check_launcher() {
   "$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io images import --snapshotter overlayfs "$kube/vm.tar" >/dev/null
   rm "$kube/vm.tar"
   launcher train | kubectl create -f - >/dev/null
-  await 240 "the guest's programs have sessions" stays train 'programs in it have sessions with the GPU'
+  await 240 "the guest's programs have sessions" stays train 'the VM stays where it is: programs in it have sessions with the GPU'
   await 30 "the page shows it" page '>open<'
   await 240 "the VM's pod ends" pod_is virt-launcher-train-x1 Succeeded
   said virt-launcher-train-x1 PASSED >/dev/null || die "the guest's program does not pass: $(wrote virt-launcher-train-x1 | tail -20)"

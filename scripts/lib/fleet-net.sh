@@ -63,10 +63,10 @@ no_lease() { [ "$(far_vgpus length)" = 0 ] && [ "$(jq '.reservations | length' "
 reserved() { [ "$(jq '.reservations | length' "$kube/gpu1/run/fleet.json")" = "$1" ]; }
 rounds='while true; do vectoradd | grep -o -e PASSED -e failed.* || echo ended; sleep 0.3; done'
 
-check_net() {
+# net_begin has a controller offer the GPU of gpu1.
+net_begin() {
   say "GPUs of another host"
   kubectl apply -f "$ROOT/host/fleet/deploy/causeway-fleet.yaml" >/dev/null
-  kubectl apply --dry-run=server -f "$ROOT/host/fleet/deploy/causeway-fleet-deployment.yaml" >/dev/null
   kubectl label node "$kube_node" causeway.dev/fabric=f1 >/dev/null
   kube_config fleet "$(kubectl -n causeway create token causeway-fleet --duration 8760h)"
   printf 'nodes: {causeway.dev/fabric: f1}\nhosts:\n- {name: gpu1}\n' >"$kube/hosts.yaml"
@@ -74,6 +74,11 @@ check_net() {
   await 30 "one leads" leader_of
   await 30 "the other host's GPU is offered" net_offered
   ok "causeway-fleet controller offers the GPU of gpu1: $(net_device '"\(.name), path \(.attributes.path.string), host \(.attributes.host.string), memory \(.capacity.memory.value)"')"
+}
+
+check_net() {
+  net_begin
+  kubectl apply --dry-run=server -f "$ROOT/host/fleet/deploy/causeway-fleet-deployment.yaml" >/dev/null
   check_net_rights
   check_quota
   check_net_pod
@@ -163,7 +168,7 @@ T
   reserved 1 || die "something is reserved for it: $(cat "$kube/gpu1/run/fleet.json")"
   kubectl delete pod odd --wait=false >/dev/null
   net_pod large 3Gi vectoradd
-  await 30 "a claim of more than there is waits" event Pod 'cannot allocate all claims'
+  await 30 "a claim of more than there is waits" says default large 'cannot allocate all claims'
   kubectl delete pod large --wait=false >/dev/null
   ok "memory that gpu1 promises to others is offered no more; a claim that got a device of a slice that lies, one with parameters that are none of ours, and one that asks for more than there is, say so, and their pods"
 }
@@ -300,7 +305,7 @@ check_net_both() {
   await 60 "a pod on gpu1 has its GPU" pod_is own Running
   [[ "$(far_vgpus -r '.[0].spec | "\(.vm) \(.lease)"')" == claim-*null ]] || die "gpu1: $(far ps)"
   net_pod turn 256Mi vectoradd
-  await 30 "another node's pod waits for it" event Pod 'cannot allocate all claims'
+  await 30 "another node's pod waits for it" says default turn 'cannot allocate all claims'
   sleep 3
   pod_is turn Pending || die "the GPU is used both ways: $(far ps)"
   kubectl delete pod own --wait=false >/dev/null
@@ -309,14 +314,14 @@ check_net_both() {
 }
 
 check_net_end() {
+  local f
   kubectl delete pod --all --wait=false >/dev/null
   await 90 "all pods are gone" no_pods
   await 30 "nothing is left on the node" no_vgpus
   await 30 "nothing is left on gpu1" no_lease
   printf 'nodes: {causeway.dev/fabric: f1}\nhosts: []\n' >"$kube/hosts.yaml"
   await 30 "a host that left is not offered" net_left
-  kube_stop fleet1
-  kube_stop fleet2
+  for f in fleet1 fleet2; do [ ! -f "$kube/pid/$f" ] || kube_stop $f; done
   ok "when pods are deleted nothing is left on either host; a host that the configuration does not name any more is not offered"
 }
 net_left() { kubectl get resourceslices -o json | jq -e 'all(.items[]; .spec.pool.name != "fleet/gpu1")'; }

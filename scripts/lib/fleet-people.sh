@@ -68,6 +68,7 @@ check_bad_input() {
   odd_claim large causeway 3Gi 100 || die "$(cat "$kube/log/odd")"
   odd_claim mine causeway 64Mi || die "$(cat "$kube/log/odd")"
   kubectl create namespace other >/dev/null
+  await 60 "pods can be made there" kubectl -n other get serviceaccount default
   pod_with classless classless
   pod_with large large
   pod_with theirs mine '' other

@@ -86,6 +86,13 @@ has_half_a_gib() {
   said "$1" '400 MiB: 2' >/dev/null || die "400 MiB more are not refused: $(wrote "$1" | head -20)"
 }
 
+# pods makes those of pods.yaml, the first before all others: of two that do not fit together either may have its turn first.
+pods() {
+  kubectl apply -l turn=first -f "$ROOT/scripts/kube/pods.yaml" >/dev/null
+  await 60 "the first pod is placed" eval '[ -n "$(kubectl get pod first -o jsonpath="{.spec.nodeName}")" ]'
+  kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null
+}
+
 check_container() {
   await 60 "the first pod's program passes" said first PASSED
   has_half_a_gib first
@@ -99,7 +106,7 @@ health_is() { kubectl get pod "$1" -o json | jq -e --arg is "$2" 'any(.status.co
 healthy() { health_is "$1" Healthy; }
 
 check_waiting() {
-  await 30 "the second pod waits" event Pod 'cannot allocate all claims'
+  await 30 "the second pod waits" says default second 'cannot allocate all claims'
   pod_is second Pending || die "the second pod runs: both do not fit"
   [ "$(vgpus length)" = 1 ] || die "a vGPU without a claim: $(causeway ps)"
   ok "a claim that does not fit waits, and its pod says so"

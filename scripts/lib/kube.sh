@@ -1,28 +1,54 @@
 # A Kubernetes cluster of one node on this machine, for scripts/fleet.sh; sourced after common.sh. Everything runs in the name spaces of the script (kube_apart),
-# so its processes, mounts and network end with it; what is left is $kube, its folder, and the control groups that kube_clean removes.
+# so its processes, mounts and network end with it; what is left is $kube, its folder, and the control groups: kube_clean removes them.
 #
 # The kubelet would set three sysctls of the whole machine: files with the wanted values lie over them. Its paths are short: a socket's may have 107 bytes.
 
-kube_bin=$BUILD/kube
+kube_bin=$("$ROOT/scripts/kube/build.sh" --folder) || true # it may not be built yet
 kube_node=node1 kube_node_ip=10.77.0.1
 kube_manager_more=() kube_scheduler_more=() # arguments
 kube_controllers="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
 
-# kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind it.
+# kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind it, also when it is interrupted. All that runs there has the folder's lock.
 kube_apart() {
-  local rc=0
+  local rc=0 apart
+  kube_sweep
   export KUBE_FOLDER KUBE_GROUP
   KUBE_FOLDER=$(mktemp -d /tmp/cwk.XXXX)
-  KUBE_GROUP=causeway-kube-$$
-  trap : INT TERM # who is inside hears them too, and ends
-  unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private "$@" || rc=$?
-  local c
-  for c in $kube_controllers unified; do # runc makes the last by itself where both versions are mounted
-    [ ! -d "/sys/fs/cgroup/$c/$KUBE_GROUP" ] || find "/sys/fs/cgroup/$c/$KUBE_GROUP" -depth -type d -exec rmdir {} + 2>/dev/null
-  done
+  KUBE_GROUP=causeway-kube-${KUBE_FOLDER##*.}
+  exec 8>"$KUBE_FOLDER/.new"
+  flock 8
+  mv "$KUBE_FOLDER/.new" "$KUBE_FOLDER/.lock"
+  unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private "$@" &
+  apart=$!
+  exec 8>&-
+  trap 'kill -KILL $apart' INT TERM HUP # and with it all of its processes
+  wait $apart || rc=$?
+  trap '' INT TERM HUP
+  flock -w 60 "$KUBE_FOLDER/.lock" true || say "there are processes left in $KUBE_GROUP"
   [ $rc = 0 ] || { mkdir -p "$BUILD/logs/fleet"; cp "$KUBE_FOLDER"/log/* "$BUILD/logs/fleet" 2>/dev/null; say "logs are in build/logs/fleet"; }
-  rm -rf "$KUBE_FOLDER"
+  kube_clean "$KUBE_FOLDER"
   return $rc
+}
+
+# kube_clean FOLDER removes what a script has left that has ended: its folder and its control groups, which the kernel gives up a moment after their last process.
+kube_clean() {
+  local group=causeway-kube-${1##*.} c try
+  for try in 1 2 3 4 5 6 7 8 9 10; do
+    for c in $kube_controllers unified; do # runc makes the last by itself where both versions are mounted
+      [ ! -d "/sys/fs/cgroup/$c/$group" ] || find "/sys/fs/cgroup/$c/$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    done
+    compgen -G "/sys/fs/cgroup/*/$group" >/dev/null || break
+    sleep 0.3
+  done
+  rm -rf "$1"
+}
+
+# kube_sweep removes what scripts left that were killed.
+kube_sweep() {
+  local lock
+  for lock in /tmp/cwk.????/.lock; do
+    [ ! -e "$lock" ] || ! flock -n "$lock" true || kube_clean "${lock%/.lock}"
+  done
 }
 
 kubectl() { "$kube_bin/kube" kubectl --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }

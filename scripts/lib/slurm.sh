@@ -4,17 +4,23 @@ shards=32
 passed=0
 ok() { printf '[%3ds] ok      %s\n' "$SECONDS" "$*"; passed=$((passed + 1)); }
 
-# slurm_apart WHERE SCRIPT runs it again with mounts, processes and a host name of its own.
+# slurm_apart WHERE SCRIPT runs it again with mounts, processes and a host name of its own, and a folder for the copy, and cleans up behind it, also when it is interrupted.
 slurm_apart() {
-  local rc=0
-  SLURM_PLACE=$1 unshare --mount --pid --uts --fork --kill-child "$2" || rc=$?
+  local rc=0 apart
+  export SLURM_COPY
+  SLURM_COPY=$(mktemp -d)
+  SLURM_PLACE=$1 unshare --mount --pid --uts --fork --kill-child "$2" &
+  apart=$!
+  trap 'kill -KILL $apart' INT TERM HUP # and with it all of its processes
+  wait $apart || rc=$?
+  trap '' INT TERM HUP
+  rmdir "$SLURM_COPY"
   exit $rc
 }
 
 # slurm_copy_of_machine SCRIPT runs it once more, in a copy of all folders, with Slurm installed and without a network beyond.
 slurm_copy_of_machine() {
-  local copy
-  copy=$(mktemp -d)
+  local copy=$SLURM_COPY
   mount -t tmpfs -o size=4g slurm "$copy" && mkdir "$copy"/{changes,work,root}
   mount -t overlay -o "lowerdir=/,upperdir=$copy/changes,workdir=$copy/work" slurm "$copy/root"
   mount -t proc proc "$copy/root/proc"

@@ -91,7 +91,7 @@ failed_tests() {
 stage_unit() { unit_tests ./...; }
 
 # The driver for Kubernetes, a module of its own: what lint and unit do for the rest. No race detector and no cgo, so that it is compiled once for this and the
-# binary: Kubernetes calls it once at a time. A cluster is scripts/fleet.sh's.
+# binary: Kubernetes calls it once at a time.
 stage_fleet() {
   local bad=0 check
   check=$(go tool -n staticcheck) || return
@@ -102,6 +102,13 @@ stage_fleet() {
   go mod tidy -diff || { echo "host/fleet/go.mod is not tidy (go mod tidy there)"; bad=1; }
   go test -count=1 -vet=off -ldflags=-w ./... || bad=1
   return $bad
+}
+
+# Kubernetes with two nodes on this machine, where its programs are (make kube); otherwise this skips, and says so. Each wait may be long: it ends when what is waited for is there.
+stage_cluster() {
+  local rc=0
+  PATIENCE=${PATIENCE:-5} scripts/fleet.sh --short || rc=$?
+  [ $rc = 77 ] || return $rc
 }
 
 # fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these folders.
