@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/config"
@@ -163,6 +164,19 @@ func TestClaimMoves(t *testing.T) {
 	if s := c.state(); len(s.Reserved) != 0 || s.GPUs[0].Promised != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestClaimMovesAtOnce: a migration may begin as soon as the fleet lets the lease move, before the next renewal would tell.
+func TestClaimMovesAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newMovingClaim(t)
+	c.here.stop()
+	c.here.renew = time.Hour
+	c.here.start()
+	until(t, "it has renewed once", func() bool { s := c.upstream(c.here).State; return s != nil && s.Heir == "" })
+	c.awaitsAtNext()
+	c.says(c.here, true, true, program1)
+	until(t, "it asks whom the fleet has named", func() bool { return c.here.log.has(`not handed to this peer" vgpu=claim-1-a/gpu0 host=hostb`) }) // which nobody here finds by that name
 }
 
 // TestClaimStays: a migration that fails leaves the lease where it was, with its programs; the host that waited has none, can wait again, and is refused when its pod is gone.

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/daemon/lease"
 	"causeway/host/daemon/process"
 )
 
@@ -37,7 +39,7 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	if st.Heir != "" && !ours { // `causeway migrate` has seen to it
 		return
 	}
-	peers := d.peersOf(v)
+	peers := d.peersOf(ctx, v)
 	why := errNoPeers
 	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec); n < len(peers); n++ {
 		one := <-a
@@ -65,14 +67,38 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 }
 
 // peersOf are the hosts that may await a vGPU's VM: of a fleet's claim first the one to which the fleet lets it move.
-func (d *Daemon) peersOf(v *vgpu) []string {
+func (d *Daemon) peersOf(ctx context.Context, v *vgpu) []string {
 	peers := d.config().Migration.Peers
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if v.up == nil || v.up.State == nil || v.up.State.Heir == "" || slices.Contains(peers, v.up.State.Heir) {
+	heir := d.heirOf(ctx, v)
+	if heir == "" || slices.Contains(peers, heir) {
 		return peers
 	}
-	return append([]string{v.up.State.Heir}, peers...)
+	return append([]string{heir}, peers...)
+}
+
+// heirOf is the host to which a fleet lets a claim's lease move: by the server's word of now, for since the last renewal the VM may have got its pod there. Of a server that does not answer it is what was heard last.
+func (d *Daemon) heirOf(ctx context.Context, v *vgpu) string {
+	d.mu.Lock()
+	up, epoch, claim := v.up, v.epoch, strings.HasPrefix(v.rec.Spec.VM, api.ClaimPrefix)
+	d.mu.Unlock()
+	if up == nil || !claim {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, awaitedTime)
+	defer cancel()
+	c, err := d.server(up.Server)
+	if err == nil {
+		defer c.Close()
+		var st api.LeaseState
+		if st, err = called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch}, lease.DecodeState); err == nil {
+			return st.Heir
+		}
+	}
+	d.log.Info("whether a fleet lets a lease move is known by its last renewal alone", "server", up.Server, "error", err)
+	if up.State == nil {
+		return ""
+	}
+	return up.State.Heir
 }
 
 // awaitedTime bounds how long a peer may take to say whether it awaits a VM: the VM is on its way.

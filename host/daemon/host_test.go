@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,7 @@ type host struct {
 	clock   func() time.Time // of leases
 	lookup  discover.Lookup  // of DNS SRV records
 	obey    time.Duration    // Options.Obey
+	renew   time.Duration    // Options.Renew; 0: often
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -99,7 +101,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
-		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: 20 * time.Millisecond, Lookup: h.lookup,
+		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: cmp.Or(h.renew, 20*time.Millisecond), Lookup: h.lookup,
 		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond, Obey: h.obey,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
