@@ -24,6 +24,7 @@ var (
 type Guest struct {
 	Mem     []byte // region 0
 	carrier Carrier
+	pushes  bool // Ring follows each change of the tail
 
 	mu   sync.Mutex // ring
 	tail uint64
@@ -44,8 +45,18 @@ type Carrier interface {
 	Close() error
 }
 
-// New makes a guest on region 0 that is initialised by Prepare and known to the host.
-func New(mem []byte, c Carrier) *Guest { return &Guest{Mem: mem, carrier: c} }
+// Pusher is a Carrier without a doorbell: what the tail says has to be sent.
+type Pusher interface {
+	Carrier
+	// Pushes reports whether Ring is called after each change of the tail, not only where the worker sleeps.
+	Pushes() bool
+}
+
+// New makes a guest on region 0 that is initialised, by Prepare or as that does, and known to the host.
+func New(mem []byte, c Carrier) *Guest {
+	p, ok := c.(Pusher)
+	return &Guest{Mem: mem, carrier: c, pushes: ok && p.Pushes()}
+}
 
 // Append puts a record into the ring as it is, and rings the doorbell if the worker sleeps. The record's size must be a
 // multiple of 8.

@@ -79,7 +79,7 @@ func ConnectTCP(conn net.Conn) (*Guest, error) {
 			err = c.serve(g)
 		}
 		close(c.gone)
-		g.wakeAll()
+		g.WakeAll()
 	})
 	return g, nil
 }

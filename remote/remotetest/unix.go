@@ -68,7 +68,7 @@ func ConnectUnix(conn *net.UnixConn, env uint32) (*Guest, error) {
 		var b [1]byte
 		_, _ = conn.Read(b[:]) // the host sends nothing more: this is the end
 		close(c.gone)
-		g.wakeAll()
+		g.WakeAll()
 	})
 	return g, nil
 }

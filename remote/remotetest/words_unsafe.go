@@ -32,12 +32,12 @@ func Prepare(mem []byte) {
 	c.Magic, c.Version, c.RingSize = remote.HelloMagic, remote.ProtocolVersion, remote.RingSize
 }
 
-// Publish stores tail and rings the doorbell if the worker sleeps.
+// Publish stores tail and rings the doorbell if the worker sleeps, or has to be sent it.
 func (g *Guest) Publish(tail uint64) {
 	var c remote.ControlPage
 	g.tail = tail
 	g.word64(unsafe.Offsetof(c.Tail)).Swap(tail) // a full fence under the race detector, too
-	if g.Word32(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
+	if g.pushes || g.Word32(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
 		g.carrier.Ring()
 	}
 }
@@ -121,8 +121,8 @@ func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 // futexWait returns when woken, or when word is no longer 1. Nothing but a wake-up ends it in time: one that is lost is an error of the test.
 func futexWait(word *atomic.Uint32) { sys.FutexWait(word, 1, Limit) }
 
-// wakeAll ends the sleep of everybody, when Gone is closed.
-func (g *Guest) wakeAll() {
+// WakeAll ends the sleep of everybody, when Gone is closed.
+func (g *Guest) WakeAll() {
 	var c remote.ControlPage
 	wake(g.Word32(unsafe.Offsetof(c.SpaceWaiters)))
 	for i := range remote.SlotCount {

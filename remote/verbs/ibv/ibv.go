@@ -5,6 +5,7 @@ package ibv
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -33,8 +34,11 @@ type Devices struct {
 }
 
 // Open opens all devices with active ports; or one, by its name, and of that one port if the name ends in /PORT.
-func Open(name string) (*Devices, error) {
-	found, err := scan(os.DirFS(sysfs), name)
+func Open(name string) (*Devices, error) { return OpenIn(os.DirFS(sysfs), name) }
+
+// OpenIn is Open of devices that are shown elsewhere, and that the library which is loaded has: for tests.
+func OpenIn(sys fs.FS, name string) (*Devices, error) {
+	found, err := scan(sys, name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,76 @@
+package guestend_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"causeway/remote/remotetest"
+	"causeway/remote/remotetest/guestend"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/ibv"
+)
+
+// built is where `make build` puts what is loaded here.
+const built = "../../../build/obj/libcuda/tests/ends"
+
+func load(t *testing.T) *guestend.Library {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(built, "guestend.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("make build makes it: ", err)
+	}
+	l, err := guestend.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestConformance: the guest library's own ends do what every carrier must.
+func TestConformance(t *testing.T) {
+	l := load(t)
+	t.Run("unix", func(t *testing.T) { remotetest.Conformance(t, l.Unix) })
+	t.Run("tcp", func(t *testing.T) { remotetest.Conformance(t, l.TCP) })
+	t.Run("rdma", func(t *testing.T) {
+		sysfs, a := fabric(t)
+		remotetest.Conformance(t, func() (remotetest.Ends, error) { return l.RDMA(a, "127.0.0.1", sysfs) })
+	})
+}
+
+// fabric is an adapter without hardware: that libibverbs's whose queue pairs lead from one end in this process to another.
+func fabric(t *testing.T) (sysfs string, a verbs.Adapter) {
+	t.Helper()
+	lib, err := filepath.Abs(filepath.Join(built, "libibverbs.so.1"))
+	if err == nil {
+		err = guestend.Preload(lib)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sysfs = t.TempDir()
+	for name, text := range map[string]string{
+		"state": "4: ACTIVE", "link_layer": "Ethernet", "lid": "0x0", "gids/0": "0000:0000:0000:0000:0000:ffff:7f00:0001", "gid_attrs/types/0": "RoCE v2",
+	} {
+		path := filepath.Join(sysfs, "fake0/ports/1", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ds, err := ibv.OpenIn(os.DirFS(sysfs), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ds.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sysfs, ds.Adapters()[0]
+}

@@ -1,0 +1,164 @@
+package guestend
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/remotetest"
+	"causeway/remote/resume"
+	"causeway/remote/shm"
+	"causeway/remote/tcp"
+	"causeway/remote/verbs"
+)
+
+// Unix is a session over shared memory.
+func (l *Library) Unix() (remotetest.Ends, error) {
+	s, err := newSocket()
+	return remotetest.Ends{
+		Accept: func() (remote.Carrier, error) {
+			c, err := s.accept()
+			if err != nil {
+				return nil, err
+			}
+			return carrier(shm.AcceptUnix(c))
+		},
+		Connect: func() (*remotetest.Guest, error) { return l.connect("unix", s.path, "") },
+	}, err
+}
+
+// TCP is a session over a TCP connection.
+func (l *Library) TCP() (remotetest.Ends, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return remotetest.Ends{}, err
+	}
+	return remotetest.Ends{
+		Accept: func() (remote.Carrier, error) {
+			c, err := ln.Accept()
+			if err := errors.Join(err, ln.Close()); err != nil {
+				return nil, err
+			}
+			return carrier(tcp.Accept(c))
+		},
+		Connect: func() (*remotetest.Guest, error) { return l.connect("tcp", ln.Addr().String(), "") },
+	}, nil
+}
+
+// RDMA is a session by RDMA, of which the library is the guest's end, and the worker's is a's; what they say beside it goes by a TLS connection to an address of this machine, and who has that connection. sysfs is
+// where the library sees its devices; empty: where the kernel shows them.
+func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends, error) {
+	server, client, err := remotetest.Lease()
+	if err != nil {
+		return remotetest.Ends{}, err
+	}
+	near, far, err := remotetest.PairTCPAt(address)
+	if err != nil {
+		return remotetest.Ends{}, err
+	}
+	s, err := newSocket()
+	return remotetest.Ends{
+		Accept: func() (remote.Carrier, error) {
+			c, err := frame.Server(context.Background(), far, server)
+			if err != nil {
+				return nil, err
+			}
+			lifted, err := remotetest.Lift(c, a, false)
+			if err != nil {
+				return nil, err
+			}
+			stream, err := resume.NewServerOver(c, lifted, nil)
+			if err != nil {
+				return nil, err
+			}
+			return carrier(tcp.Accept(stream))
+		},
+		Connect: func() (*remotetest.Guest, error) {
+			between := make(chan error, 1)
+			go func() { between <- s.pass(near, client) }()
+			g, err := l.connect("rdma", s.path, sysfs)
+			if err != nil {
+				err = errors.Join(err, <-between)
+			}
+			return g, err
+		},
+	}, err
+}
+
+// carrier keeps a nil pointer from becoming a carrier.
+func carrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// socket is where one library finds its host.
+type socket struct {
+	path string
+	ln   *net.UnixListener
+}
+
+func newSocket() (socket, error) {
+	dir, err := os.MkdirTemp("", "guestend.")
+	if err != nil {
+		return socket{}, err
+	}
+	s := socket{path: filepath.Join(dir, "session")}
+	s.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.path, Net: "unixpacket"})
+	return s, err
+}
+
+// accept returns the first that comes.
+func (s socket) accept() (*net.UnixConn, error) {
+	c, err := s.ln.AcceptUnix()
+	return c, errors.Join(err, s.ln.Close(), os.RemoveAll(filepath.Dir(s.path)))
+}
+
+// pass is the host between the guest and the GPU server, to the session's end (host/worker's part, whose keys it has).
+func (s socket) pass(near net.Conn, client *tls.Config) error {
+	conn, err := s.accept()
+	if err != nil {
+		return errors.Join(err, near.Close())
+	}
+	guest := &packets{bufio.NewReaderSize(conn, int(remote.FileDirectMost)+remote.HelloSize), conn}
+	b := make([]byte, remote.HelloSize)
+	_, err = io.ReadFull(guest, b)
+	if err == nil {
+		var h remote.Hello
+		if h, _, err = remote.ParseHello(b); err == nil && h.Type != remote.MsgDirect {
+			err = fmt.Errorf("message %d is of no RDMA end", h.Type)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, conn.Close(), near.Close())
+	}
+	up, err := frame.Client(context.Background(), near, client)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	to := near.RemoteAddr().(*net.TCPAddr).IP.String()
+	if _, err := conn.Write(remote.FormatHello(remote.Hello{Type: remote.MsgWelcome}, to)); err != nil {
+		up.Abort()
+		return errors.Join(err, conn.Close())
+	}
+	_, err = verbs.Pass(context.Background(), guest, up, func(string) error { return nil })
+	return err
+}
+
+// packets is a channel of packets, read as a stream.
+type packets struct {
+	*bufio.Reader
+	*net.UnixConn
+}
+
+// Read implements io.Reader.
+func (p *packets) Read(b []byte) (int, error) { return p.Reader.Read(b) }
