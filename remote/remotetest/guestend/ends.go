@@ -86,6 +86,7 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 			go func() { between <- s.pass(near, client) }()
 			g, err := l.connect("rdma", s.path, sysfs)
 			if err != nil {
+				_ = s.ln.Close() // where nobody has come
 				err = errors.Join(err, <-between)
 			}
 			return g, err

@@ -16,6 +16,7 @@ import (
 	"causeway/remote"
 	"causeway/remote/frame"
 	"causeway/remote/remotetest"
+	"causeway/remote/remotetest/guestend"
 	"causeway/remote/sys"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/ibv"
@@ -68,6 +69,18 @@ func TestConformance(t *testing.T) {
 		near, far := pair(t)
 		a := ds.Adapters()[0]
 		return remotetest.RelayedVerbs(near, far, a, a)
+	})
+}
+
+// TestConformanceOfGuest: the guest library's own end does it, too, with libibverbs at both ends. The library lies beside this program.
+func TestConformanceOfGuest(t *testing.T) {
+	ds := open(t)
+	l, err := guestend.Load("./guestend.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	remotetest.Conformance(t, func() (remotetest.Ends, error) {
+		return l.RDMA(ds.Adapters()[0], address(t).String(), "")
 	})
 }
 

@@ -1,0 +1,223 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/remotetest"
+	"causeway/remote/shm"
+	"causeway/remote/sys"
+)
+
+// TestConformance: the carrier of a guest process in a VM does what every carrier must. What a guest's kernel and the device process have to do with it is here: pages that are listed over the link, and wake-ups that come by it.
+func TestConformance(t *testing.T) {
+	remotetest.Conformance(t, func() (remotetest.Ends, error) {
+		parent, worker := linkPair(t)
+		g, err := newLeasedGuest(parent)
+		return remotetest.Ends{
+			Accept:  func() (remote.Carrier, error) { return acceptLeased(worker) },
+			Connect: g.connect,
+		}, err
+	})
+}
+
+// leasedEnd is a worker's end: with it goes the link, as its process would.
+type leasedEnd struct {
+	*leased
+	wg sync.WaitGroup
+}
+
+func acceptLeased(l *link.WorkerEnd) (remote.Carrier, error) {
+	s := &starter{link: l}
+	c, err := s.acceptLeased()
+	if err == nil && c == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &leasedEnd{leased: s.leased}
+	e.wg.Go(func() {
+		for {
+			r, err := l.Receive()
+			if err == nil {
+				err = e.handle(r)
+			}
+			if err != nil {
+				e.end()
+				return
+			}
+		}
+	})
+	return e, nil
+}
+
+// Close implements remote.Carrier.
+func (e *leasedEnd) Close() error {
+	err := e.link.Close()
+	e.wg.Wait()
+	return errors.Join(err, e.leased.Close())
+}
+
+// leasedGuest implements remotetest.Carrier: a process whose memory is single pages of its VM's.
+type leasedGuest struct {
+	*link.ParentEnd
+	ram     int
+	pages   uint64 // so many are some region's
+	mem     *shm.Memory
+	bell    int
+	started chan link.Status
+	ended   chan struct{} // a region has
+	gone    chan struct{}
+	wg      sync.WaitGroup
+
+	mu    sync.Mutex
+	woken *sync.Cond
+}
+
+// The VM's memory: its pages are used in another order than that of their addresses.
+const (
+	leasedGPA    = 1 << 32
+	leasedPages  = 1 << 14
+	leasedStride = 6151 // odd: all are used before one comes again
+)
+
+func newLeasedGuest(l *link.ParentEnd) (*leasedGuest, error) {
+	g := &leasedGuest{ParentEnd: l, mem: shm.NewMemory(), started: make(chan link.Status, 1), ended: make(chan struct{}, 1), gone: make(chan struct{})}
+	g.woken = sync.NewCond(&g.mu)
+	var err [2]error
+	g.bell, err[0] = sys.NewEvent()
+	g.ram, err[1] = unix.MemfdCreate("causeway-test-vm", unix.MFD_CLOEXEC)
+	return g, errors.Join(err[0], err[1], unix.Ftruncate(g.ram, leasedPages<<12))
+}
+
+func (g *leasedGuest) connect() (*remotetest.Guest, error) {
+	vm := link.BackedMemory{MemoryRegion: link.MemoryRegion{GPA: leasedGPA, Size: leasedPages << 12}, File: g.ram}
+	if err := g.Send(link.AddMemory{Memory: []link.BackedMemory{vm}}); err != nil {
+		return nil, err
+	}
+	mem, _, err := g.AddRegion(0, int(remote.Region0Size))
+	if err != nil {
+		return nil, err
+	}
+	guest := remotetest.New(mem, g)
+	g.wg.Go(func() {
+		g.follow()
+		close(g.gone)
+		guest.WakeAll()
+		g.wake()
+	})
+	remotetest.Prepare(mem)
+	if err := g.Send(link.Start{Doorbell: link.FileOf(g.bell)}); err != nil {
+		return nil, err
+	}
+	select {
+	case s := <-g.started:
+		if s.Errno != 0 {
+			return nil, errors.Join(fmt.Errorf("%w: %s (%w)", remotetest.ErrRefused, s.Text, s.Errno), g.Close())
+		}
+		return guest, nil
+	case <-g.gone:
+		return nil, errors.Join(remotetest.ErrGone, g.Close())
+	}
+}
+
+// follow reads what the worker says.
+func (g *leasedGuest) follow() {
+	for {
+		r, err := g.Receive()
+		if err != nil {
+			return
+		}
+		switch m := r.Message().(type) {
+		case link.Started:
+			g.started <- m.Status
+		case link.RegionEnded:
+			g.ended <- struct{}{}
+		case link.Wake:
+			g.wake()
+		default:
+			_ = r.Refuse()
+			return
+		}
+	}
+}
+
+func (g *leasedGuest) wake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.woken.Broadcast()
+}
+
+// Ring implements remotetest.Carrier.
+func (g *leasedGuest) Ring() { sys.Signal(g.bell) }
+
+// Sleep implements remotetest.Carrier.
+func (g *leasedGuest) Sleep(_ uint32, word *atomic.Uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for word.Load() == 1 {
+		g.woken.Wait()
+	}
+}
+
+// Gone implements remotetest.Carrier.
+func (g *leasedGuest) Gone() <-chan struct{} { return g.gone }
+
+// AddRegion implements remotetest.Carrier.
+func (g *leasedGuest) AddRegion(id uint32, size int) ([]byte, uint64, error) {
+	const piece = 64 // pages of one message
+	n := uint64(size+4095) >> 12
+	if g.pages+n > leasedPages {
+		return nil, 0, unix.ENOMEM
+	}
+	runs, ranges := make([]shm.Run, n), make([]link.Range, n)
+	for i := range runs {
+		at := (g.pages + uint64(i)) * leasedStride % leasedPages << 12
+		runs[i] = shm.Run{FD: g.ram, Offset: int64(at), Size: 4096}
+		ranges[i] = link.Range{GPA: leasedGPA + at, Size: 4096}
+	}
+	g.pages += n
+	if err := errors.Join(g.mem.Declare(id, remote.Declared{Size: n << 12}, nil), g.mem.SetRuns(id, runs)); err != nil {
+		return nil, 0, err
+	}
+	mem, err := g.mem.Map(id, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	va := remotetest.Address(mem)
+	err = g.Send(link.AddRegion{Region: id, VA: va, Size: n << 12})
+	for at := uint64(0); at < n && err == nil; at += piece {
+		end := min(at+piece, n)
+		err = g.Send(link.AddPages{Region: id, At: at << 12, Ranges: ranges[at:end], Last: end == n})
+	}
+	return mem[:size], va, err
+}
+
+// EndRegion implements remotetest.Carrier.
+func (g *leasedGuest) EndRegion(id uint32) error {
+	if err := g.Send(link.EndRegion{Region: id}); err != nil {
+		return err
+	}
+	select {
+	case <-g.ended:
+	case <-g.gone:
+		return remotetest.ErrGone
+	}
+	return errors.Join(g.mem.Unmap(id), g.mem.End(id))
+}
+
+// Close implements remotetest.Carrier: with the process the device process gives its worker up.
+func (g *leasedGuest) Close() error {
+	err := g.ParentEnd.Close()
+	g.wg.Wait()
+	return errors.Join(err, g.mem.Close(), unix.Close(g.bell), unix.Close(g.ram))
+}
