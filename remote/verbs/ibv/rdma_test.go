@@ -72,10 +72,14 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOfGuest: the guest library's own end does it, too, with libibverbs at both ends. The library lies beside this program.
+// TestConformanceOfGuest: the guest library's own end does it, too, with libibverbs at both ends.
 func TestConformanceOfGuest(t *testing.T) {
+	const beside = "./guestend.so"
 	ds := open(t)
-	l, err := guestend.Load("./guestend.so")
+	if _, err := os.Stat(beside); err != nil {
+		t.Skip("scripts/verbs.sh --own has the library beside this program")
+	}
+	l, err := guestend.Load(beside)
 	if err != nil {
 		t.Fatal(err)
 	}
