@@ -225,6 +225,7 @@ func testReplies(t *testing.T, s *session) {
 		}
 	}
 	s.reply(remote.Outgoing{Slot: remote.SlotCount, Seq: 1}) // no such slot: nothing happens
+	s.fence(t)
 }
 
 // fence has everything that the host said before it seen by the guest.

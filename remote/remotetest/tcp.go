@@ -111,6 +111,9 @@ func (c *tcpCarrier) serve(g *Guest) error {
 			g.Word32(uintptr(uint32(arg))).Store(uint32(arg >> 32))
 		}
 	case tcpSlot:
+		if arg >= uint64(remote.SlotCount) {
+			return fmt.Errorf("reply in slot %d", arg)
+		}
 		c.mu.Lock()
 		g.answer(uint32(arg), le.Uint32(p), le.Uint32(p[4:]), le.Uint32(p[12:]), p[16:])
 		c.mu.Unlock()

@@ -63,6 +63,9 @@ func (r *ring) SetState(state uint32) {
 
 // Reply implements remote.Ring. The guest's net thread wakes the waiter.
 func (r *ring) Reply(o *remote.Outgoing) bool {
+	if o.Slot >= remote.SlotCount { // its library would take the frame for a broken host's
+		return false
+	}
 	n := uint32(len(o.Payload))
 	var b [frame.SlotHeader]byte
 	frame.Reply{Seq: o.Seq, Result: o.Result, Len: n, Total: max(o.Total, n)}.Append(b[:0])
