@@ -119,7 +119,8 @@ type Mapper interface {
 
 // Lender is implemented by a Mapper that keeps addresses at which regions have lain.
 type Lender interface {
-	// Lend gives such addresses up, for a driver to reserve them in their place, and reports whether it had all of them.
+	// Lend gives such addresses up, for a driver to reserve them in their place, and reports whether it had all of them; what fills a driver's block at
+	// their end may be free instead.
 	Lend(at, size uint64) bool
 	// Keep takes addresses that were lent and are nobody's any more.
 	Keep(at, size uint64) error

@@ -12,7 +12,12 @@ func TestLent(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.vacated.add(s)
-	for _, r := range [][2]uint64{{at, 5}, {at - pageSize, 2}, {at + 4*pageSize, 1}, {at - pageSize, 1}, {at, 0}, {^uint64(0) - pageSize, 2}} {
+	mine, err := reserve(at+5*pageSize, pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mine.release)
+	for _, r := range [][2]uint64{{at, 6}, {at, 4 + block/pageSize}, {at - pageSize, 2}, {at + 4*pageSize, 1}, {at - pageSize, 1}, {at, 0}, {^uint64(0) - pageSize, 2}} {
 		if m.Lend(r[0], r[1]*pageSize) {
 			t.Errorf("%d pages at %#x, of which not all have been a region's, are lent", r[1], r[0])
 		}
@@ -37,5 +42,11 @@ func TestLent(t *testing.T) {
 	}
 	if err := m.Keep(at+2*pageSize, pageSize); err == nil {
 		t.Error("what is reserved is kept once more")
+	}
+	if !m.Lend(at+pageSize, 4*pageSize) || free(t, at, pageSize) || !free(t, at+pageSize, 4*pageSize) {
+		t.Error("a region's place with what is free behind it, to a block's end, is not lent")
+	}
+	if err := m.Keep(at+pageSize, 4*pageSize); err != nil || free(t, at+pageSize, 4*pageSize) {
+		t.Errorf("not kept again, with what was free: %v", err)
 	}
 }

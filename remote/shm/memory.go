@@ -307,7 +307,7 @@ func (m *Memory) leaveLocked(r *region) error {
 func (m *Memory) Lend(at, size uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.vacated.has(uintptr(at), uintptr(size)) {
+	if !m.vacated.nearly(uintptr(at), uintptr(size)) {
 		return false
 	}
 	s, err := m.vacated.take(uintptr(at), uintptr(size))

@@ -54,8 +54,11 @@ func (v *vacated) room(s span) bool {
 	return len(v.spans) < maxVacated || i < len(v.spans) && v.spans[i].addr <= s.addr+s.size
 }
 
-// has reports whether all of at+size is vacated.
-func (v *vacated) has(at, size uintptr) bool {
+// block is what drivers reserve addresses in, in bytes: behind a region there may be as much that none has lain at, but not all of it.
+const block = 32 << 20
+
+// nearly reports whether at+size is vacated, but for less than a block at its end.
+func (v *vacated) nearly(at, size uintptr) bool {
 	i := v.from(at)
 	if i < len(v.spans) && v.spans[i].addr+v.spans[i].size == at { // it ends there, and touches no other
 		i++
@@ -64,7 +67,7 @@ func (v *vacated) has(at, size uintptr) bool {
 		return false
 	}
 	s := v.spans[i]
-	return s.addr <= at && at+size <= s.addr+s.size
+	return s.addr <= at && at+size-min(at+size, s.addr+s.size) < block
 }
 
 // add takes over a reservation. It overlaps none that is there.
