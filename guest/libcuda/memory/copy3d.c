@@ -8,6 +8,7 @@
 #include "memory/array.h"
 #include "api/capture.h"
 #include "memory/resident.h"
+#include "session/ahead.h"
 
 /* One operand resolved: row r of slice s begins at operand.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
 struct plane {
@@ -201,6 +202,7 @@ static CUresult by_rows(const struct box *b)
 static CUresult staged(struct box *b)
 {
 	uint64_t slice_bytes = b->width * b->height, pieces;
+	cw_host_before_copy();
 	if (b->width > CW_CHUNK_SIZE && (b->dst.array || b->src.array))
 		return staged_wide(b);
 	if (b->width > CW_CHUNK_SIZE)

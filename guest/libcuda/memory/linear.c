@@ -7,6 +7,7 @@
 #include "memory/extent.h"
 #include "memory/resident.h"
 #include "memory/streaming.h"
+#include "session/ahead.h"
 
 /* From here on what is copied to the application would drive more from the CPU's caches than it is worth there. */
 enum { STREAMING_LEAST = 4 << 20 };
@@ -78,6 +79,7 @@ static int is_fresh(const void *host, uint64_t size)
 static CUresult staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
 {
 	CUresult res;
+	cw_host_before_copy();
 	if (cw_copy_extents(direction, device, host, size, stream, &res))
 		return res;
 	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};

@@ -154,6 +154,15 @@ static void await_these(int64_t until)
 	}
 }
 
+void cw_host_before_copy(void)
+{
+	if (cw_can_map() || cw_own_work)
+		return;
+	cw_before_drain();
+	if (cw_host_is_ahead())
+		await_these(cw_now_ms() + cw_host_longest_ms);
+}
+
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
 	int64_t until = cw_now_ms() + cw_host_longest_ms;

@@ -19,6 +19,9 @@ void cw_host_behind(uint32_t stream);
 void cw_host_let_run(void);
 /* cw_begin_slot for an operation in which a driver may wait for the device (cw_op_drains): when the functions that are ahead have been called. */
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot);
+/* Before a copy through staging: a worker that cannot map this process's memory makes such copies one after the other and waits for each, and so for the
+ * functions that are ahead in its stream. */
+void cw_host_before_copy(void);
 /* A graph that may hold such functions was launched. */
 void cw_host_in_graph(void);
 /* Waits for the device if a graph that may hold such functions has been launched since it was last seen idle (memory/ownstream.c). */
