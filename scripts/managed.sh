@@ -74,9 +74,9 @@ random_end() {
 run_programs() {
   local way=$1 list=$2 rc=0 start=$SECONDS; shift 3
   # shellcheck disable=SC2086 # a list
-  scripts/run-tests.sh --label "$way" --logs "$logs/$way" --variants "$variant" --may-skip managedpeers --runner "$*" $list >"$logs/$way.txt" 2>&1 9>&- || rc=$?
+  scripts/run-tests.sh --label "$way" --logs "$logs/$way-${list%% *}" --variants "$variant" --may-skip managedpeers --runner "$*" $list >"$logs/$way.txt" 2>&1 9>&- || rc=$?
   row $rc "$way: $list" "$(tail -n 1 "$logs/$way.txt"), $((SECONDS - start)) s"
-  [ $rc = 0 ] || sed -n '/^---/,$p' "$logs/$way.txt"
+  [ $rc = 0 ] || { sed -n '/^---/,$p' "$logs/$way.txt"; grep -h '^#' "$logs/$way-${list%% *}/$variant"/*.out | tail -n 40; }
 }
 
 # through WAY RUNNER...: the programs, and random writers beside them; then with less room than they want.
@@ -86,6 +86,7 @@ through() {
   run_programs "$way" "${programs[*]}" -- "$@"
   random_end "$way" 'random writers on both sides'
   run_programs "$way" oversubscribe -- "$@"
+  nap 3 # a session that a server ends has its memory for a moment more
   random "$way-over" 1 "$factor" "$@"
   random_end "$way-over" 'the same of twice the room'
 }

@@ -48,7 +48,13 @@ enum { PINNED = 1, DEVICE = 1, HOST_NUMA = 3, READ_WRITE = 3, MAPS_HOST_NUMA = 1
 	X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t)) \
 	X(cuMemsetD32, cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t)) \
 	X(cuMemcpyDtoD, cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t)) \
-	X(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))
+	X(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t)) \
+	X(cuStreamCreate, cuStreamCreate, (handle *, unsigned)) \
+	X(cuStreamSynchronize, cuStreamSynchronize, (handle)) \
+	X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned)) \
+	X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, handle)) \
+	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, handle)) \
+	X(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, handle))
 
 #define DECLARE(f, name, args) static CUresult(*f) args;
 ENTRIES(DECLARE)
@@ -115,6 +121,40 @@ static void made(const char *name, const struct prop *p, CUdeviceptr at, size_t 
 	say(line, 0, "us");
 }
 
+/* Which copies of the host's memory at `at` the driver makes, in a stream: a result for each, and whether the bytes are right. */
+static void copies(const char *when, CUdeviceptr at, CUdeviceptr device, size_t size)
+{
+	static const size_t sizes[] = {4, 4096, 512 << 10, 1 << 20};
+	unsigned char *plain = malloc(size), *pinned;
+	handle s;
+	CK(cuStreamCreate(&s, 1));
+	CK(cuMemHostAlloc((void **)&pinned, size, 0));
+	for (unsigned k = 0; k < sizeof sizes / sizeof *sizes; k++)
+		for (int way = 0; way < 6; way++) {
+			static const char *const name[] = {"HtoDAsync",	       "HtoDAsync pinned", "DtoHAsync",
+							   "DtoHAsync pinned", "Async to device",  "Async from device"};
+			size_t n = sizes[k];
+			unsigned char *mem = way % 2 ? pinned : plain;
+			uint32_t word = 0;
+			memset(mem, 0x31 + way, n);
+			CK(cuMemsetD32(at, 0x51515151, size / 4));
+			CK(cuMemsetD32(device, 0x61616161, size / 4));
+			CK(cuCtxSynchronize());
+			CUresult r = way < 2   ? cuMemcpyHtoDAsync(at, mem, n, s)
+				     : way < 4 ? cuMemcpyDtoHAsync(mem, at, n, s)
+				     : way < 5 ? cuMemcpyAsync(device, at, n, s)
+					       : cuMemcpyAsync(at, device, n, s);
+			CUresult waited = cuStreamSynchronize(s);
+			if (way == 2 || way == 3)
+				word = mem[n - 1];
+			else if (r == 0 && waited == 0 && cuMemcpyAsync(device, way == 4 ? device : at, n, s) == 0 &&
+				 cuStreamSynchronize(s) == 0)
+				CK(cuMemcpyDtoH(&word, device + n - 4, 4));
+			int right = (word & 255) == (way < 2 ? 0x31u + (unsigned)way : way == 5 ? 0x61u : 0x51u);
+			printf("# %s: %s of %zu bytes: %d, wait %d, %s\n", when, name[way], n, r, waited, right ? "right" : "WRONG");
+		}
+}
+
 int main(int argc, char **argv)
 {
 	size_t size = (argc > 1 ? strtoul(argv[1], NULL, 0) : 32) << 20, unit = 0;
@@ -156,5 +196,9 @@ int main(int argc, char **argv)
 		}
 		say(name[way], (double)size, "GB/s");
 	}
+	copies("the GPU has access", base + size, other, size);
+	struct access_desc processor = {{HOST_NUMA, node < 0 ? 0 : node}, READ_WRITE};
+	printf("# access for the processor: %d\n", cuMemSetAccess(base + size, size, &processor, 1));
+	copies("the processor, too", base + size, other, size);
 	return 0;
 }
