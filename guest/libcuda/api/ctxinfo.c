@@ -107,23 +107,24 @@ CUresult cwi_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 /* --- waiting and settings ------------------------------------------------------------------------------------------ */
 
+CUresult cw_ctx_finish(struct cw_ctx *c)
+{
+	uint32_t current = cw_current_ctx_id();
+	uint64_t mark = cw_managed_pools_mark();
+	CUresult res;
+
+	cw_set_current_ctx_id(c->o.id);
+	res = cw_managed_pools_waited(cw_ctx_wait(), 0, mark);
+	cw_set_current_ctx_id(current);
+	return res;
+}
+
 CUresult cwi_cuCtxSynchronize(void)
 {
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
 
-	return res ? res : cw_ctx_wait();
-}
-
-CUresult cw_ctx_finish(struct cw_ctx *c)
-{
-	uint32_t current = cw_current_ctx_id();
-	CUresult res;
-
-	cw_set_current_ctx_id(c->o.id);
-	res = cw_ctx_wait();
-	cw_set_current_ctx_id(current);
-	return res;
+	return res ? res : cw_ctx_finish(c);
 }
 
 CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx)

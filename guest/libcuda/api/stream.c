@@ -107,7 +107,10 @@ CUresult cwi_cuStreamSynchronize(int ptds, CUstream stream)
 	uint32_t id;
 	CUresult res = resolve(stream, ptds, &id, &s, &c);
 
-	return res || cw_has_come(id) ? res : cw_stream_wait(id);
+	if (res || (cw_has_come(id) && cw_likely(atomic_load_explicit(&cw_managed_pools, memory_order_relaxed) == 0)))
+		return res;
+	uint64_t mark = cw_managed_pools_mark();
+	return cw_managed_pools_waited(cw_stream_wait(id), id, mark);
 }
 
 CUresult cwi_cuStreamQuery(int ptds, CUstream stream)

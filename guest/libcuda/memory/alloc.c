@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "api/capture.h"
-#include "memory/pool.h"
+#include "memory/managedpool.h"
 #include "memory/resident.h"
 
 enum { DEVICE_KINDS = 1 << CW_RANGE_DEVICE };
@@ -141,6 +141,8 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t size, CUmemoryPool handle,
 	int captured = 0;
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_status(id, &captured)) != 0)
 		return res;
+	if (p->managed)
+		return captured ? CUDA_ERROR_NOT_SUPPORTED : cw_managed_pool_alloc(p, size, id, dptr);
 	if (p->is_default && p->device == c->device->ordinal)
 		res = CW_WITH_ROOM(size, cwop_MemAllocAsync(size, id, &ptr));
 	else
@@ -164,6 +166,20 @@ CUresult cwi_cuMemAllocFromPoolAsync(int ptds, CUdeviceptr *dptr, size_t size, C
 	return pool ? alloc_async(dptr, size, pool, stream, ptds) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Memory of a pool of managed memory. A graph's stream has none of it. */
+static CUresult free_managed(CUdeviceptr dptr, uint32_t stream)
+{
+	struct cw_range r;
+	int captured = 0;
+	CUresult res = cw_unlikely(cw_capture_any()) ? cw_capture_status(stream, &captured) : CUDA_SUCCESS;
+	if (res != 0)
+		return res;
+	if (captured || !cw_range_take(dptr, 1u << CW_RANGE_MANAGED, &r))
+		return CUDA_ERROR_INVALID_VALUE;
+	cw_managed_pool_free(&r, stream);
+	return CUDA_SUCCESS;
+}
+
 CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr dptr, CUstream stream)
 {
 	struct cw_range r;
@@ -178,6 +194,8 @@ CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr dptr, CUstream stream)
 		return CUDA_SUCCESS;
 	if (cw_range_of_graph(dptr))
 		return cw_settle(cwop_MemFreeAsync(dptr, id), id);
+	if (cw_range_find(dptr, &r) && r.slice && r.base == dptr)
+		return free_managed(dptr, id);
 	if (!cw_range_take(dptr, DEVICE_KINDS, &r))
 		return CUDA_ERROR_INVALID_VALUE;
 	return cwop_MemFreeAsync(dptr, id);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "memory/managed.h"
+#include "memory/managedpool.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -65,7 +66,7 @@ static CUresult at_gpu(struct cw_range *r)
 }
 
 /* Memory of this process. at_gpu: why it is not to be had there. */
-static CUresult obtain(struct cw_range *r, CUresult at_gpu)
+static CUresult obtain_here(struct cw_range *r, CUresult at_gpu)
 {
 	if (!cw_can_map() && at_gpu == CUDA_ERROR_OUT_OF_MEMORY)
 		return at_gpu;
@@ -94,19 +95,35 @@ static CUresult obtain(struct cw_range *r, CUresult at_gpu)
 	return res;
 }
 
-void cw_managed_release(const struct cw_range *r)
+CUresult cw_managed_obtain(struct cw_range *r)
 {
-	if (r->area) {
-		cw_resident_free(r);
-	} else if (r->slab) {
-		cwop_CtxSynchronize(); /* as the real call: the device may be using the memory */
+	CUresult res = at_gpu(r);
+	return res != 0 && cw_check_alive() == 0 ? obtain_here(r, res) : res;
+}
+
+void cw_managed_end(const struct cw_range *r)
+{
+	if (r->area)
+		cw_resident_end(r);
+	else if (r->slab)
 		cw_slab_free(r);
-	} else {
+	else
 		cw_region_drop(r->region);
-	}
 	cw_managed_free(r->managed);
 	if (!r->area)
 		atomic_fetch_sub(&in_use, r->size);
+}
+
+void cw_managed_release(const struct cw_range *r)
+{
+	if (r->area || r->slice)
+		cw_gpu_wait(0); /* as the real call: the device may be using the memory */
+	else if (r->slab)
+		cwop_CtxSynchronize();
+	if (r->slice)
+		cw_managed_pool_free(r, 0);
+	else
+		cw_managed_end(r);
 }
 
 CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
@@ -122,9 +139,7 @@ CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags
 	struct cw_range r = {
 		.size = size, .kind = CW_RANGE_MANAGED, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags, .sync_memops = 1};
 	r.managed = cw_managed_new(size);
-	res = r.managed ? at_gpu(&r) : CUDA_ERROR_OUT_OF_MEMORY;
-	if (res != 0 && r.managed && cw_check_alive() == 0)
-		res = obtain(&r, res);
+	res = r.managed ? cw_managed_obtain(&r) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0) {
 		cw_managed_free(r.managed);
 		return res;

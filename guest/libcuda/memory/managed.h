@@ -26,6 +26,9 @@ struct cw_managed {
 };
 
 struct cw_managed *cw_managed_new(uint64_t size); /* NULL: no memory */
+/* Memory of r->size bytes for a managed range, and its end, which waits for nothing: the GPU has done with it. */
+CUresult cw_managed_obtain(struct cw_range *r);
+void cw_managed_end(const struct cw_range *r);
 /* Whether managed memory moves between GPU and CPU in this process, which then may not use it at once; concurrent: the device says that they may. */
 int cw_managed_moves(int concurrent);
 /* Takes the record out of use and frees it. */

@@ -390,5 +390,5 @@ CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags == CU_MEM_ATTACH_SINGLE && id <= 2)
 		return CUDA_ERROR_INVALID_VALUE; /* a default stream is nobody's own */
-	return r.area ? cw_resident_attach(r.area, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
+	return r.area && !r.slice ? cw_resident_attach(r.area, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
 }

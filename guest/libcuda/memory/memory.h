@@ -52,6 +52,8 @@ struct cw_range {
 	struct slab *slab;	    /* or a part of one: slab.c */
 	struct cw_managed *managed; /* managed.h */
 	struct cw_area *area;	    /* managed: it lies at the GPU (resident.h) */
+	struct cw_slice *slice;	    /* managed: of a pool (managedpool.h), and of which */
+	struct cw_managed_pool *of;
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
 
@@ -95,6 +97,12 @@ void cw_room_freed(void);
 
 /* Gives back what a managed range stands for; it is in the map no more. */
 void cw_managed_release(const struct cw_range *r);
+
+/* How many pools of managed memory there are. What was freed to them before a mark was made is nobody's when a wait that began after it has ended: of a stream,
+ * or (0) of all of the current context's. */
+extern _Atomic uint32_t cw_managed_pools;
+uint64_t cw_managed_pools_mark(void);
+CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark); /* res */
 
 /* --- small pinned allocations: slab.c ---------------------------------------------------------------------------- */
 

@@ -235,8 +235,13 @@ CUresult cw_resident_alloc(struct cw_range *r)
 
 void cw_resident_free(const struct cw_range *r)
 {
-	struct cw_area *a = r->area;
 	cw_gpu_wait(0); /* as the real call: the device may be using the memory */
+	cw_resident_end(r);
+}
+
+void cw_resident_end(const struct cw_range *r)
+{
+	struct cw_area *a = r->area;
 	if (a->group) {
 		cw_pieces_free(a->group);
 		return;

@@ -1,7 +1,7 @@
 /* Memory pools: which there are, and what they are set to. Sharing them is in poolshare.c. */
 #include <string.h>
 
-#include "memory/pool.h"
+#include "memory/managedpool.h"
 #include "memory/vmm.h"
 #include "session/lock.h"
 
@@ -65,7 +65,7 @@ CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) { return pool 
 static CUresult set(CUdevice dev, CUmemoryPool handle)
 {
 	struct cw_pool *p = cw_pool_get(handle);
-	if (!p || p->imported || p->device != dev)
+	if (!p || p->imported || p->managed || p->device != dev)
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_lock_acquire(&lock);
 	current_pool[dev] = p->is_default ? NULL : p;
@@ -76,6 +76,8 @@ static CUresult set(CUdevice dev, CUmemoryPool handle)
 CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) { return is_device(dev) ? set(dev, pool) : CUDA_ERROR_INVALID_DEVICE; }
 
 /* --- by location (CUDA 13) ------------------------------------------------------------------------------------------- */
+
+enum { MANAGED = 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */ };
 
 /* Pools of host memory would be the host's memory, which the guest cannot map. */
 static CUresult check_location(const CUmemLocation *l, CUmemAllocationType type)
@@ -90,31 +92,38 @@ static CUresult check_location(const CUmemLocation *l, CUmemAllocationType type)
 
 CUresult cwi_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
+	if (pool && (int)type == MANAGED)
+		return cw_managed_pool_of(location, 0, pool);
 	CUresult res = pool ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
 	return res != 0 ? res : get(location->id, 0, pool);
 }
 
 CUresult cwi_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
+	if (pool && (int)type == MANAGED)
+		return cw_managed_pool_of(location, 1, pool);
 	CUresult res = pool ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
 	return res != 0 ? res : get(location->id, 1, pool);
 }
 
 CUresult cwi_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
+	struct cw_pool *p = cw_pool_get(pool);
+	if ((int)type == MANAGED)
+		return p ? cw_managed_pool_set(location, p) : CUDA_ERROR_INVALID_VALUE;
 	CUresult res = check_location(location, type);
 	return res != 0 ? res : set(location->id, pool);
 }
 
 /* --- the application's own ---------------------------------------------------------------------------------------------- */
 
-enum { MANAGED = 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */ };
-
 CUresult cwi_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
 	if (!pool || !props)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->allocType == MANAGED || (props->handleTypes & CW_MEM_FABRIC)) /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
+	if ((int)props->allocType == MANAGED)
+		return cw_managed_pool_create(pool, props);
+	if (props->handleTypes & CW_MEM_FABRIC) /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = check_location(&props->location, props->allocType);
 	if (res != 0)
@@ -140,12 +149,17 @@ CUresult cwi_cuMemPoolDestroy(CUmemoryPool pool)
 	if (!p || p->is_default)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint32_t id = p->o.id;
+	struct cw_managed_pool *managed = p->managed;
 	cw_lock_acquire(&lock);
 	if (current_pool[p->device] == p)
 		current_pool[p->device] = NULL;
 	cw_lock_release(&lock);
 	if (!cw_handle_free(CW_KIND_POOL, &p->o))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (managed) {
+		cw_managed_pool_end(managed);
+		return CUDA_SUCCESS;
+	}
 	return cwop_PoolDestroy(id);
 }
 
@@ -155,6 +169,10 @@ CUresult cwi_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUm
 	uint32_t f = 0;
 	if (!flags || !p || !location)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (p->managed && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || is_device(location->id))) {
+		*flags = (CUmemAccess_flags)3; /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE: everybody's */
+		return CUDA_SUCCESS;
+	}
 	if (location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
 		*flags = 0; /* CU_MEM_ACCESS_FLAGS_PROT_NONE */
 		return CUDA_SUCCESS;
@@ -173,9 +191,15 @@ CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 	CUresult res = CUDA_SUCCESS;
 	if (!p || !map || count == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < count; i++) {
-		if (map[i].location.type == CU_MEM_LOCATION_TYPE_HOST || map[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+	for (size_t i = 0; p->managed && i < count; i++) /* everybody has it, and nobody loses it */
+		if (map[i].flags != 3)
 			return CUDA_ERROR_NOT_SUPPORTED;
+	for (size_t i = 0; i < count; i++) {
+		if (map[i].location.type == CU_MEM_LOCATION_TYPE_HOST || map[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+			if (p->managed)
+				continue;
+			return CUDA_ERROR_NOT_SUPPORTED;
+		}
 		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (map[i].flags == 1) /* CU_MEM_ACCESS_FLAGS_PROT_READ */
@@ -183,7 +207,7 @@ CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 		if (!is_device(map[i].location.id))
 			return CUDA_ERROR_INVALID_DEVICE;
 	}
-	for (size_t i = 0; res == 0 && i < count; i++)
+	for (size_t i = 0; res == 0 && !p->managed && i < count; i++)
 		res = cwop_PoolSetAccess(p->o.id, (uint32_t)map[i].location.id, (uint32_t)map[i].flags);
 	return res;
 }
@@ -199,7 +223,7 @@ CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 	uint64_t v = 0;
 	if (!p || !value)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult res = cwop_PoolGetAttribute(p->o.id, (int)attr, &v);
+	CUresult res = p->managed ? cw_managed_pool_get(p, (int)attr, &v) : cwop_PoolGetAttribute(p->o.id, (int)attr, &v);
 	if (res == 0)
 		memcpy(value, &v, is_int((int)attr) ? 4 : 8);
 	return res;
@@ -212,11 +236,13 @@ CUresult cwi_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 	if (!p || !value)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(&v, value, is_int((int)attr) ? 4 : 8);
-	return cwop_PoolSetAttribute(p->o.id, (int)attr, v);
+	return p->managed ? cw_managed_pool_change(p, (int)attr, v) : cwop_PoolSetAttribute(p->o.id, (int)attr, v);
 }
 
 CUresult cwi_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
 	struct cw_pool *p = cw_pool_get(pool);
-	return p ? cwop_PoolTrimTo(p->o.id, keep) : CUDA_ERROR_INVALID_VALUE;
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	return p->managed ? cw_managed_pool_trim(p, keep) : cwop_PoolTrimTo(p->o.id, keep);
 }

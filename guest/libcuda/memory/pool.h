@@ -10,7 +10,8 @@ struct cw_pool {
 	struct cw_obj o;
 	int device;
 	uint8_t is_default;
-	uint8_t imported; /* another process's: nothing can be allocated from it */
+	uint8_t imported;		 /* another process's: nothing can be allocated from it */
+	struct cw_managed_pool *managed; /* of managed type, which the worker knows nothing of */
 };
 CW_OBJ_FITS(struct cw_pool);
 

@@ -15,7 +15,7 @@ CUresult cwi_cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUme
 	struct cw_pool *p = cw_pool_get(pool);
 	struct cw_shared s;
 	size_t len = 0;
-	if (!out || !p || type != CW_MEM_POSIX_FD || flags != 0)
+	if (!out || !p || p->managed || type != CW_MEM_POSIX_FD || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_share_init(&s, CW_SHARE_POOL);
 	CUresult res = cwop_PoolExport(p->o.id, s.token, sizeof s.token, &len);

@@ -180,8 +180,9 @@ void cw_room_tell(void);
 CUresult cw_resident_alloc(struct cw_range *r);
 /* Its bytes are the GPU's from now on, as if that had had work: zero where nothing was written. */
 CUresult cw_resident_settle(struct cw_area *a);
-/* Waits for the GPU, then ends it. */
+/* Waits for the GPU, then ends it; and of what the GPU has done with. */
 void cw_resident_free(const struct cw_range *r);
+void cw_resident_end(const struct cw_range *r);
 /* The GPU is about to use [ptr, ptr+size). */
 CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size);
 /* The CPU would have [ptr, ptr+size) soon. */
