@@ -95,6 +95,43 @@ func TestRingRules(t *testing.T) {
 	}
 }
 
+// TestPoll: who looks for records sees what is there already without a look, what comes at the first look behind it, and gives up after so many; and looks
+// at the producer's word alone.
+func TestPoll(t *testing.T) {
+	r, mem := newTestRing(t, 0)
+	for n := range 3 {
+		if r.Poll(n) {
+			t.Errorf("%d looks at an empty ring see something", n)
+		}
+	}
+	seen := make(chan bool)
+	go func() { seen <- r.Poll(1 << 62) }() // which ends with what comes alone
+	for pos := uint64(0); pos < 64; pos += 32 {
+		put(mem, pos, remote.Record{Size: 32})
+	}
+	r.Publish(64)
+	if !<-seen {
+		t.Error("what came was not seen")
+	}
+	var in remote.Incoming
+	for n := range 2 { // what is known is there, whatever the word says now
+		if !r.Poll(0) {
+			t.Errorf("record %d is not seen", n)
+		}
+		if ok, err := r.Next(&in); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if n == 0 {
+			r.Publish(32)
+		}
+		r.Advance()
+	}
+	r.Publish(64)
+	if r.Poll(5) {
+		t.Error("all is read, and something is seen")
+	}
+}
+
 func TestReply(t *testing.T) {
 	r, mem := newTestRing(t, 0)
 	w := r.waitWord(3)

@@ -157,6 +157,28 @@ func TestForgerPaysForAllOfIt(t *testing.T) {
 	}
 }
 
+// TestChargesAreNoCredit: what is charged by the driver's account is no time of which workers may say that they were busy.
+func TestChargesAreNoCredit(t *testing.T) {
+	for what, l := range map[string]Limits{"a share": {Weight: 1}, "a cap": {Weight: 1, Cap: 20}} {
+		var g GPU
+		now, charged := epoch, time.Duration(0)
+		s := g.Join(now, l)
+		for range 3 {
+			now = now.Add(accountPeriod)
+			charged += g.Account(s, now, accountPeriod, accountPeriod)
+			busy := s.BusyTotal
+			g.Report(s, now, Report{Active: true, Drained: true, Busy: time.Hour})
+			if d := s.BusyTotal - busy; d != 0 {
+				t.Errorf("%s: %v were charged, %v of them are said to be busy", what, charged, d)
+			}
+			g.Report(s, now, Report{Drained: true})
+		}
+		if charged == 0 {
+			t.Errorf("%s: nothing is charged", what)
+		}
+	}
+}
+
 // TestAccountsOfMoreThanThereIs: what a driver says beyond the period, or below nothing, is not believed.
 func TestAccountsOfMoreThanThereIs(t *testing.T) {
 	s := &sim{t: t}
