@@ -133,7 +133,6 @@ case $accel in
 esac
 
 mapfile -t args < <(machine "$accel" "$mem")
-[ "$accel" = kvm ] || append+=$(tcg_clock)
 if [ -n "$socket" ]; then
   args+=(-chardev "socket,id=gpu0,path=$socket" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024)
   append+=' causeway.tag=gpu0'

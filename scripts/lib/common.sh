@@ -15,11 +15,6 @@ tcg_cpu=max$(printf ',%s=off' "${slow_strings[@]}") tcg_cpu_xml="<cpu mode='maxi
 # is the machine's, which has others to run; one that stood still for longer (twice the first number, in seconds) is what tests of kernels that complain look for.
 # shellcheck disable=SC2034
 guest_append='console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120'
-# tcg_clock prints one more word for a kernel on an emulated CPU, whose cycle counter is this machine's: how fast that is, where Linux shows it (a virtual machine, which has no other frequencies). To find it out
-# for itself the kernel counts cycles while a timer runs, and believes the fewest: on a loaded machine, where the emulator did not run as the timer began, its clock may then be several times too fast.
-tcg_clock() {
-  awk '/^cpu MHz/ { khz = $4 * 1000 } /^flags/ { if (/ hypervisor/ && / constant_tsc/ && !/ aperfmperf/) printf " tsc_early_khz=%d", khz; exit }' /proc/cpuinfo
-}
 
 # say announces a step before it is done; the clock is seconds since the script began.
 say() { printf '[%3ds] %s\n' "$SECONDS" "$*" >&2; }
