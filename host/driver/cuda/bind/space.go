@@ -136,7 +136,7 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 		return Mem{}, cuda.ErrorInvalidValue
 	}
 	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
-	if res == cuda.Success && kind == cuda.MemoryTypeDevice {
+	if res == cuda.Success && kind == cuda.MemoryTypeDevice && s.endsThere(addr, size) {
 		return Mem{addr, size}, cuda.Success
 	}
 	if s.farAt(addr) >= 0 && s.reachesFar(addr, size) {
@@ -150,6 +150,17 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 		}
 	}
 	return Mem{}, cuda.ErrorInvalidValue
+}
+
+// endsThere reports whether what begins in device memory ends in memory of the guest's, too. Of lengths that no worker's own memory is far enough for the driver
+// alone is asked, when it is used: a question takes longer than a small copy's call.
+func (s *Space) endsThere(addr, size uint64) bool {
+	const sure = 1 << 30
+	if size <= sure {
+		return true
+	}
+	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr+size-1)
+	return res == cuda.Success && kind == cuda.MemoryTypeDevice || s.farAt(addr+size-1) >= 0
 }
 
 // Near is Mem with a memory of what the last address lay in, for many addresses at once: nothing is freed between them.
