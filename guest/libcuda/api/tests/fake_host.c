@@ -95,6 +95,7 @@ _Atomic uint32_t cw_hosts_ahead;
 uint32_t cw_host_add(uint32_t stream) { return stream; }
 void cw_host_done(uint32_t ticket) { (void)ticket; }
 void cw_host_behind(uint32_t stream) { (void)stream; }
+void cw_host_before_copy(void) {}
 
 CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
 {
