@@ -105,6 +105,13 @@ static struct cw_managed *find(uint64_t ptr, uint64_t n, uint64_t *off)
 	return n <= ((r.size + PAGE - 1) & ~(uint64_t)(PAGE - 1)) - *off ? r.managed : NULL;
 }
 
+/* Whether memory is of a pool, which a driver lets nobody advise (580: 801, where it prefetches as ever). */
+static int of_pool(uint64_t ptr)
+{
+	struct cw_range r;
+	return cw_range_find(ptr, &r) && r.kind == CW_RANGE_MANAGED && r.slice != NULL;
+}
+
 /* Calls set for the stretches that make up the pages of [ptr, ptr+n). */
 static CUresult change(uint64_t ptr, uint64_t n, void (*set)(struct cw_stretch *s, const void *arg), const void *arg)
 {
@@ -186,6 +193,8 @@ static CUresult advise(CUdeviceptr ptr, size_t n, int what, const CUmemLocation 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (what == SET_PREFERRED || what == SET_ACCESSED_BY || what == UNSET_ACCESSED_BY)
 		res = place_of(where, &a.place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (res == 0 && of_pool(ptr))
+		res = CUDA_ERROR_NOT_SUPPORTED;
 	return res ? res : change(ptr, n, take_advice, &a);
 }
 
