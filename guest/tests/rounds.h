@@ -45,6 +45,24 @@ static inline void tell(const char *format, ...)
         _Exit(4);
 }
 
+// tell_unlike says which words of a copy are not the mirror's, and in how many pages of the mirror they lie. GPU work that was lost, done twice or out of order shows in every word, from
+// then on; so do, in those of a page alone, writes to a page of the mirror that got lost when the guest's memory went to another host. A copy of other bytes shows in one round.
+static inline void tell_unlike(int which, const uint32_t *got, const std::vector<uint32_t> &want)
+{
+    size_t words = 0, pages = 0, first = 0, last = 0;
+    uintptr_t page = 0;
+    for (size_t i = 0; i < want.size(); i++) {
+        if (got[i] == want[i])
+            continue;
+        uintptr_t at = (uintptr_t)&want[i] / 4096;
+        pages += words == 0 || at != page;
+        page = at;
+        first = words++ == 0 ? i : first;
+        last = i;
+    }
+    tell("@unlike %d: %zu of %zu words, %zu to %zu, in %zu pages; mirror at %p, copy at %p\n", which, words, want.size(), first, last, pages, (const void *)want.data(), (const void *)got);
+}
+
 // Rounds counts a mode's rounds and what was wrong in them. One thread calls next; any may count.
 struct Rounds {
     long n = 0;

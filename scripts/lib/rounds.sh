@@ -31,6 +31,7 @@ on_by() {
   set -- $(last "$1") "$1" "$2"
   [ $# = 4 ] && [ "$1" -ge "$4" ] && [ "$2" = 0 ] && return
   echo "$3 is at: $1 rounds, $2 wrong"
+  sed -n '/^@unlike /p' "/tmp/rounds.$3" | head -n 6 # which words were wrong first
   tail -n 3 "/tmp/rounds.$3"
   return 1
 }
