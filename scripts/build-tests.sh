@@ -111,8 +111,12 @@ object() { # VERSION PROGRAM: prints its path
 # the source may include. A compiler that was named by hand is not known well enough.
 compiled_by() {
   [ -z "${nvcc_of[$1]:-}" ] && [ -f "$(toolkit "$1")/.pin" ] || return 0
-  local host; host=$(gcc_for_nvcc "$1")
-  cache_entry nvcc "$2 $(cat "$(toolkit "$1")/.pin") $("${host:-g++}" --version | head -1)" "$0" "$src/$2.cu" "$src"/*.h "$src/driverapi_kernels.cu"
+  local host h own headers=(); host=$(gcc_for_nvcc "$1")
+  for h in "$src"/*.h; do # rounds.h and rounds_training.h are of the program rounds alone
+    own=$(basename "$h" .h) own=${own%%_*}
+    [ -f "$src/$own.cu" ] && [ "$own" != "$2" ] || headers+=("$h")
+  done
+  cache_entry nvcc "$2 $(cat "$(toolkit "$1")/.pin") $("${host:-g++}" --version | head -1)" "$0" "$src/$2.cu" "${headers[@]}" "$src/driverapi_kernels.cu"
 }
 
 # compile VERSION PROGRAM makes its object, and beside it what launches of kernels in kernels need, or takes both from another checkout.
