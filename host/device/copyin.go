@@ -286,12 +286,12 @@ func (a *arrival) take(b []byte) error {
 		if a.s.rehearses { // routineRehearsal says why
 			return nil
 		}
-		// The worker says why it takes no more.
-		var said error
-		if err2 := a.s.onRoutine(func() error { said = a.adopted(); return nil }); err2 != nil {
-			said = err
+		// The worker says why it takes no more. A session that ends meanwhile may still be asking it.
+		said := make(chan error, 1)
+		if a.s.onRoutine(func() error { said <- a.adopted(); return nil }) != nil {
+			return err
 		}
-		return said
+		return <-said
 	}
 	a.sum = crc32.Update(a.sum, castagnoli, b)
 	a.bytes += uint64(len(b))

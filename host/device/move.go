@@ -199,9 +199,17 @@ const (
 )
 
 // SaveHead implements fs.MovableHandle.
-func (s *session) SaveHead() (b []byte, err error) {
-	err = s.onRoutine(func() error { b, err = s.saveHead(); return err })
-	return b, err
+func (s *session) SaveHead() ([]byte, error) {
+	head := make(chan []byte, 1)
+	err := s.onRoutine(func() error {
+		b, err := s.saveHead()
+		head <- b
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-head, nil
 }
 
 func (s *session) saveHead() ([]byte, error) {

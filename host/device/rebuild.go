@@ -39,7 +39,7 @@ func (d *Device) eachSession(f func(*session) error) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// onRoutine has routine do something, and waits for it.
+// onRoutine has routine do something, and waits for it. A session that ends lets the caller go while f may run still: what f finds goes through a channel.
 func (s *session) onRoutine(f func() error) error {
 	done := make(chan error, 1)
 	if !s.do(func() { done <- f() }) {
