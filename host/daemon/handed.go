@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"causeway/host/api"
-	"causeway/host/daemon/lease"
 	"causeway/host/daemon/process"
 )
 
@@ -84,15 +83,9 @@ func (d *Daemon) heirOf(ctx context.Context, v *vgpu) string {
 	if up == nil || !claim {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, awaitedTime)
-	defer cancel()
-	c, err := d.server(up.Server)
+	st, err := d.leaseNow(ctx, awaitedTime, up.Server, up.Lease, epoch)
 	if err == nil {
-		defer c.Close()
-		var st api.LeaseState
-		if st, err = called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch}, lease.DecodeState); err == nil {
-			return st.Heir
-		}
+		return st.Heir
 	}
 	d.log.Info("whether a fleet lets a lease move is known by its last renewal alone", "server", up.Server, "error", err)
 	if up.State == nil {

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
 	"causeway/host/daemon/process"
 	"causeway/host/worker/link"
+	"causeway/remote"
 )
 
 /*
@@ -177,14 +179,19 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 
 // mayInherit asks the server whether this host may go on with a lease.
 func (d *Daemon) mayInherit(ctx context.Context, f *lease.File) (api.LeaseState, error) {
-	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	return d.leaseNow(ctx, renewTime, f.Upstream.Server, f.ID, f.Epoch)
+}
+
+// leaseNow is what a lease's server says of it now, which renews it.
+func (d *Daemon) leaseNow(ctx context.Context, limit time.Duration, server string, id remote.LeaseID, epoch uint64) (api.LeaseState, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := d.server(f.Upstream.Server)
+	c, err := d.server(server)
 	if err != nil {
 		return api.LeaseState{}, err
 	}
 	defer c.Close()
-	return called(ctx, c, http.MethodPost, leasePath(f.ID)+"/renew", api.LeaseRenewal{Epoch: f.Epoch}, lease.DecodeState)
+	return called(ctx, c, http.MethodPost, leasePath(id)+"/renew", api.LeaseRenewal{Epoch: epoch}, lease.DecodeState)
 }
 
 // hasLease notes the lease of a vGPU, and writes it down.
