@@ -43,7 +43,7 @@ func Carriers() map[string]func() (Ends, error) {
 func Unix() (Ends, error) {
 	guest, host, err := Pair()
 	return Ends{
-		func() (remote.Carrier, error) { return carrier(shm.AcceptUnix(host)) },
+		func() (remote.Carrier, error) { return AsCarrier(shm.AcceptUnix(host)) },
 		func() (*Guest, error) { return ConnectUnix(guest, 0) },
 	}, err
 }
@@ -52,13 +52,13 @@ func Unix() (Ends, error) {
 func TCP() (Ends, error) {
 	guest, host, err := PairTCP()
 	return Ends{
-		func() (remote.Carrier, error) { return carrier(tcp.Accept(host)) },
+		func() (remote.Carrier, error) { return AsCarrier(tcp.Accept(host)) },
 		func() (*Guest, error) { return ConnectTCP(guest) },
 	}, err
 }
 
-// carrier keeps a nil pointer from becoming a carrier.
-func carrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
+// AsCarrier keeps a nil pointer from becoming a carrier.
+func AsCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -178,9 +178,9 @@ func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 				return nil, err
 			}
 			if wide, ok := c.(frame.Branching); ok && !fixed(c) {
-				return carrier(tcp.AcceptWide(wide, w.worker))
+				return AsCarrier(tcp.AcceptWide(wide, w.worker))
 			}
-			return carrier(tcp.Accept(c))
+			return AsCarrier(tcp.Accept(c))
 		},
 		func() (*Guest, error) {
 			failed := make(chan error, 1)

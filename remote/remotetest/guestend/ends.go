@@ -29,7 +29,7 @@ func (l *Library) Unix() (remotetest.Ends, error) {
 			if err != nil {
 				return nil, err
 			}
-			return carrier(shm.AcceptUnix(c))
+			return remotetest.AsCarrier(shm.AcceptUnix(c))
 		},
 		Connect: func() (*remotetest.Guest, error) { return l.connect("unix", s.path, "") },
 	}, err
@@ -47,7 +47,7 @@ func (l *Library) TCP() (remotetest.Ends, error) {
 			if err := errors.Join(err, ln.Close()); err != nil {
 				return nil, err
 			}
-			return carrier(tcp.Accept(c))
+			return remotetest.AsCarrier(tcp.Accept(c))
 		},
 		Connect: func() (*remotetest.Guest, error) { return l.connect("tcp", ln.Addr().String(), "") },
 	}, nil
@@ -79,7 +79,7 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 			if err != nil {
 				return nil, err
 			}
-			return carrier(tcp.Accept(stream))
+			return remotetest.AsCarrier(tcp.Accept(stream))
 		},
 		Connect: func() (*remotetest.Guest, error) {
 			between := make(chan error, 1)
@@ -92,14 +92,6 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 			return g, err
 		},
 	}, err
-}
-
-// carrier keeps a nil pointer from becoming a carrier.
-func carrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // socket is where one library finds its host.

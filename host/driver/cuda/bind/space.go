@@ -83,10 +83,15 @@ func (s *Space) reachesFar(addr, size uint64) bool {
 	}
 }
 
+// onDevice reports whether an address lies in memory of the device's.
+func (s *Space) onDevice(addr uint64) bool {
+	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
+	return res == cuda.Success && kind == cuda.MemoryTypeDevice
+}
+
 // device is the allocation of the device's that an address lies in, false if there is none.
 func (s *Space) device(addr uint64) (Mem, bool) {
-	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
-	if res != cuda.Success || kind != cuda.MemoryTypeDevice {
+	if !s.onDevice(addr) {
 		return Mem{}, false
 	}
 	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
@@ -159,8 +164,7 @@ func (s *Space) endsThere(addr, size uint64) bool {
 	if size <= sure {
 		return true
 	}
-	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr+size-1)
-	return res == cuda.Success && kind == cuda.MemoryTypeDevice || s.farAt(addr+size-1) >= 0
+	return s.onDevice(addr+size-1) || s.farAt(addr+size-1) >= 0
 }
 
 // Near is Mem with a memory of what the last address lay in, for many addresses at once: nothing is freed between them.
