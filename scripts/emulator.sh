@@ -19,8 +19,10 @@ while [ $# -gt 0 ]; do
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
-[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || "$ROOT/scripts/setup.sh" kernels "$kernel"
+"$ROOT/scripts/setup.sh" qemu
+"$ROOT/scripts/setup.sh" kernels "$kernel"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-emulator.XXXXXX")
 on_exit 'rm -rf "$tmp"'
 gcc -O2 -std=gnu11 -static "$ROOT/scripts/emulator/writer.c" -o "$tmp/init"
-python3 -u "$ROOT/scripts/emulator/moves.py" "$BUILD/kernels/$kernel/vmlinuz" "$tmp/init" "$tmp" "$moves" "$load"
+"$ROOT/images/build-initramfs.sh" --layer "$tmp/initrd" "$tmp/init:/init"
+python3 -u "$ROOT/scripts/emulator/moves.py" "$tmp" "$moves" "$load" "$tcg_cpu" "$BUILD/kernels/$kernel/vmlinuz" "$guest_append"

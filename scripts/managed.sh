@@ -46,10 +46,6 @@ cleanup() {
 on_exit cleanup
 
 passed=0 failed=0
-row() { # STATUS NAME DETAIL
-  if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
-  printf '%-4s %-52s %s\n' "$([ "$1" = 0 ] && echo ok || echo FAIL)" "$2" "$3"
-}
 
 # random WAY COUNT FACTOR RUNNER...: random writers of managed memory, each with a seed of its own; writers are their processes.
 writers=()
@@ -62,21 +58,19 @@ random() {
 }
 # random_end WAY NAME
 random_end() {
-  local seed rc
+  local seed
   for ((seed = 1; seed <= ${#writers[@]}; seed++)); do
-    rc=0; wait "${writers[seed - 1]}" || rc=$?
-    row $rc "$1: $2" "$(grep -h rounds "$logs/$1-random$seed")"
-    [ $rc = 0 ] || tail -n 5 "$logs/$1-random$seed"
+    wait "${writers[seed - 1]}"
+    row "$1: $2" "$(keep grep -h rounds "$logs/$1-random$seed")" || tail -n 5 "$logs/$1-random$seed"
   done
 }
 
 # run_programs WAY PROGRAMS -- RUNNER...
 run_programs() {
-  local way=$1 list=$2 rc=0 start=$SECONDS; shift 3
+  local way=$1 list=$2 start=$SECONDS; shift 3
   # shellcheck disable=SC2086 # a list
-  scripts/run-tests.sh --label "$way" --logs "$logs/$way-${list%% *}" --variants "$variant" --may-skip managedpeers --runner "$*" $list >"$logs/$way.txt" 2>&1 9>&- || rc=$?
-  row $rc "$way: $list" "$(tail -n 1 "$logs/$way.txt"), $((SECONDS - start)) s"
-  [ $rc = 0 ] || { sed -n '/^---/,$p' "$logs/$way.txt"; grep -h '^#' "$logs/$way-${list%% *}/$variant"/*.out | tail -n 40; }
+  scripts/run-tests.sh --label "$way" --logs "$logs/$way-${list%% *}" --variants "$variant" --may-skip managedpeers --runner "$*" $list >"$logs/$way.txt" 2>&1 9>&-
+  row "$way: $list" "$(keep tail -n 1 "$logs/$way.txt"), $((SECONDS - start)) s" || { sed -n '/^---/,$p' "$logs/$way.txt"; grep -h '^#' "$logs/$way-${list%% *}/$variant"/*.out | tail -n 40; }
 }
 
 # through WAY RUNNER...: the programs, and random writers beside them; then with less room than they want.
@@ -115,7 +109,7 @@ done
 if [ -n "$measure" ]; then
   way_lease only
   # shellcheck disable=SC2086 # they are words
-  scripts/bench/managed.sh --gpu "$gpu" --rounds 1 --memory "$limit" --remote vm1 $measure || row 1 "measured" ""
+  scripts/bench/managed.sh --gpu "$gpu" --rounds 1 --memory "$limit" --remote vm1 $measure || row "measured" ""
 fi
 grep -h 'level=ERROR' "$logs"/*.log "$tmp"/*/log/*.log 2>/dev/null | head -5
 echo "managed: $passed passed, $failed failed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/emulator.sh's moves: a VM goes to and fro between two QEMUs. Arguments: a kernel, the program that is /init, a folder for all else, how many moves,
-and how many processes compute beside it. Exits with 1 if memory was lost."""
+"""scripts/emulator.sh's moves: a VM goes to and fro between two QEMUs. Arguments: a folder, in which its initrd is, how many moves, how many processes
+compute beside it, the CPU that is emulated, a kernel, and the kernel's words. Exits with 1 if memory was lost."""
 import argparse
 import json
 import multiprocessing
@@ -11,24 +11,14 @@ import sys
 import time
 
 ap = argparse.ArgumentParser()
-ap.add_argument("kernel")
-ap.add_argument("init")
 ap.add_argument("folder")
 ap.add_argument("moves", type=int)
 ap.add_argument("load", type=int)
+ap.add_argument("cpu")
+ap.add_argument("kernel")
+ap.add_argument("append")
 o = ap.parse_args()
 here, ram = o.folder, 512
-
-
-def entry(name, mode, data=b"", ino=[1]):
-    ino[0] += 1
-    h = b"070701" + b"".join(b"%08x" % v for v in (ino[0], mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)) + name.encode() + b"\0"
-    h += b"\0" * (-len(h) % 4)
-    return h + data + b"\0" * (-len(data) % 4)
-
-
-with open(o.init, "rb") as f, open(here + "/initrd", "wb") as out:
-    out.write(entry("init", 0o100755, f.read()) + entry("TRAILER!!!", 0))
 
 
 class VM:
@@ -37,9 +27,9 @@ class VM:
         for p in (self.monitor, self.console):
             if os.path.exists(p):
                 os.unlink(p)
-        args = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", f"{ram}M", "-object", f"memory-backend-memfd,id=mem,size={ram}M,share=on",
+        args = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", o.cpu, "-smp", "2", "-m", f"{ram}M", "-object", f"memory-backend-memfd,id=mem,size={ram}M,share=on",
                 "-machine", "q35,memory-backend=mem", "-nodefaults", "-display", "none", "-serial", f"file:{self.console}", "-kernel", o.kernel, "-initrd", here + "/initrd",
-                "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check watchdog_thresh=60", "-qmp", f"unix:{self.monitor},server=on,wait=off"]
+                "-append", o.append, "-qmp", f"unix:{self.monitor},server=on,wait=off"]
         if incoming:
             args += ["-incoming", f"unix:{incoming}"]
         self.p = subprocess.Popen(args, stdin=subprocess.DEVNULL)
