@@ -314,5 +314,7 @@ func (o *copyOut) close() {
 func (o *copyOut) status() api.Copy {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.st
+	st := o.st
+	st.Sessions = len(o.streams) // of now: sessions end between two that begin
+	return st
 }

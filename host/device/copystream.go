@@ -148,7 +148,6 @@ func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, e
 	x = &outStream{s: s, id: o.last, proc: p, conn: ours, moved: make(chan struct{}), answer: make(chan error, 1)}
 	_, _ = rand.Read(x.token[:])
 	o.streams[s] = x
-	o.st.Sessions = len(o.streams)
 	o.mu.Unlock()
 	if err := o.write(copyOpen, x.id, x.opening(0)); err != nil {
 		_ = unix.Close(theirs)
