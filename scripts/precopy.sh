@@ -251,6 +251,7 @@ cut_link() { on b ip link set wireb "$1"; }
 
 # What ends a pre-copy while memory is sent.
 phase_fault() {
+  local noise=1 # what is sent takes as long as the link says: a crowded machine ends a daemon more slowly than it sends what compresses
   [ $at_host = a ] || depart || return
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
   begin_slow && kill -INT $job; stays "Ctrl-C"
@@ -268,6 +269,7 @@ phase_fault() {
 
 # The link is cut, which either side takes half a minute to be sure of.
 phase_cut() {
+  local noise=1
   [ $at_host = a ] || depart || return
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
   begin_slow && cut_link down; stays "the link is cut"

@@ -145,6 +145,10 @@ func (f *migrateFlags) mover(vm, host string) (mover, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := m.Here(); err != nil {
+			_ = m.Close()
+			return nil, fmt.Errorf("%s: %w", vm, err)
+		}
 		return &qemuMover{m, qmp.Migration{URI: f.uri, Bandwidth: f.rate(), Downtime: f.pause}}, nil
 	}
 	d, err := libvirt.OpenMovable(f.connect, vm)

@@ -33,6 +33,26 @@ type migrateStatus struct {
 	} `json:"ram"`
 }
 
+// ErrNotHere says that this QEMU has no VM that could move.
+var ErrNotHere = errors.New("QEMU does not run this VM")
+
+// Here reports whether the VM is this QEMU's to move: one that has left stands in it until it is ended, and one that is awaited is not there yet.
+func (m *Machine) Here() error {
+	var st struct {
+		Status string `json:"status"` // RunState of QEMU's QMP reference
+	}
+	if err := m.run(qmp.Command{Execute: "query-status"}, &st); err != nil {
+		return err
+	}
+	switch st.Status {
+	case "postmigrate", "finish-migrate":
+		return fmt.Errorf("%w: it has moved to another host, or is about to (%s): end this QEMU when it runs there", ErrNotHere, st.Status)
+	case "inmigrate":
+		return fmt.Errorf("%w: it is awaited from another host (%s)", ErrNotHere, st.Status)
+	}
+	return nil
+}
+
 // Migrate moves the VM. When it returns nil the other QEMU runs it, which has said so (return-path, which it must have, too), and this one stands for ever.
 // With an error the VM runs on here. The end of ctx calls it off.
 func (m *Machine) Migrate(ctx context.Context, how Migration, progress func(done, total uint64)) error {

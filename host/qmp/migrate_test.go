@@ -51,3 +51,13 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestHere: only a VM that QEMU has may move.
+func TestHere(t *testing.T) {
+	for state, here := range map[string]bool{"": true, "paused": true, "postmigrate": false, "finish-migrate": false, "inmigrate": false} {
+		err := dial(t, &qmptest.QEMU{State: state}).Here()
+		if here != (err == nil) || !here && (!errors.Is(err, qmp.ErrNotHere) || !strings.Contains(err.Error(), state)) {
+			t.Errorf("%q: %v", state, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package qmptest
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -20,6 +21,8 @@ type QEMU struct {
 	Deaf   bool // the guest does not let go of devices
 	// Silent takes connections and greets nobody, as a QEMU whose monitor is taken.
 	Silent bool
+	// State is what query-status says; "": running.
+	State string
 	// Migration holds what query-migrate says of a migration, one status each time; the last stays.
 	Migration []string
 	// Answer, if it has a command, is sent in place of what is right.
@@ -133,6 +136,8 @@ func (q *QEMU) execute(c *command) (answer, event string) {
 			list = append(list, object{"name": id, "type": "child<vhost-user-fs-pci>"})
 		}
 		return returns(list), ""
+	case "query-status":
+		return returns(object{"status": cmp.Or(q.State, "running")}), ""
 	case "query-migrate":
 		status := q.Migration[0]
 		if len(q.Migration) > 1 {
