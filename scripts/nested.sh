@@ -31,7 +31,7 @@ case ${1:-} in
     mode=$2 log=$3 moves=4
     : >"$log"
     limit=(); [ "$mode" != over ] || limit=(--memory 640MiB) # a context takes 520; of the rest it takes nearly all
-    CAUSEWAY_OUTER=$CAUSEWAY "$dir/bin/causeway" run --gpu 0 --sandbox off --migratable "${limit[@]}" -- "$BUILD/tests/13.0-static/rounds" "$mode" >"$log" 2>"$log.err" &
+    CAUSEWAY_OUTER=$CAUSEWAY "$dir/bin/causeway" run ${VERBOSE:+-v} --gpu 0 --sandbox off --migratable "${limit[@]}" -- "$BUILD/tests/13.0-static/rounds" "$mode" >"$log" 2>"$log.err" &
     run=$!
     until grep -q '^@round [1-9]' "$log"; do kill -0 $run; sleep 0.05; done
     for ((i = 0; i < moves; i++)); do

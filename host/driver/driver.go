@@ -148,6 +148,14 @@ type Lender interface {
 	Borrowed() error
 }
 
+// Fetcher is a Lender on a GPU that can read the memory of another GPU of the host itself, over what links the two.
+type Fetcher interface {
+	Lender
+	// Fetch copies what a session on another GPU has lent into the memory of this one, which was rebuilt, and says how many bytes that were. It takes over the
+	// descriptors, and keeps nothing of them. After an error all bytes have to come another way.
+	Fetch([]Lent) (uint64, error)
+}
+
 // Lent is memory behind addresses of a device.
 type Lent struct {
 	Addr, Size uint64

@@ -30,7 +30,7 @@ type handover struct {
 	win  *window // for both; nil: there is none
 	idle bool    // nothing may come for as long as the other end wants
 
-	elsewhere bool // the successor is on another GPU: memory of this one is not handed over
+	elsewhere bool // the successor is on another GPU, which may read memory of this one
 }
 
 // handoverLimit bounds one step of a peer that has hung.
@@ -199,11 +199,12 @@ func (h *handover) sendSession(w *Worker, snap *snapshot, lender driver.Lender) 
 		if err := h.out.Flush(); err != nil {
 			return precopy.Round{}, err
 		}
-		if err := h.receiveVerdict(); err != nil {
-			if h.in.Err() != nil {
-				return precopy.Round{}, err
-			}
-			w.log.Info("memory is copied, not handed over", "reason", err)
+		why, err := h.receiveLentVerdict()
+		if err != nil {
+			return precopy.Round{}, err
+		}
+		if why != nil {
+			h.copied(w, why)
 			lender.Keep()
 		}
 	}

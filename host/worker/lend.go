@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +15,8 @@ import (
 )
 
 // Between workers of one host memory of the GPU is handed over as it is, if the driver and the successor's GPU allow: a table of it follows the
-// carrier's descriptors, then descriptors in the same order, and the successor says, behind the snapshot, whether it takes them.
+// carrier's descriptors, then descriptors in the same order, and the successor says, behind the snapshot, whether it takes them. On another GPU it says so
+// when it has made the session again and has read them: whatever it does with what is lent, nothing of it changes, and the session can go on where it was.
 
 const (
 	lentEntry = 8 + 8 + 4
@@ -25,9 +28,12 @@ func (h *handover) lend(w *Worker) (driver.Lender, error) {
 	l, ok := w.session.(driver.Lender)
 	var list []driver.Lent
 	var err error
-	if ok && !h.elsewhere {
+	if h.elsewhere && ok {
+		_, ok = l.(driver.Fetcher)
+	}
+	if ok {
 		if list, err = l.Lend(); err != nil {
-			w.log.Info("memory is copied, not handed over", "reason", err)
+			h.copied(w, err)
 		}
 	}
 	defer closeLent(list)
@@ -46,7 +52,7 @@ func (h *handover) lend(w *Worker) (driver.Lender, error) {
 	if len(list) == 0 {
 		return nil, err
 	}
-	w.log.Info("memory is handed over", "pieces", len(list), "bytes", bytes)
+	w.log.Info(map[bool]string{false: "memory is handed over", true: "memory is for the other GPU to read"}[h.elsewhere], "pieces", len(list), "bytes", bytes)
 	if err != nil {
 		l.Keep()
 	}
@@ -91,12 +97,59 @@ func (h *handover) receiveLent() ([]driver.Lent, error) {
 	return list, nil
 }
 
+// copied says why memory goes through the host's.
+func (h *handover) copied(w *Worker, why error) {
+	if h.elsewhere {
+		w.log.Info("memory is copied through the host's, not from GPU to GPU", "reason", why)
+		return
+	}
+	w.log.Info("memory is copied, not handed over", "reason", why)
+}
+
+// anotherWay begins a verdict on what was lent: it is not taken, for the reason behind it, and the session is. Any other text refuses the session.
+const anotherWay = "\x00"
+
+// sendLent is the verdict on what was lent.
+func (h *handover) sendLent(err error) error {
+	if err != nil {
+		err = errors.New(anotherWay + err.Error())
+	}
+	return h.sendVerdict(err)
+}
+
+// receiveLentVerdict is sendLent's other side; why is the reason for which bytes have to come another way, if they have to.
+func (h *handover) receiveLentVerdict() (why, err error) {
+	err = h.receiveVerdict()
+	if err == nil || h.in.Err() != nil {
+		return nil, err
+	}
+	if text, ok := strings.CutPrefix(err.Error(), anotherWay); ok {
+		return errors.New(text), nil
+	}
+	return nil, fmt.Errorf("successor: %w", err)
+}
+
 // borrow has the session take what was lent, and answers.
 func (h *handover) borrow(w *Worker, list []driver.Lent) error {
 	l, ok := w.session.(driver.Lender)
 	if !ok {
 		closeLent(list)
-		return h.sendVerdict(errors.New("this GPU borrows nothing"))
+		return h.sendLent(errors.New("this GPU borrows nothing"))
 	}
-	return h.sendVerdict(l.Borrow(list))
+	return h.sendLent(l.Borrow(list))
+}
+
+// fetch has the session, which was made again, read what was lent on another GPU, and answers.
+func (h *handover) fetch(w *Worker, list []driver.Lent) error {
+	f, ok := w.session.(driver.Fetcher)
+	if !ok {
+		closeLent(list)
+		return h.sendLent(errors.New("this GPU reads no other's memory"))
+	}
+	begin := time.Now()
+	n, err := f.Fetch(list)
+	if took := time.Since(begin); err == nil {
+		w.log.Info("memory read from the other GPU", "pieces", len(list), "bytes", n, "took", took.Round(time.Microsecond), "gb_s", fmt.Sprintf("%.1f", float64(n)/took.Seconds()/1e9))
+	}
+	return h.sendLent(err)
 }

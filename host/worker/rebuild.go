@@ -224,6 +224,7 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 		return err
 	}
 	defer h.close()
+	h.elsewhere = s.cfg.Elsewhere
 	err = h.getReady(s.warmUp)
 	if err == nil {
 		err = h.takeWindow()
@@ -289,28 +290,19 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 		return nil, nil, fmt.Errorf("snapshot: %w", err)
 	}
 	carrier, err := s.adoptCarrier(snap, files)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := w.carry(carrier); err != nil {
-		return nil, nil, err
-	}
-	if len(lent) > 0 {
-		if err := h.borrow(w, lent); err != nil {
-			return nil, nil, err
-		}
-	}
-	w.host.move(true)
-	err = w.restore(snap)
-	w.host.move(false)
-	if l, ok := w.session.(driver.Lender); ok && err == nil {
-		err = l.Borrowed()
-	}
 	if err == nil {
-		h.win.pin(w.session, s.log)
-		err = h.receiveMemory(w)
-		h.win.unpin()
+		err = w.carry(carrier)
 	}
+	if err != nil {
+		closeLent(lent)
+		return nil, nil, err
+	}
+	if err := h.restore(w, snap, lent); err != nil {
+		return nil, nil, err
+	}
+	h.win.pin(w.session, s.log)
+	err = h.receiveMemory(w)
+	h.win.unpin()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -329,6 +321,29 @@ func (s *starter) adoptCarrier(snap *snapshot, files []int) (remote.Carrier, err
 	}
 	sys.CloseAll(files)
 	return nil, errors.New("snapshot names no carrier")
+}
+
+// restore makes the session again, with the memory that was lent.
+func (h *handover) restore(w *Worker, snap *snapshot, lent []driver.Lent) (err error) {
+	if len(lent) > 0 && !h.elsewhere {
+		if err := h.borrow(w, lent); err != nil {
+			return err
+		}
+	}
+	w.host.move(true)
+	err = w.restore(snap)
+	w.host.move(false)
+	if h.elsewhere && len(lent) > 0 {
+		if err != nil {
+			closeLent(lent)
+			return err
+		}
+		return h.fetch(w, lent)
+	}
+	if l, ok := w.session.(driver.Lender); ok && err == nil {
+		err = l.Borrowed()
+	}
+	return err
 }
 
 // restore replays the requests and puts the rest in place.

@@ -10,7 +10,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// A session that moves to another process of its host, on the same GPU, takes what backs its ranges along as it is: nothing is copied.
+// A session that moves to another process of its host, on the same GPU, takes what backs its ranges along as it is: nothing is copied. On another GPU it
+// reads it from there (fetch.go).
 
 var _ driver.Lender = (*session)(nil)
 
@@ -32,8 +33,11 @@ func (s *session) Lend() (list []driver.Lent, err error) {
 	for _, r := range s.arenas.ranges {
 		n += len(r.pages)
 	}
-	if n == 0 || n > mostLent {
+	if n == 0 {
 		return nil, nil
+	}
+	if n > mostLent {
+		return nil, fmt.Errorf("it is in %d pieces, and %d are lent at most", n, mostLent)
 	}
 	for dev, r := range s.arenas.ranges {
 		for at, p := range r.pages {

@@ -72,7 +72,7 @@ func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (p part, 
 	}()
 	_, _ = binary.Decode(blob, binary.LittleEndian, &p)
 	dev := s.deviceOf(p.Device)
-	if dev < 0 {
+	if dev < 0 && kind != sharePhysical { // which devices that are shown may map all the same
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
@@ -91,14 +91,17 @@ func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (p part, 
 // letGo ends what redeem has opened.
 func (s *session) letGo(token []byte) { driver.LetGo(s.host, driver.ShareToken(token)) }
 
-// deviceOf is this session's number of a device, -1 if it does not have it.
+// notShown is the number of a device that this session does not have.
+const notShown = -1
+
+// deviceOf is this session's number of a device.
 func (s *session) deviceOf(uuid [16]byte) int {
 	for i, g := range s.gpus {
 		if g.uuid == uuid {
 			return i
 		}
 	}
-	return -1
+	return notShown
 }
 
 // part describes a range of a file of this session.

@@ -99,10 +99,14 @@ func (s *session) awaitOpened(c *wire.Call, g *gpuContext, b []byte) (*opened, c
 func (s *session) awaitPhysical(c *wire.Call, b []byte) (*physical, cuda.Result) {
 	token, ok := tokenOf(b)
 	at, placed := c.Places(2)
-	if !ok || !placed || at[0] == 0 || at[0]%vmmUnit != 0 || at[1] >= uint64(len(s.gpus)) {
+	if !ok || !placed {
 		return nil, cuda.ErrorUnknown
 	}
-	return &physical{size: at[0], device: int(at[1]), foreign: true, token: token}, cuda.Success
+	dev := int(int64(at[1]))
+	if at[0] == 0 || at[0]%vmmUnit != 0 || dev != notShown && at[1] >= uint64(len(s.gpus)) {
+		return nil, cuda.ErrorUnknown
+	}
+	return &physical{size: at[0], device: dev, foreign: true, token: token}, cuda.Success
 }
 
 // Rejoin implements driver.Companion.

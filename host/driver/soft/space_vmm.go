@@ -24,9 +24,13 @@ func (s *space) give(device int, size uint64) {
 	s.unbookLocked(device, size)
 }
 
-// mapped makes a mapping reachable.
-func (s *space) mapped(m *mapping, readOnly bool) *allocation {
-	return s.add(&allocation{mem: m.mem, device: m.of.device, readOnly: readOnly, kind: mappedMemory, around: m.in.mem})
+// mapped makes a mapping reachable by a device.
+func (s *space) mapped(m *mapping, by uint32, readOnly bool) *allocation {
+	dev := m.of.device
+	if dev == notShown {
+		dev = int(by)
+	}
+	return s.add(&allocation{mem: m.mem, device: dev, readOnly: readOnly, kind: mappedMemory, around: m.in.mem})
 }
 
 // foreign makes another session's memory reachable.

@@ -266,7 +266,7 @@ func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Resu
 		m.a = nil
 	}
 	if widest != 0 {
-		m.a = s.space.mapped(m, widest == accessRead)
+		m.a = s.space.mapped(m, a.Dev, widest == accessRead)
 	}
 	return cuda.Success
 }
