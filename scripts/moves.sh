@@ -10,7 +10,9 @@
 #   training      PyTorch trains in several ways (TRAIN_HOW: which of scripts/moves/train.py's) and is moved all the time, to the other GPU and back where there are
 #                 two: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
-#   elsewhere     pause of moves from one GPU to another and back, by size, where there are two
+#   peer          how fast the bare driver reads another process's memory on the other GPU, and to whom it allows that (only when asked for)
+#   elsewhere     pause of moves from one GPU to another and back, by size, where there are two: one GPU reads the other's memory, and then through the
+#                 host's (WAYS: "gpus host"); the goals are 200 and 20 GB/s
 #   between       programs of five modes go from one GPU to another and back, ten times each (BETWEEN: how often), where there are two (only when asked for)
 #   nccl          a program of PyTorch whose two GPUs sum up by NCCL is moved to fresh workers; each sum is checked (only when asked for)
 #   states        pause and time of moves by size, of a program that writes all its memory all the time
@@ -28,7 +30,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) items+=("$1"); shift ;;
   esac
@@ -147,7 +149,8 @@ train_once() {
   for f in unmoved moved; do cmp -s <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.$f") || { rc=1; echo "$1: losses differ: $f, from line $(cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.$f") 2>&1 | tail -1): $(tail -n 1 "$log.$f.err" | cut -c1-200)"; }; done
   [ "$n" -ge 3 ] && [ "$(grep -c '^loss' "$log.native")" -ge 2 ] || rc=1
   printf '%-9s %s: %s losses, %s moves%s, weights %s; longest step, ms: %s; pauses %s%s\n' "$1" "$([ $rc = 0 ] && echo same || echo FAILED)" "$(grep -c '^loss' "$log.moved")" "$n" \
-    "$([ ${#there[@]} = 1 ] || echo ' between two GPUs')" "$(sed -n 's/^weights .* //p' "$log.moved")" "$(for f in native unmoved moved; do sed -n 's/^# longest step, ms//p' "$log.$f"; done | tr -d '\n')" "$(pauses "$log.moved.err")" "${why:+; stays: $why}"
+    "$([ ${#there[@]} = 1 ] || echo " between two GPUs, $(grep -c 'msg="memory read from the other GPU"' "$log.moved.err") times from GPU to GPU")" "$(sed -n 's/^weights .* //p' "$log.moved")" "$(for f in native unmoved moved; do sed -n 's/^# longest step, ms//p' "$log.$f"; done | tr -d '\n')" "$(pauses "$log.moved.err")" "${why:+; stays: $why}"
+  variables "$log.moved.err"
   return $rc
 }
 item_training() {
@@ -190,19 +193,48 @@ item_costs() {
   return $rc
 }
 
-item_elsewhere() {
-  local mib log run child there rc=0 n why i
+item_peer() {
+  local probe=$BUILD/bin/peer rc=0
   two_gpus || return
-  for mib in ${SIZES:-64 1024 8192 32768}; do
-    log=$out/elsewhere.$mib
-    ROUNDS_MIB=$mib begin_rounds 60 "$log" "${there[1]}" written
-    for i in "${there[@]}" "${there[@]}"; do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu "$i"; done >"$log.moves" 2>&1
-    sleep 1
-    end_rounds "$log" || rc=1
-    n=$(grep -c 'msg="session moved"' "$log.err") why=$(grep -m1 -i 'causeway:\|error' "$log.moves" | cut -c1-300)
-    right "$log" && [ "$n" = 4 ] || rc=1
-    echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; $why}"
-    sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
+  [ -x "$probe" ] || gcc -O2 -std=gnu11 scripts/bench/probe/peer.c -o "$probe" -ldl || return 3
+  if [ "$gpu" = soft ]; then "$CAUSEWAY" run --gpu soft:2 -- "$probe" 64; return; fi
+  nvidia-smi topo -m 2>/dev/null | grep -E '^(GPU|[[:space:]]+GPU)' | cut -c1-60
+  timeout 60 "$probe" "${PEER_MIB:-8192}" || rc=$?
+  return $rc
+}
+
+# reason LOG: why memory went through the host's, if it did.
+reason() { sed -n "s/.*msg=\"memory is copied through the host's, not from GPU to GPU\" .*reason=/stays off the link: /p" "$1" | sort | uniq -c | cut -c1-200; }
+# variables LOG: what workers said of variables that came out elsewhere, and of code that was loaded again for that.
+variables() { sed -n 's/.*msg="\(a variable comes out elsewhere\|code was loaded again, as its variables lay too low\)" \(.*\)/    \1: \2/p' "$1" | cut -c1-600 | sort | uniq -c | sort -rn | head -n 4; }
+# rate MIB PAUSES: GB/s of the median.
+rate() { tr ' ' '\n' <<<"$2" | awk -v mib="$1" '/^[0-9.]+m?s$/ { t = $0 + 0; if ($0 ~ /ms$/) t /= 1000; v[++n] = t }
+  END { for (i = 1; i < n; i++) for (j = i + 1; j <= n; j++) if (v[i] > v[j]) { t = v[i]; v[i] = v[j]; v[j] = t }
+    m = n ? (v[int((n + 1) / 2)] + v[int(n / 2) + 1]) / 2 : 0; printf "%.1f", m ? mib * 1048576 / m / 1e9 : 0 }'; }
+
+# one_size MIB WAY: a program that writes all of it goes to the other GPU and back, twice.
+one_size() {
+  local log=$out/elsewhere.$1.$2 run child rc=0 n why i
+  if [ "$2" = host ]; then local -x CAUSEWAY_PEER=0; fi
+  ROUNDS_MIB=$1 begin_rounds 60 "$log" "${there[1]}" written
+  for i in "${there[@]}" "${there[@]}"; do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu "$i"; done >"$log.moves" 2>&1
+  sleep 0.5
+  end_rounds "$log" || rc=1
+  n=$(grep -c 'msg="session moved"' "$log.err") why=$(grep -m1 -i 'causeway:\|error' "$log.moves" | cut -c1-300)
+  right "$log" && [ "$n" = 4 ] || rc=1
+  [ "$2" = host ] || [ "$gpu" = soft ] || [ "$(grep -c 'msg="memory read from the other GPU"' "$log.err")" = 4 ] || rc=1
+  printf '%6d MiB %s: %s moves, rounds wrong longest_ms: %s; pauses %s= %s GB/s; read at %sGB/s%s\n' "$1" "$2" "$n" "$(sed -n 's/^@done //p' "$log")" "$(pauses "$log.err")" \
+    "$(rate "$1" "$(pauses "$log.err")")" "$(sed -n 's/.*msg="memory read from the other GPU".* gb_s=//p' "$log.err" | tr '\n' ' ')" "${why:+; $why}"
+  [ "$2" = host ] || reason "$log.err"
+  return $rc
+}
+item_elsewhere() {
+  local mib there rc=0 way
+  two_gpus || return
+  for mib in ${SIZES:-1024 8192 32768}; do
+    for way in ${WAYS:-gpus host}; do
+      one_size "$mib" "$way" || rc=1
+    done
   done
   return $rc
 }
@@ -210,14 +242,17 @@ item_elsewhere() {
 item_between() {
   local log=$out/between.rounds run child there n=0 mode i times=${BETWEEN:-10}
   two_gpus || return
-  for mode in streams pinned images lasting ordered; do
+  : >"$log.moves"
+  for mode in ${MODES:-streams pinned images lasting ordered}; do
     begin_rounds 60 "$log" "${there[1]}" $mode
-    for ((i = 0; i < times; i++)); do "$CAUSEWAY" move --pid "$run" --gpu "${there[i % 2]}" && n=$((n + 1)); done
-    end_rounds "$log" && right "$log" || return 1
-    echo "$mode: rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log"); pauses $(pauses "$log.err")"
+    for ((i = 0; i < times; i++)); do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu "${there[i % 2]}" >>"$log.moves" 2>&1 && n=$((n + 1)); done
+    end_rounds "$log" && right "$log" || { tail -n 3 "$log" "$log.err" "$log.moves"; return 1; }
+    echo "$mode: rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log"); $(grep -c 'msg="memory read from the other GPU"' "$log.err") times GPU to GPU; pauses $(pauses "$log.err")"
+    reason "$log.err"
   done
   echo "between: $n moves"
-  [ $n = $((5 * times)) ]
+  grep -v '^1 sessions moved' "$log.moves" | head -n 3
+  [ "$(grep -vc '^1 sessions moved' "$log.moves")" = 0 ] && [ $n -ge $times ]
 }
 
 item_nccl() {
@@ -225,7 +260,7 @@ item_nccl() {
   two_gpus || return
   python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
   : >"$log.moves"
-  timeout 120 "$CAUSEWAY" run -v --gpu "${there[1]},${there[0]}" --migratable -- python3 scripts/moves/nccl.py >"$log" 2>"$log.err" &
+  timeout 110 "$CAUSEWAY" run -v --gpu "${there[1]},${there[0]}" --migratable -- python3 scripts/moves/nccl.py >"$log" 2>"$log.err" &
   child=$!
   for _ in {1..600}; do grep -q '^@round [1-9]' "$log" || ! kill -0 $child 2>/dev/null && break; sleep 0.1; done
   run=$(pgrep -P $child | head -1)
@@ -233,6 +268,7 @@ item_nccl() {
   end_rounds "$log" || rc=$?
   read -r n why <<<"$(count "$log.moves")"
   echo "nccl: $n moves, status $rc, rounds wrong: $(sed -n 's/^@done //p' "$log"); pauses $(pauses "$log.err")${why:+; stays: $why}"
+  variables "$log.err"
   tail -n 3 "$log.err" | cut -c1-300
   [ $rc = 0 ] && [ "$n" = 4 ] && right "$log"
 }
@@ -256,7 +292,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [between]=150 [nccl]=140 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [peer]=60 [elsewhere]=190 [between]=170 [nccl]=120 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"causeway/cuda"
@@ -34,6 +35,9 @@ type fetched struct {
 	mem    bind.Mem
 }
 
+// peerEnv has nothing read from another GPU if it is 0: for measurements, and for hosts whose PCIe bridges do not let GPUs reach each other although the driver says so.
+const peerEnv = "CAUSEWAY_PEER"
+
 // Where addresses are reserved for it, if the driver honours that: where nothing else of a session is put.
 const fetchFrom = 0x6600_0000_0000
 
@@ -42,6 +46,9 @@ func (s *session) Fetch(list []driver.Lent) (total uint64, err error) {
 	defer closeLent(list)
 	if !s.arenas.on {
 		return 0, immovable("it was not started as one that may (--migratable)")
+	}
+	if os.Getenv(peerEnv) == "0" {
+		return 0, errors.New(peerEnv + " is 0")
 	}
 	byDevice := map[uint32][]driver.Lent{}
 	for _, l := range list {
