@@ -303,15 +303,22 @@ run() {
 }
 
 failed=0
+# show ITEM prints its row, and what it says.
+show() {
+  cat "$out/$1.row"
+  case $(cat "$out/$1.row") in *FAILED* | *LONG*) tail -n 40 "$out/$1.log" ;; *) case $1 in programs) tail -n 1 "$out/$1.log" ;; *) cat "$out/$1.log" ;; esac ;; esac | sed 's/^/    /'
+  case $(cat "$out/$1.row") in *FAILED* | *LONG*) failed=$((failed + 1)) ;; esac
+}
+later=()
 for i in "${items[@]}"; do
   declare -F "item_$i" >/dev/null || die "no item $i: see $0 --help"
   rm -f "$out/$i.row"
-  case $i in conformance | vm | programs | modes | nccl) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
+  case $i in
+    conformance | vm | programs | modes | nccl) run "$i" & later+=("$i") ;;
+    *) wait; run "$i"; show "$i" ;; # what measures is alone
+  esac
 done
 wait
-for i in "${items[@]}"; do
-  cat "$out/$i.row"
-  case $(cat "$out/$i.row") in *FAILED* | *LONG*) failed=$((failed + 1)); tail -n 40 "$out/$i.log" | sed 's/^/    /' ;; *) case $i in programs) tail -n 1 "$out/$i.log" ;; *) cat "$out/$i.log" ;; esac | sed 's/^/    /' ;; esac
-done
+for i in "${later[@]}"; do show "$i"; done
 echo "moves: $((${#items[@]} - failed)) passed, $failed failed"
 [ $failed = 0 ]
