@@ -1,6 +1,7 @@
 /* Events. */
 #include "api/api.h"
 #include "api/capture.h"
+#include "memory/memory.h"
 
 enum { FLAG_MASK = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS };
 
@@ -81,7 +82,7 @@ CUresult cwi_cuEventQuery(CUevent event)
 
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return atomic_load(&e->recorded) ? cwop_EventQuery(e->o.id) : CUDA_SUCCESS;
+	return atomic_load(&e->recorded) ? cw_heard(cwop_EventQuery(e->o.id)) : CUDA_SUCCESS;
 }
 
 CUresult cwi_cuEventSynchronize(CUevent event)
@@ -90,7 +91,7 @@ CUresult cwi_cuEventSynchronize(CUevent event)
 
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return atomic_load(&e->recorded) ? cwop_EventSynchronize(e->o.id) : CUDA_SUCCESS;
+	return atomic_load(&e->recorded) ? cw_heard(cwop_EventSynchronize(e->o.id)) : CUDA_SUCCESS;
 }
 
 CUresult cwi_cuEventElapsedTime(float *ms, CUevent start, CUevent end)

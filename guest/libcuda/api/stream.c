@@ -120,7 +120,7 @@ CUresult cwi_cuStreamQuery(int ptds, CUstream stream)
 	uint32_t id;
 	CUresult res = resolve(stream, ptds, &id, &s, &c);
 
-	return res ? res : cwop_StreamQuery(id);
+	return res ? res : cw_heard(cwop_StreamQuery(id));
 }
 
 CUresult cwi_cuStreamWaitEvent(int ptds, CUstream stream, CUevent event, unsigned int flags)

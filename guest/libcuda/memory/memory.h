@@ -164,6 +164,16 @@ CUresult cw_ctx_wait(void);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
 /* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the program's next wait ends with it. */
 extern _Atomic uint32_t cw_owed;
+/* Pages of managed memory whose accesses end with a signal until cw_touch_again (touch.c). */
+extern _Atomic uint32_t cw_forbidden;
+void cw_touch_again(void);
+/* The end of a wait or a question whose yes lets the program touch what kernels had. res */
+static inline CUresult cw_heard(CUresult res)
+{
+	if (cw_unlikely(atomic_load_explicit(&cw_forbidden, memory_order_relaxed) != 0) && res == 0)
+		cw_touch_again();
+	return res;
+}
 
 /*
  * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far is res. The synchronous forms return when

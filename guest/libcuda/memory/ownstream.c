@@ -157,6 +157,7 @@ CUresult cw_gpu_wait(uint32_t stream)
 		res = cw_handle_each(CW_KIND_CTX, wait_ctx, NULL);
 	}
 	cw_set_current_ctx_id(before);
+	cw_heard((CUresult)res);
 	if (res == 0 && !stream)
 		atomic_store(&idle_at, work);
 	return (CUresult)res;

@@ -16,6 +16,7 @@ static _Thread_local struct {
 
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work)
 {
+	cw_heard(res);
 	if (cw_unlikely(atomic_load_explicit(&cw_owed, memory_order_relaxed) != 0) && res == 0)
 		return (CUresult)atomic_exchange(&cw_owed, 0);
 	if (res == 0 && (stream == EVERY || stream == LEGACY || stream == PER_THREAD)) {

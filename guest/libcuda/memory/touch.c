@@ -41,6 +41,41 @@ static int64_t patience(void)
 	return 1000 * (s > 0 ? (int64_t)s : PATIENCE);
 }
 
+/* Pages whose accesses end with a signal. A program may outlive that (handlers that do not return to the access): when its work has been waited for it has them
+ * again, and the library reads them before. Who has not met its signal by then faults again, no more. */
+static struct {
+	struct cw_lock lock;
+	uint64_t *all;
+	uint32_t count, cap;
+} forbidden;
+_Atomic uint32_t cw_forbidden;
+
+static void forbid(uint64_t page)
+{
+	cw_lock_acquire(&forbidden.lock);
+	if (forbidden.count == forbidden.cap) {
+		uint32_t cap = forbidden.cap ? 2 * forbidden.cap : 16;
+		uint64_t *all = realloc(forbidden.all, cap * sizeof *all);
+		forbidden.all = all ? all : forbidden.all;
+		forbidden.cap = all ? cap : forbidden.cap;
+	}
+	if (forbidden.count < forbidden.cap)
+		forbidden.all[forbidden.count++] = page;
+	mprotect((void *)(uintptr_t)page, CW_PAGE, PROT_NONE);
+	atomic_store(&cw_forbidden, forbidden.count);
+	cw_lock_release(&forbidden.lock);
+}
+
+void cw_touch_again(void)
+{
+	cw_lock_acquire(&forbidden.lock);
+	for (uint32_t i = 0; i < forbidden.count; i++)
+		mprotect((void *)(uintptr_t)forbidden.all[i], CW_PAGE, PROT_READ | PROT_WRITE);
+	forbidden.count = 0;
+	atomic_store(&cw_forbidden, 0);
+	cw_lock_release(&forbidden.lock);
+}
+
 static _Atomic int logged; /* how many that ended so were told of */
 
 /* The access ends with a signal. Other threads of a program that is exiting just do not go on: they end with it. */
@@ -51,7 +86,7 @@ static void refuse(const struct cw_fault *f, const char *why)
 	if (atomic_fetch_add(&logged, 1) < LOGGED_MOST)
 		cw_log(CW_LOG_ERROR, "%s managed memory at %#llx ends with SIGSEGV: %s", f->write ? "writing" : "reading",
 		       (unsigned long long)f->at, why);
-	mprotect((void *)(uintptr_t)f->at, CW_PAGE, PROT_NONE);
+	forbid(f->at);
 	cw_uffd_wake(f->at, CW_PAGE);
 }
 
@@ -131,7 +166,9 @@ static int serve(const struct cw_fault *f, int waited)
 	} else if (f->protect) {
 		cw_uffd_protect(f->at, CW_PAGE, 0);
 	} else if (a->holder[u] != CW_AT_GPU) {
-		cw_uffd_zero(f->at, CW_PAGE); /* it came in the meantime; or the program has thrown its page away */
+		/* It came in the meantime; or the program has thrown its page away. That is zero then for the GPU, too: it was written. */
+		if (cw_uffd_zero(f->at, CW_PAGE) == 0 && a->holder[u] == CW_AT_BOTH && cw_area_change(a, u, u + 1) != 0)
+			refuse(f, "its pages cannot be made writable");
 		cw_uffd_wake(f->at, CW_PAGE);
 	} else {
 		done = absent(a, u, f, waited);

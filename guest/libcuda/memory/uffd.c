@@ -73,15 +73,22 @@ int cw_uffd_watch(uint64_t at, uint64_t size, int missing)
 	return r.mode == 0 || ioctl(uffd.fd, UFFDIO_REGISTER, &r) == 0 ? 0 : -errno;
 }
 
+/* A program that has parts of its memory otherwise (madvise, mlock, mprotect) has mappings that meet there. The kernel takes no range that is of two (ENOENT);
+ * writes are protected over several from Linux 6.4 on. Half of it is tried then. */
+static uint64_t less(uint64_t size) { return size / 2 / CW_PAGE * CW_PAGE; }
+
 int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
 {
-	uint64_t done = 0;
+	uint64_t done = 0, most = size;
 	while (done < size) {
-		struct uffdio_copy c = {.dst = at + done, .src = (uintptr_t)from + done, .len = size - done};
+		struct uffdio_copy c = {.dst = at + done, .src = (uintptr_t)from + done, .len = most < size - done ? most : size - done};
 		c.mode = protect && uffd.tracks ? UFFDIO_COPY_MODE_WP : 0;
-		if (ioctl(uffd.fd, UFFDIO_COPY, &c) == 0)
-			return 0;
-		int err = errno;
+		int err = ioctl(uffd.fd, UFFDIO_COPY, &c) == 0 ? 0 : errno;
+		if (err == ENOENT && c.len > CW_PAGE) {
+			most = less(c.len);
+			continue;
+		}
+		most = size;
 		if (c.copy > 0)
 			done += (uint64_t)c.copy;
 		else if (err == EEXIST)
@@ -95,17 +102,26 @@ int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
 int cw_uffd_zero(uint64_t at, uint64_t size)
 {
 	struct uffdio_zeropage z = {.range = {at, size}};
-	return ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 || errno == EEXIST ? 0 : -errno;
+	return ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 ? 0 : errno == EEXIST ? 1 : -errno;
 }
 
 int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 {
-	struct uffdio_writeprotect w = {.range = {at, size}, .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
-	if (!uffd.tracks)
-		return 0;
-	while (ioctl(uffd.fd, UFFDIO_WRITEPROTECT, &w) != 0)
-		if (errno != EAGAIN && errno != EINTR)
-			return -errno;
+	uint64_t done = 0, most = size;
+	while (uffd.tracks && done < size) {
+		struct uffdio_writeprotect w = {.range = {at + done, most < size - done ? most : size - done},
+						.mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+		int err = ioctl(uffd.fd, UFFDIO_WRITEPROTECT, &w) == 0 ? 0 : errno;
+		if (err == ENOENT && w.range.len > CW_PAGE) {
+			most = less(w.range.len);
+			continue;
+		}
+		most = size;
+		if (err == 0)
+			done += w.range.len;
+		else if (err != EAGAIN && err != EINTR)
+			return -err;
+	}
 	return 0;
 }
 

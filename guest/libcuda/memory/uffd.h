@@ -22,7 +22,7 @@ int cw_uffd_tracks(void);
 int cw_uffd_watch(uint64_t at, uint64_t size, int missing);
 /* Puts bytes where nothing is, perhaps protected, and lets go on who waits for them. What is there stays as it is. */
 int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect);
-/* Zeros where nothing is. */
+/* Zeros where nothing is, of one page. 1: something is. */
 int cw_uffd_zero(uint64_t at, uint64_t size);
 /* Protects what is there from writes, or not any longer, which lets go on who waits to write. */
 int cw_uffd_protect(uint64_t at, uint64_t size, int on);

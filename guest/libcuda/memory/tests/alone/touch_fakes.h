@@ -44,6 +44,7 @@ static uint64_t last_at;
 static CUresult result, wait_result;
 static _Atomic int idle, starts;
 static _Atomic uint32_t waited_stream;
+static int thrown;  /* the program has thrown away the page of a unit that is here */
 static int by_idle; /* a wait makes the GPU idle */
 
 struct cw_area *cw_area_at(uint64_t addr)
@@ -89,7 +90,7 @@ int cw_uffd_zero(uint64_t at, uint64_t size)
 	CHECK(size == CW_PAGE);
 	last_at = at;
 	did[ZERO]++;
-	return 0;
+	return !thrown;
 }
 
 int cw_uffd_protect(uint64_t at, uint64_t size, int on)

@@ -136,8 +136,18 @@ static void each(void)
 	area->holder[5] = CW_AT_BOTH;
 	f.protect = 0;
 	CHECK(serve(&f, 0) == 1 && did[ZERO] == 2 && did[BRING] == 1);
+	CHECK(did[CHANGE] == 0);
+	thrown = 1; /* a page that both had: what is written to it now is seen, and goes to the GPU */
+	CHECK(serve(&f, 0) == 1 && did[ZERO] == 3 && did[CHANGE] == 1 && last.lo == 5 && last.hi == 6 && area->holder[5] == CW_AT_CPU);
+	CHECK(serve(&f, 0) == 1 && did[ZERO] == 4 && did[CHANGE] == 1); /* written before */
+	area->holder[5] = CW_AT_BOTH;
+	result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && strstr(said, "writable"));
+	result = CUDA_SUCCESS;
+	thrown = 0;
+	int woken = did[WAKE];
 	f.at = area->base + area->size; /* freed */
-	CHECK(serve(&f, 0) == 1 && did[WAKE] == 4 && did[BRING] == 1);
+	CHECK(serve(&f, 0) == 1 && did[WAKE] == woken + 1 && did[BRING] == 1);
 	/* What cannot be had ends with a signal. */
 	anew();
 	f = at(7, 0, 0);
@@ -170,6 +180,26 @@ static void each(void)
 	f.thread = OTHER;
 	CHECK(serve(&f, 0) == 1 && refused(f.at) && said[0]);
 	atomic_store(&cw_exiting_thread, 0);
+}
+
+/* What ended with a signal may be tried again, however many pages that were. */
+static void again(void)
+{
+	anew();
+	cw_touch_again();
+	CHECK(cw_forbidden == 0);
+	result = CUDA_ERROR_UNKNOWN;
+	for (uint32_t u = 0; u < 40; u++) {
+		struct cw_fault f = at(u, 0, 0);
+		CHECK(serve(&f, 0) == 1 && cw_forbidden == u + 1);
+	}
+	CHECK(cw_heard(CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && cw_forbidden == 40); /* the work has not ended */
+	CHECK(cw_heard(CUDA_SUCCESS) == CUDA_SUCCESS && cw_forbidden == 0);
+	for (uint32_t u = 0; u < 40; u++)
+		CHECK(!refused(at(u, 0, 0).at));
+	struct cw_fault f = at(3, 0, 0);
+	CHECK(serve(&f, 0) == 1 && cw_forbidden == 1 && refused(f.at));
+	cw_touch_again();
 }
 
 /* Who has to wait, for what. */
@@ -381,6 +411,7 @@ int main(void)
 	alarm(600);
 	bursts();
 	each();
+	again();
 	settling();
 	giving_up();
 	waiting_list();
