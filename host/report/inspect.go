@@ -92,6 +92,14 @@ func managedHere(s *api.Status) (n uint64) {
 	return n
 }
 
+// managedAtGPU is that which lies at the GPU, of sessions that have more than it has room for.
+func managedAtGPU(s *api.Status) (n uint64) {
+	for i := range s.Sessions {
+		n += s.Sessions[i].ManagedAtGPU
+	}
+	return n
+}
+
 // usersOf is what one user of the guest may have of the sessions.
 func usersOf(l api.Limits) string {
 	if l.Sessions == 0 || l.UserSessions != 0 {

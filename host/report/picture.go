@@ -54,7 +54,9 @@ WAIT      part of the time in which its work was held back, for the sake of
           its cap or of others' shares
 TO GPU    copied to the GPU, in GB/s; FROM: back
 SHARE CAP limits of GPU time; ! marks what does not hold now
-OOM       allocations that its memory limit refused, so far`
+OOM       allocations that its memory limit refused, so far
+STATE     link: managed memory that the GPU has no room for, which kernels
+          reach over the link; thrash: so much of it comes and goes`
 
 // Lines is the picture: the node, its GPUs, and as many vGPUs as fit.
 func (t *Top) Lines() []Line {
@@ -231,8 +233,8 @@ func (t *Top) vgpuRow(r *Row) row {
 		switch {
 		case all.ThrottledNow:
 			state = cell{"held back", Warm}
-		case managedHere(s) > 0: // kernels reach so much over the link
-			state = cell{"link " + strings.TrimSpace(Bytes(managedHere(s))), Warm}
+		case managedHere(s) > 0:
+			state = managedCell(r.Rates, managedAtGPU(s), managedHere(s))
 		case s.Away > 0:
 			state = cell{"away " + strings.TrimSpace(Bytes(s.Away)), Warm}
 		}
@@ -249,6 +251,14 @@ func (t *Top) vgpuRow(r *Row) row {
 		heldCell(shareOf(v), v), heldCell(capOf(v), v), oom, state}, style}
 }
 
+// managedCell says of managed memory beyond the GPU's room how much of it kernels reach over the link, or that it keeps changing places.
+func managedCell(r *Rates, atGPU, here uint64) cell {
+	if turns := r.thrashing(atGPU); turns > 0 {
+		return cell{"thrash " + strings.TrimSpace(Bytes(uint64(turns))) + "/s", Bad}
+	}
+	return cell{"link " + strings.TrimSpace(Bytes(here)), Warm}
+}
+
 // heldCell marks a limit that does not hold.
 func heldCell(text string, v *api.VGPU) cell {
 	if unheld(v) != "" && text != "-" {
@@ -262,8 +272,8 @@ func sessionRow(s *SessionRow) row {
 	switch {
 	case s.Counters.ThrottledNow:
 		state = cell{"held back", Warm}
-	case s.ManagedHere > 0: // kernels reach so much over the link
-		state = cell{"link " + strings.TrimSpace(Bytes(s.ManagedHere)), Warm}
+	case s.ManagedHere > 0:
+		state = managedCell(s.Rates, s.ManagedAtGPU, s.ManagedHere)
 	}
 	n := rateCells(s.Rates)
 	return row{[]cell{{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), Plain}, {}, n[0], {}, n[1], {}, {Bytes(s.Memory), Plain}, {Bytes(s.Host), Plain}, n[2], n[3], n[4],

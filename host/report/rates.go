@@ -18,6 +18,23 @@ type Rates struct {
 	Launches float64 `json:"launches"`
 	In       float64 `json:"bytes_in"`
 	Out      float64 `json:"bytes_out"`
+	// Managed memory of which there is more than the GPU has room for: bytes that came to the GPU, and that left it.
+	ManagedIn  float64 `json:"managed_in,omitempty"`
+	ManagedOut float64 `json:"managed_out,omitempty"`
+}
+
+// thrashing is how much managed memory comes and goes for lack of room in a second, if that is much of what is at the GPU: a twentieth, so that
+// all of it changes places within twenty seconds. 0: it is not, as where a program goes on to other memory, which leaves in one direction or seldom.
+func (r *Rates) thrashing(atGPU uint64) float64 {
+	const much = 1. / 20
+	if r == nil {
+		return 0
+	}
+	turns := min(r.ManagedIn, r.ManagedOut)
+	if turns < much*float64(atGPU) {
+		return 0
+	}
+	return turns
 }
 
 // Row is a vGPU with its rates.
@@ -101,6 +118,7 @@ func rates(a, b api.Counters, dt time.Duration, known bool, most float64) *Rates
 	return &Rates{
 		Busy: share(a.BusyNanos, b.BusyNanos), Wait: share(a.WaitNanos, b.WaitNanos), CPU: per(a.WorkerNanos, b.WorkerNanos) / 1e9,
 		Calls: per(a.Calls, b.Calls), Launches: per(a.Launches, b.Launches), In: per(a.BytesIn, b.BytesIn), Out: per(a.BytesOut, b.BytesOut),
+		ManagedIn: per(a.ManagedIn, b.ManagedIn), ManagedOut: per(a.ManagedOut, b.ManagedOut),
 	}
 }
 

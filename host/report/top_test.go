@@ -63,6 +63,39 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// Managed memory that comes and goes is told of as such, by the rate and by what there is at the GPU; what goes in one direction is not.
+func TestThrashing(t *testing.T) {
+	managed := func(in, out uint64) api.Session {
+		return api.Session{ID: 1, State: "running", Started: noon.Add(-time.Hour), ManagedAtGPU: 4 << 30, ManagedHere: 2 << 30, Counters: api.Counters{ManagedIn: in, ManagedOut: out}}
+	}
+	const gib = 1 << 30
+	var m Meter
+	m.Rows(step(0, 1, api.Counters{}, managed(0, 2*gib)))
+	for i, c := range []struct {
+		in, out uint64 // since the last reading, two seconds ago
+		want    string
+	}{
+		{0, 0, "link 2 GiB"},
+		{2 * gib, 0, "link 2 GiB"},
+		{0, 2 * gib, "link 2 GiB"},
+		{2 * gib, 2 * gib, "thrash 1 GiB/s"},
+		{4 * gib, gib, "thrash 512 MiB/s"},
+		{300 << 20, 300 << 20, "link 2 GiB"}, // less than a twentieth of 4 GiB in a second
+		{500 << 20, 500 << 20, "thrash 250 MiB/s"},
+	} {
+		all := m.vgpus["a/g"].counters
+		rows := m.Rows(step(2*(i+1), 1, api.Counters{}, managed(all.ManagedIn+c.in, all.ManagedOut+c.out)))
+		top := Top{reading: step(0, 1, api.Counters{})}
+		vgpu, session := top.vgpuRow(&rows[0]).cells, sessionRow(&rows[0].Sessions[0]).cells
+		if a, b := vgpu[len(vgpu)-1].text, session[len(session)-1].text; a != c.want || b != c.want {
+			t.Errorf("%d: %q and %q, want %q", i, a, b, c.want)
+		}
+	}
+	if got := (*Rates)(nil).thrashing(0); got != 0 {
+		t.Errorf("without two readings: %v", got)
+	}
+}
+
 // A process whose counters began after the last reading is known, and a lying clock is bounded.
 func TestMeterBounds(t *testing.T) {
 	var m Meter
