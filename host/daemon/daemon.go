@@ -61,6 +61,7 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	gates   gates
+	handing gates               // of a vGPU's lease, to other hosts and back
 	starts  *semaphore.Weighted // device processes that are being started
 	gpus    gpuBook
 	sched   scheduler

@@ -24,10 +24,15 @@ const handedPatience = 10 * time.Minute
 // errNoPeers is why nobody is asked.
 var errNoPeers = errors.New("migration.peers of this host's causewayd names no host")
 
-// handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device process why it cannot be.
+// handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device process why it cannot be. A lease that is just being taken back after the last migration is handed over again behind that.
 func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	rec, _ := d.copyOf(v)
 	log := d.log.With("vgpu", rec.Spec.Key())
+	leave, err := d.handing.enter(ctx, rec.Spec.Key())
+	if err != nil {
+		return
+	}
+	defer leave()
 	st, err := d.ask(ctx, v)
 	if err != nil {
 		return
@@ -43,7 +48,7 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec); n < len(peers); n++ {
 		one := <-a
 		if one.err == nil {
-			one.err = d.HandOver(ctx, rec.Spec.Key(), api.Handover{Host: one.peer, Awaited: true})
+			one.err = d.handOver(ctx, v, rec.Spec.Key(), api.Handover{Host: one.peer, Awaited: true})
 		}
 		if one.err == nil {
 			d.mu.Lock()
@@ -123,7 +128,7 @@ func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec) <-ch
 	return answers
 }
 
-// watchHanded sees to it that a lease which another host may take over stays here if the VM does.
+// watchHanded sees to it that a lease which another host may take over stays here if the VM does. The vGPU's gate of hand-overs is held.
 func (d *Daemon) watchHanded(v *vgpu) {
 	d.mu.Lock()
 	was, p := v.watched, v.proc
@@ -136,42 +141,61 @@ func (d *Daemon) watchHanded(v *vgpu) {
 
 // routineHanded looks until the lease is nobody else's to take, or is taken.
 func (d *Daemon) routineHanded(v *vgpu, p *process.Process) {
-	defer func() {
-		d.mu.Lock()
-		v.watched, v.departs = false, false
-		d.mu.Unlock()
-	}()
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 		case <-p.Done():
+			d.unwatch(v)
 			return
 		case <-d.ctx.Done():
 			return
 		}
-		st, err := d.ask(d.ctx, v)
-		d.mu.Lock()
-		idle, departs, over := time.Since(v.handed), v.departs, v.end || v.up == nil || v.up.Lost
-		if err == nil && (st.Migrating || !st.Runs) { // it is under way, or the VM stands, here or because it has left
-			v.handed = time.Now()
-		}
-		d.mu.Unlock()
-		switch {
-		case over || err == nil && st.Heir == "":
+		if d.lookHanded(v) {
 			return
-		case err != nil:
-			continue
-		case st.Migrating || !st.Runs, idle < handedPatience && !departs:
-			continue
 		}
-		rec, _ := d.copyOf(v)
-		if err := d.HandOver(d.ctx, rec.Spec.Key(), api.Handover{}); err != nil {
-			d.log.Warn("the lease of a VM that stays may still be taken over", "vgpu", rec.Spec.Key(), "host", st.Heir, "error", err)
-			continue
-		}
-		d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
-		return
 	}
+}
+
+func (d *Daemon) unwatch(v *vgpu) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v.watched, v.departs = false, false
+}
+
+// lookHanded takes back a lease whose VM stays, and reports whether there is nothing more to watch. The gate is held from the look on: who hands the lease over for a migration that begins meanwhile does it behind this, and has it watched again.
+func (d *Daemon) lookHanded(v *vgpu) (over bool) {
+	rec, _ := d.copyOf(v)
+	leave, err := d.handing.enter(d.ctx, rec.Spec.Key())
+	if err != nil {
+		return true
+	}
+	defer leave()
+	defer func() {
+		if over {
+			d.unwatch(v)
+		}
+	}()
+	st, err := d.ask(d.ctx, v)
+	d.mu.Lock()
+	idle, departs, lost := time.Since(v.handed), v.departs, v.end || v.up == nil || v.up.Lost
+	if err == nil && (st.Migrating || !st.Runs) { // it is under way, or the VM stands, here or because it has left
+		v.handed = time.Now()
+	}
+	d.mu.Unlock()
+	switch {
+	case lost || err == nil && st.Heir == "":
+		return true
+	case err != nil:
+		return false
+	case st.Migrating || !st.Runs, idle < handedPatience && !departs:
+		return false
+	}
+	if err := d.handOver(d.ctx, v, rec.Spec.Key(), api.Handover{}); err != nil {
+		d.log.Warn("the lease of a VM that stays may still be taken over", "vgpu", rec.Spec.Key(), "host", st.Heir, "error", err)
+		return false
+	}
+	d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
+	return true
 }

@@ -2,10 +2,14 @@ package daemon_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"causeway/host/api"
+	"causeway/host/daemon/config"
+	"causeway/host/daemon/daemontest"
 	"causeway/remote"
 )
 
@@ -83,6 +87,40 @@ func TestHandAhead(t *testing.T) {
 	}
 	if gpus, err := m.server.c.GPUs(t.Context()); err != nil || gpus[0].Promised != 0 {
 		t.Errorf("the server has promised %v, %v", gpus, err)
+	}
+}
+
+// TestHandedAgain: a migration that begins while the lease of the last one is being taken back has it handed over behind that, and watched again.
+func TestHandedAgain(t *testing.T) {
+	t.Parallel()
+	hold := filepath.Join(t.TempDir(), "hold")
+	m := movingHosts(t, t.TempDir(), 4<<30, func(*config.Remote) {})
+	m.here.env(daemontest.HoldEnv, hold)
+	m.peers(m.at)
+	w := one
+	w.Remote, w.Memory = m.server.address, 1<<30
+	m.v = m.here.ensure(w)
+	m.waits()
+	m.is(m.here, true, true, program1)
+	until(t, "it may be taken over", func() bool { return m.here.vgpu(one).Status.Heir == "hostb" })
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.is(m.here, false, true, program1)
+	until(t, "it is being taken back", func() bool { _, err := os.Stat(hold + ".held"); return err == nil })
+	m.is(m.here, true, true, program1)
+	until(t, "who hands it over again waits", func() bool { return m.here.d.Handing(one.Key()) == 2 })
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it may be taken over again", func() bool { return m.here.log.times("may be taken over with its VM") == 2 })
+	if h := m.here.vgpu(one).Status.Heir; h != "hostb" || m.lease(m.next) != m.v.Upstream.Lease {
+		t.Errorf("%q may take it over", h)
+	}
+	m.is(m.here, false, true, program1)
+	until(t, "it is taken back again", func() bool { return m.here.vgpu(one).Status.Heir == "" })
+	if !m.has("hosta") || m.here.vgpu(one).Upstream.Lost {
+		t.Errorf("%+v", m.here.vgpu(one).Upstream)
 	}
 }
 

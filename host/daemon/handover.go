@@ -21,10 +21,20 @@ All that can be known is known before the VM is sent: the other host has the ser
 
 // HandOver has another host be able to go on with a vGPU's lease; with no host named, nobody may any more.
 func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error {
+	leave, err := d.handing.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	v := d.find(key)
 	if v == nil {
 		return unknown(key)
 	}
+	return d.handOver(ctx, v, key, h)
+}
+
+// handOver is HandOver of whoever has entered the vGPU's gate of hand-overs.
+func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handover) error {
 	d.mu.Lock()
 	up := v.up
 	d.mu.Unlock()

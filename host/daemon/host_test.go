@@ -66,6 +66,12 @@ func (l *lines) has(text string) bool {
 	return strings.Contains(l.b.String(), text)
 }
 
+func (l *lines) times(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
 // newHost is a host on which causewayd does not run yet. At the end nothing of it runs.
 func newHost(t *testing.T, m *daemontest.Machine) *host {
 	t.Helper()

@@ -20,3 +20,9 @@ func (d *Device) Uses(ctx context.Context) (list []link.Use, err error) {
 
 // Departs hears of VMs that leave.
 func (d *Device) Departs() <-chan struct{} { return d.departs }
+
+// Handed says why the programs cannot leave this host with their VM now.
+func (d *Device) Handed() error { return d.handed() }
+
+// ErrHanding says that this is not known yet.
+var ErrHanding = errHanding

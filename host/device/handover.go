@@ -37,11 +37,16 @@ var (
 
 // SetHandover says which host may take over the lease of the GPU server, or why none may.
 func (d *Device) SetHandover(h api.Handover) {
+	under := d.mem.Logging()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	was := d.hand.heir
 	d.hand.heir, d.hand.why = h.Host, h.Why
-	if h.Host == "" && h.Why == "" {
-		return // another host is asked, perhaps
+	if h.Host == "" && h.Why == "" { // another host is asked, perhaps
+		if was != "" && under { // it was taken back for the migration before this one, which has begun since: of this one causewayd hears
+			d.hand.until = time.Now().Add(handingPatience)
+		}
+		return
 	}
 	d.hand.until = time.Time{}
 	if d.hand.told != nil {

@@ -333,7 +333,20 @@ func TestHanding(t *testing.T) {
 		t.Fatal(err)
 	}
 	begins(vhostuser.Features &^ vhostuser.FeatureLogAll)
+	begins(vhostuser.Features)
+	v.device.SetHandover(api.Handover{}) // after the migration before, and this one has begun meanwhile
+	if err := v.device.Handed(); !errors.Is(err, device.ErrHanding) {
+		t.Errorf("%v, and it is not known yet", err)
+	}
+	v.device.SetHandover(api.Handover{Host: "hostb"})
+	if err := v.device.Handed(); err != nil {
+		t.Error(err)
+	}
+	begins(vhostuser.Features &^ vhostuser.FeatureLogAll)
 	v.device.SetHandover(api.Handover{})
+	if err := v.device.Handed(); err == nil || errors.Is(err, device.ErrHanding) {
+		t.Errorf("%v, and no migration is under way", err)
+	}
 	must(t, g, &wire.CtxSynchronizeArgs{}, nil)
 
 	begins(vhostuser.Features)

@@ -39,6 +39,8 @@ const (
 	StaysEnv = "FAKE_DEVICE_STAYS"
 	// CalledOffEnv names a file that gets a line for each migration that is called off; without it none is.
 	CalledOffEnv = "FAKE_CALLED_OFF"
+	// HoldEnv names a file: while it is there nobody is told that no host may take over the lease any more.
+	HoldEnv = "FAKE_DEVICE_HOLD"
 	// CountEnv names a file that gets a line for each start.
 	CountEnv = "FAKE_DEVICE_COUNT"
 )
@@ -195,7 +197,7 @@ func (d *device) serve(socket, control string) error {
 		go d.serveLease(vhost)
 	}
 	mux.HandleFunc("PUT /v1/upstream", told(d, showUpstream))
-	mux.HandleFunc("PUT /v1/handover", told(d, showHandover))
+	mux.HandleFunc("PUT /v1/handover", d.handedOver())
 	mux.HandleFunc("PUT /v1/relay", told(d, showRelay))
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)

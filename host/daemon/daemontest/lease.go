@@ -1,10 +1,13 @@
 package daemontest
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/worker/link"
@@ -60,6 +63,25 @@ func told[T any](d *device, set func(*api.Status, *T)) http.HandlerFunc {
 		defer d.mu.Unlock()
 		set(&d.status, &said)
 		_, _ = w.Write([]byte("{}"))
+	}
+}
+
+// handedOver is told of hand-overs. That none may take over the lease any more waits as long as there is the file of HoldEnv; FILE.held says that it does.
+func (d *device) handedOver() http.HandlerFunc {
+	note, hold := told(d, showHandover), os.Getenv(HoldEnv)
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var h api.Handover
+		_ = json.Unmarshal(body, &h)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		for hold != "" && h == (api.Handover{}) {
+			if _, err := os.Stat(hold); err != nil {
+				break
+			}
+			_ = appendLine(hold + ".held")
+			time.Sleep(5 * time.Millisecond)
+		}
+		note(w, r)
 	}
 }
 

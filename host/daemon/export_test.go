@@ -1,0 +1,11 @@
+package daemon
+
+// Handing is how many hold, or wait for, a vGPU's gate of hand-overs.
+func (d *Daemon) Handing(key string) int {
+	d.handing.mu.Lock()
+	defer d.handing.mu.Unlock()
+	if g := d.handing.of[key]; g != nil {
+		return g.n
+	}
+	return 0
+}
