@@ -5,12 +5,25 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/url"
 	"sync"
 )
 
 // PreCopy connects to another host's device process for a vGPU. awaited: only if its VM is awaited there.
 func (c *Client) PreCopy(ctx context.Context, w Wish, awaited bool) (io.ReadWriteCloser, error) {
 	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w, awaited})
+}
+
+// MovesAsQuery is what a VM moves as, where it is asked for.
+const MovesAsQuery = "moves_as"
+
+// AwaitedPath is where another host is asked whether it awaits the VM of a vGPU.
+func AwaitedPath(s *Spec) string {
+	p := path(s.VM, s.Name) + "/awaited"
+	if s.MovesAs != "" {
+		p += "?" + url.Values{MovesAsQuery: {s.MovesAs}}.Encode()
+	}
+	return p
 }
 
 // Crossing is a pre-copy between two device processes, over connections of which each end ends all.

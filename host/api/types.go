@@ -25,6 +25,8 @@ type Spec struct {
 	NUMA   *int   `json:"numa,omitempty"`
 	// Migratable: as in Wish.
 	Migratable bool `json:"migratable,omitempty"`
+	// MovesAs: as in Wish.
+	MovesAs string `json:"moves_as,omitempty"`
 	// Programs: as in Wish.
 	Programs bool `json:"programs,omitempty"`
 	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was changed since.

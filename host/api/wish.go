@@ -25,6 +25,8 @@ type Wish struct {
 	NUMA   *int   `json:"numa,omitempty"` // host node of the VM's memory; among GPUs that will do, one of that node is taken
 	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the software GPU's always may.
 	Migratable *bool `json:"migratable,omitempty"`
+	// MovesAs is what the VM is called on every host where VM is another name on each: memory that goes ahead of it finds its vGPU by that.
+	MovesAs string `json:"moves_as,omitempty"`
 	// Programs: it is for programs of this host, in a container for instance, which connect at its socket, and for no VM.
 	Programs *bool `json:"programs,omitempty"`
 	Change
@@ -214,7 +216,7 @@ func (l *Limits) Check() error {
 
 // Wish asks for a vGPU like s.
 func (s Spec) Wish() Wish {
-	w := Wish{VM: s.VM, Name: s.Name, GPU: s.GPU, MIG: s.MIG, Remote: s.Remote, NUMA: s.NUMA, Change: s.Limits.Change(), Owner: s.Owner}
+	w := Wish{VM: s.VM, Name: s.Name, GPU: s.GPU, MIG: s.MIG, Remote: s.Remote, NUMA: s.NUMA, MovesAs: s.MovesAs, Change: s.Limits.Change(), Owner: s.Owner}
 	if s.Migratable {
 		w.Migratable = ptr(true)
 	}
@@ -226,19 +228,22 @@ func (s Spec) Wish() Wish {
 
 // Check says what is wrong with a wish in itself.
 func (w *Wish) Check() error {
-	s := Spec{VM: w.VM, Name: w.Name, Remote: w.Remote, Programs: w.programs()}
+	s := Spec{VM: w.VM, Name: w.Name, Remote: w.Remote, MovesAs: w.MovesAs, Programs: w.programs()}
 	return errors.Join(s.Check(), w.Change.Check())
 }
 
 // isName: a name is part of paths and units. No regular expression: every process of ours would compile it at its start.
 func isName(n string) bool {
 	for i, c := range []byte(n) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-		if !letter && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
+		if !isLetter(c) && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
 			return false
 		}
 	}
 	return n != "" && len(n) <= 63
+}
+
+func isLetter(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
 // Check says what is wrong with a Spec in itself.
@@ -259,7 +264,23 @@ func (s *Spec) Check() error {
 	if s.Lease != "" && !isName(s.Lease) {
 		return fmt.Errorf("%w: host %q", ErrName, s.Lease)
 	}
+	if s.MovesAs != "" && !isPath(s.MovesAs) {
+		return fmt.Errorf("%w: moves_as %.100q: use up to %d letters, digits and ._+:@-/", ErrName, s.MovesAs, mostMovesAs)
+	}
 	return s.Limits.Check()
+}
+
+// mostMovesAs is a namespace and a pod of Kubernetes.
+const mostMovesAs = 63 + 1 + 253
+
+// isPath: what names are made of, and slashes.
+func isPath(s string) bool {
+	for _, c := range []byte(s) {
+		if !isLetter(c) && !strings.ContainsRune("._+:@-/", rune(c)) {
+			return false
+		}
+	}
+	return len(s) <= mostMovesAs
 }
 
 // CheckServer says what is wrong with NAME or HOST:PORT of a GPU server.

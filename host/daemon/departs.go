@@ -13,6 +13,9 @@ import (
 // peersLook is how often a configuration without peers is looked at again, and a device process that does not answer asked again.
 const peersLook = 5 * time.Second
 
+// aheadTime bounds how long a peer may take to say whether it awaits a VM whose memory is to go ahead: whatever goes ahead later is as good.
+const aheadTime = 15 * time.Second
+
 // routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers. Of one on a GPU server the lease goes ahead.
 func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
 	pause := peersLook
@@ -44,13 +47,17 @@ func (d *Daemon) sendAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	if st, err := d.ask(ctx, v); err != nil || st.Copy != nil {
 		return
 	}
-	for _, peer := range d.config().Migration.Peers {
-		if err := d.sendTo(ctx, peer, &rec.Spec, near); err != nil {
-			log.Info("memory does not go ahead to this peer", "host", peer, "reason", err)
-			continue
+	peers := d.config().Migration.Peers
+	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec, aheadTime); n < len(peers); n++ {
+		one := <-a
+		if one.err == nil {
+			one.err = d.sendTo(ctx, one.peer, &rec.Spec, near)
 		}
-		log.Info("memory went ahead", "host", peer)
-		return
+		if one.err == nil {
+			log.Info("memory went ahead", "host", one.peer)
+			return
+		}
+		log.Info("memory does not go ahead to this peer", "host", one.peer, "reason", one.err)
 	}
 }
 

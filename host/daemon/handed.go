@@ -45,7 +45,7 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	}
 	peers := d.peersOf(ctx, v)
 	why := errNoPeers
-	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec); n < len(peers); n++ {
+	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec, awaitedTime); n < len(peers); n++ {
 		one := <-a
 		if one.err == nil {
 			one.err = d.handOver(ctx, v, rec.Spec.Key(), api.Handover{Host: one.peer, Awaited: true})
@@ -107,16 +107,16 @@ type peerAnswer struct {
 	err  error // why it does not await the VM
 }
 
-// askPeers asks all at once: one that cannot be reached holds nobody up.
-func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec) <-chan peerAnswer {
+// askPeers asks all at once which awaits a VM: one that cannot be reached holds nobody up.
+func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec, limit time.Duration) <-chan peerAnswer {
 	m, answers := d.config().Migration, make(chan peerAnswer, len(peers))
 	for _, peer := range peers {
 		go func() {
-			ctx, cancel := context.WithTimeout(ctx, awaitedTime)
+			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
 			far, err := api.NewHostClient(peer, func(host string) (*tls.Config, error) { return m.Files().Client(api.HostProtocol, host) })
 			if err == nil {
-				err = far.Do(ctx, http.MethodGet, "/v1/vgpus/"+s.Key()+"/awaited", nil, nil)
+				err = far.Do(ctx, http.MethodGet, api.AwaitedPath(s), nil, nil)
 				far.Close()
 			}
 			if err != nil {

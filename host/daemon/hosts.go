@@ -64,7 +64,8 @@ func (d *Daemon) ServeHosts(ctx context.Context, ln net.Listener) error {
 			return reply(w, name)
 		},
 		"GET /v1/vgpus/{vm}/{name}/awaited": func(w http.ResponseWriter, r *http.Request) error {
-			if err := d.awaits(r.Context(), d.find(key(r)), key(r)); err != nil {
+			v := d.findComing(&api.Spec{VM: r.PathValue("vm"), Name: r.PathValue("name"), MovesAs: r.URL.Query().Get(api.MovesAsQuery)})
+			if err := d.awaits(r.Context(), v, key(r)); err != nil {
 				return err
 			}
 			return reply(w, struct{}{})
@@ -111,11 +112,14 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	log := d.log.With("vgpu", key(r), "host", mtls.Peer(r.TLS))
 	defer d.unexpect(key(r), made, log)
-	v := d.find(key(r))
+	v := d.findComing(&api.Spec{VM: a.Wish.VM, Name: a.Wish.Name, MovesAs: a.Wish.MovesAs})
 	if v == nil {
 		return unknown(key(r))
 	}
 	rec, _ := d.copyOf(v)
+	if rec.Spec.Key() != key(r) {
+		log = log.With("here", rec.Spec.Key())
+	}
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
 	device, err := c.Stream(ctx, "/v1/arrive", nil)
@@ -137,7 +141,7 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 // expect has a vGPU ready for a VM that may come. made: there was none.
 func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err error) {
 	w := a.Wish
-	v := d.find(w.Key())
+	v := d.findComing(&api.Spec{VM: w.VM, Name: w.Name, MovesAs: w.MovesAs})
 	if a.Awaited {
 		if v == nil {
 			return false, unknown(w.Key())
@@ -154,6 +158,26 @@ func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err err
 		return false, err
 	}
 	return true, nil
+}
+
+// findComing finds the vGPU here of a VM of another host: the one of that name, or else the only one of a VM that moves as it does, which has another name on each host.
+func (d *Daemon) findComing(s *api.Spec) *vgpu {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v := d.vgpus[s.Key()]; v != nil || s.MovesAs == "" {
+		return v
+	}
+	var found *vgpu
+	for _, v := range d.vgpus {
+		if v.end || v.rec.Spec.MovesAs != s.MovesAs || v.rec.Spec.Name != s.Name {
+			continue
+		}
+		if found != nil { // which of them it is nobody can tell
+			return nil
+		}
+		found = v
+	}
+	return found
 }
 
 // unexpect ends a vGPU that was made for a VM that has not come.

@@ -113,6 +113,53 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestMovesAs: memory goes ahead to the vGPU that awaits the VM which is called so, whatever it is called there; to none where two are, or it is called otherwise.
+func TestMovesAs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := hostFiles(t, dir, "host")
+	there := newHost(t, daemontest.Soft(1<<30)).start()
+	there.awaitsHosts(files)
+	here := newHost(t, daemontest.Soft(1<<30))
+	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
+	here.cfg.Migration.Peers = []string{there.address}
+	here.start()
+	claim := func(uid, vm string) api.Spec {
+		s := api.Spec{VM: api.ClaimPrefix + uid, Name: "gpu0", MovesAs: "team/virt-launcher-" + vm}
+		s.Memory = 64 << 20
+		return s
+	}
+	source := claim("1-a", "train")
+	here.ensure(source)
+	there.ensure(claim("1-b", "other"))
+	there.tell(claim("1-b", "other"), api.Status{Connected: true})
+	depart := func() {
+		here.tell(source, api.Status{Connected: true, Migrating: true})
+		until(t, "it has heard", func() bool { return !here.vgpu(source).Status.Migrating })
+	}
+	depart()
+	until(t, "none awaits it", func() bool { return here.log.has("there is no vGPU " + source.Key()) })
+	target := claim("1-c", "train")
+	there.ensure(target)
+	there.tell(target, api.Status{Connected: true})
+	depart()
+	until(t, "memory went ahead", func() bool { return here.vgpu(source).Status.Copied == 6 })
+	if !there.log.has(target.Key()) {
+		t.Error("it is not said to which vGPU")
+	}
+	there.ensure(claim("1-d", "train"))
+	there.tell(claim("1-d", "train"), api.Status{Connected: true})
+	before := here.log.times("there is no vGPU " + source.Key())
+	depart()
+	until(t, "of two none is taken", func() bool { return here.log.times("there is no vGPU "+source.Key()) > before })
+	if n := here.vgpu(source).Status.Copied; n != 6 {
+		t.Errorf("%d bytes went", n)
+	}
+	if v := there.vgpu(target); v.Spec.MovesAs != "team/virt-launcher-train" {
+		t.Errorf("%+v", v.Spec)
+	}
+}
+
 // TestHostsEnd: a causewayd that ends does not wait for other hosts.
 func TestHostsEnd(t *testing.T) {
 	t.Parallel()

@@ -226,7 +226,7 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 		w.Remote = s.Remote
 	}
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
-	s.NUMA = cmp.Or(w.NUMA, s.NUMA)
+	s.NUMA, s.MovesAs = cmp.Or(w.NUMA, s.NUMA), cmp.Or(w.MovesAs, s.MovesAs)
 	s.Migratable, s.Programs = *cmp.Or(w.Migratable, &s.Migratable), *cmp.Or(w.Programs, &s.Programs)
 	if s.Programs && w.Owner == "" && (was == nil || !was.Programs) { // who gets its folder may use it, and nobody else unless that is said
 		s.Owner = ""

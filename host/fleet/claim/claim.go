@@ -49,6 +49,7 @@ const mostDevices = 32
 type Claim struct {
 	id      ID
 	devices []Device
+	movesAs string // "": its VM is none of KubeVirt's
 }
 
 // ID names a claim: a name comes again, a UID does not.
@@ -130,6 +131,9 @@ func (c *Claim) Wish(d *Device, gpu string) api.Wish {
 	} else {
 		w.Owner = d.Parameters.owner()
 	}
+	if d.Parameters.Migratable && !d.Network { // a GPU of another host stays where it is
+		w.Migratable, w.MovesAs = &d.Parameters.Migratable, c.movesAs
+	}
 	return w
 }
 
@@ -138,7 +142,7 @@ func Read(c *resourceapi.ResourceClaim) (*Claim, error) {
 	if c.Status.Allocation == nil {
 		return nil, wrong("nothing is allocated to it")
 	}
-	out := &Claim{id: ID{c.Namespace, c.Name, c.UID}}
+	out := &Claim{id: ID{c.Namespace, c.Name, c.UID}, movesAs: MovesAs(c)}
 	if err := CheckUID(c.UID); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ type Parameters struct {
 	// For a VM: the folder where QEMU's container has its sockets, each called as its vGPU (gpu0.sock), and who may open them.
 	Folder      string
 	User, Group uint32
+	// Migratable: a VM moves to another node with its programs and what they have of a GPU of its node.
+	Migratable bool
 }
 
 // Defaults for a VM: where QEMU finds sockets, and whom KubeVirt runs it as.
@@ -59,10 +61,11 @@ type vmText struct {
 	Folder     string `json:"folder,omitempty"`
 	RunAsUser  *int64 `json:"runAsUser,omitempty"`
 	RunAsGroup *int64 `json:"runAsGroup,omitempty"`
+	Migratable bool   `json:"migratable,omitempty"`
 }
 
 // fields names those of text for who has misspelt one.
-const fields = "serves, cap, sessions, hostMemory, vm.folder, vm.runAsUser and vm.runAsGroup"
+const fields = "serves, cap, sessions, hostMemory, vm.folder, vm.runAsUser, vm.runAsGroup and vm.migratable"
 
 // mostParameters bounds the text; Kubernetes allows 10 KiB.
 const mostParameters = 10 << 10
@@ -128,7 +131,7 @@ func (t *text) checkVM(p *Parameters) error {
 	p.Folder = cmp.Or(v.Folder, defaultFolder)
 	user, err1 := number("vm.runAsUser", v.RunAsUser, 0, mostID)
 	group, err2 := number("vm.runAsGroup", v.RunAsGroup, 0, mostID)
-	p.User, p.Group = defaultUser, defaultUser
+	p.User, p.Group, p.Migratable = defaultUser, defaultUser, v.Migratable
 	if v.RunAsUser != nil {
 		p.User, p.Group = user, user
 	}

@@ -116,8 +116,11 @@ func countOne(ctx context.Context, c Cluster, devices *resourceapi.DeviceClaim, 
 	return int(max(count, 1)), nil
 }
 
-// Class is the class of host/fleet/deploy that says all this of a claim.
-const Class = "causeway-kubevirt"
+// Classes of host/fleet/deploy that say all this of a claim; of the second VMs move with their programs.
+const (
+	Class           = "causeway-kubevirt"
+	ClassMigratable = "causeway-kubevirt-migratable"
+)
 
 // isOurs: devices of the class are Causeway's, by its selectors or its parameters.
 func isOurs(class *resourceapi.DeviceClass) bool {

@@ -54,6 +54,7 @@ func opaque(parameters string) resourceapi.DeviceConfiguration {
 const (
 	forKubeVirt = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm","vm":{"folder":"/var/run/kubevirt/virtiofs-containers"}}`
 	elsewhere   = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm"}`
+	thatMoves   = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm","vm":{"folder":"/var/run/kubevirt/virtiofs-containers","migratable":true}}`
 	asRoot      = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm","vm":{"folder":"/var/run/kubevirt/virtiofs-containers","runAsUser":0}}`
 	unknown     = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","share":5}`
 )
@@ -68,7 +69,7 @@ func newFake() *fake {
 		return c
 	}
 	return &fake{claims: map[string]*resourceapi.ResourceClaim{}, templates: map[string]*resourceapi.ResourceClaimTemplate{},
-		classes: map[string]*resourceapi.DeviceClass{"causeway": class(""), Class: class(forKubeVirt), "nic": {}}}
+		classes: map[string]*resourceapi.DeviceClass{"causeway": class(""), Class: class(forKubeVirt), ClassMigratable: class(thatMoves), "nic": {}}}
 }
 
 // request is one of a claim's.
@@ -95,6 +96,7 @@ func TestCheckClaim(t *testing.T) {
 		says       string // "": it does
 	}{
 		"by the class":         {[]resourceapi.DeviceRequest{request(Class, 1)}, "", 1, ""},
+		"one that moves":       {[]resourceapi.DeviceRequest{request(ClassMigratable, 1)}, "", 1, ""},
 		"by itself":            {[]resourceapi.DeviceRequest{request("causeway", 1)}, forKubeVirt, 1, ""},
 		"two":                  {[]resourceapi.DeviceRequest{request(Class, 2)}, "", 2, ""},
 		"with a NIC":           {[]resourceapi.DeviceRequest{request("nic", 1), request(Class, 1)}, "", 1, ""},
@@ -171,6 +173,14 @@ func TestMigration(t *testing.T) {
 	f.running("direct", "node1", "node1", true, metav1.ConditionFalse)
 	f.running("network", "node1", "servers", true, metav1.ConditionFalse)
 	f.running("working", "node1", "servers", false, metav1.ConditionTrue)
+	for _, vmi := range []string{"migratable", "stuck", "both"} {
+		f.running(vmi, "node1", "node1", vmi == "both", metav1.ConditionTrue)
+		rc := f.claims["claim-of-"+vmi]
+		rc.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClass, DeviceConfiguration: opaque(thatMoves)}}
+		if is := &rc.Status.Devices[1].Conditions[1]; vmi == "stuck" {
+			is.Reason, is.Message = claim.ProgramsStay, "process 230: a stream captures"
+		}
+	}
 	for _, vmi := range []string{"moves", "template", "bound"} {
 		f.running(vmi, "node1", "fleet/gpu1", vmi != "template")
 		a := f.claims["claim-of-"+vmi].Status.Allocation
@@ -189,9 +199,10 @@ func TestMigration(t *testing.T) {
 	f.running("fresh", "node1", "node1", false)
 	f.pods[len(f.pods)-1].Status.ResourceClaimStatuses = nil
 	for vmi, says := range map[string]string{
-		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "moves": "", // with its programs
+		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "moves": "", "migratable": "", // with its programs
+		"stuck": "not all of it can be moved now: process 230: a stream captures", "both": "holds the GPU gpu-1 of node1 for the node node1",
 		"template": "is of a template, and the VM would leave the GPU gpu-1 of fleet/gpu1", "bound": "holds the GPU gpu-1 of fleet/gpu1 for the node node1",
-		"busy": "programs in it have sessions with the GPU gpu-1 of node1", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",
+		"busy": "which would end: end the programs, or shut the VM down, and migrate then; VMs with a claim of the class causeway-kubevirt-migratable", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",
 		"direct": "holds the GPU gpu-1 of node1 for the node node1", "network": "holds the GPU gpu-1 of servers for the node node1", "working": "have sessions with the GPU gpu-1 of servers",
 	} {
 		err := CheckMigration(t.Context(), f, "team", &Migration{VMI: vmi})

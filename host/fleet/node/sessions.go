@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,7 @@ type Sessions struct {
 	Log   *slog.Logger
 
 	reported map[types.UID]string    // what was written last
+	stayed   map[string]bool         // by vGPU: something of it could not be moved when it was last looked
 	lastOpen map[types.UID]time.Time // when a session was last seen
 }
 
@@ -88,8 +90,9 @@ func (s *Sessions) Look(ctx context.Context, now time.Time) error {
 
 // state is that of a vGPU.
 type state struct {
-	vgpu string
-	open metav1.ConditionStatus
+	vgpu  string
+	open  metav1.ConditionStatus
+	stays string // why its programs cannot move now; "": they can, or nobody would move them
 }
 
 // open says of each VM's claim how its vGPUs are.
@@ -97,7 +100,8 @@ func (s *Sessions) open(all []api.VGPU, now time.Time) map[types.UID][]state {
 	if s.lastOpen == nil {
 		s.lastOpen = map[types.UID]time.Time{}
 	}
-	list := map[types.UID][]state{}
+	list, stayed := map[types.UID][]state{}, map[string]bool{}
+	defer func() { s.stayed = stayed }()
 	for i := range all {
 		v := &all[i]
 		uid, ours := claim.UIDOf(v.Spec.VM)
@@ -114,7 +118,12 @@ func (s *Sessions) open(all []api.VGPU, now time.Time) map[types.UID][]state {
 		case now.Sub(s.lastOpen[uid]) < settle:
 			is = metav1.ConditionTrue
 		}
-		list[uid] = append(list[uid], state{v.Spec.Name, is})
+		// What is seen twice in a row is said: a capture may be over in a moment.
+		why := staying(v)
+		if stayed[v.Spec.Key()] = why != ""; !s.stayed[v.Spec.Key()] {
+			why = ""
+		}
+		list[uid] = append(list[uid], state{v.Spec.Name, is, why})
 	}
 	return list
 }
@@ -122,10 +131,32 @@ func (s *Sessions) open(all []api.VGPU, now time.Time) map[types.UID][]state {
 func describe(list []state) string {
 	var words []string
 	for _, s := range list {
-		words = append(words, s.vgpu+"="+string(s.open))
+		words = append(words, s.vgpu+"="+string(s.open)+" "+s.stays)
 	}
 	slices.Sort(words)
-	return strings.Join(words, " ")
+	return strings.Join(words, "\n")
+}
+
+// mostStaying bounds what is said of a program; a guest has part in it.
+const mostStaying = 300
+
+// staying is why a migratable vGPU's programs cannot move now; "": they can.
+func staying(v *api.VGPU) string {
+	if !v.Spec.Migratable || v.Status == nil {
+		return ""
+	}
+	for i := range v.Status.Sessions {
+		if o := &v.Status.Sessions[i]; o.Unmovable != "" {
+			text := strings.Map(func(r rune) rune {
+				if !unicode.IsPrint(r) {
+					return '?'
+				}
+				return r
+			}, o.Unmovable)
+			return fmt.Sprintf("process %d: %.*s", o.GuestPID, mostStaying, text)
+		}
+	}
+	return ""
 }
 
 // write puts it into the claim's status. A claim that is gone, or another's of that name, is nobody's concern.
@@ -146,7 +177,7 @@ func (s *Sessions) write(ctx context.Context, c cdi.Claim, states []state) error
 	for _, is := range states {
 		at := slices.IndexFunc(read.Devices(), func(d claim.Device) bool { return d.Name == is.vgpu })
 		if at >= 0 && (bound || !read.Devices()[at].Network) { // of a GPU that binds to no node none may write, and the VM moves with its programs
-			changed = setSessions(rc, &read.Devices()[at], is.open) || changed
+			changed = setSessions(rc, &read.Devices()[at], is) || changed
 		}
 	}
 	if !changed {
@@ -157,12 +188,16 @@ func (s *Sessions) write(ctx context.Context, c cdi.Claim, states []state) error
 
 // texts of the condition.
 var sessionTexts = map[metav1.ConditionStatus][2]string{
-	metav1.ConditionTrue:    {"ProgramsHaveSessions", "programs in the VM have sessions with the GPU"},
-	metav1.ConditionFalse:   {"NoSession", "no program in the VM has a session with the GPU"},
-	metav1.ConditionUnknown: {"NotKnown", "the vGPU does not answer"},
+	metav1.ConditionTrue:    {claim.HaveSessions, "programs in the VM have sessions with the GPU"},
+	metav1.ConditionFalse:   {claim.NoSession, "no program in the VM has a session with the GPU"},
+	metav1.ConditionUnknown: {claim.NotKnown, "the vGPU does not answer"},
 }
 
-func setSessions(rc *resourceapi.ResourceClaim, d *claim.Device, is metav1.ConditionStatus) (changed bool) {
+func setSessions(rc *resourceapi.ResourceClaim, d *claim.Device, is state) (changed bool) {
+	text := sessionTexts[is.open]
+	if is.open == metav1.ConditionTrue && is.stays != "" {
+		text = [2]string{claim.ProgramsStay, is.stays}
+	}
 	at := slices.IndexFunc(rc.Status.Devices, func(a resourceapi.AllocatedDeviceStatus) bool {
 		return a.Driver == claim.Driver && a.Pool == d.Pool && a.Device == d.Device && claim.SameShare(a.ShareID, d.ShareID)
 	})
@@ -174,6 +209,6 @@ func setSessions(rc *resourceapi.ResourceClaim, d *claim.Device, is metav1.Condi
 		}
 		at, rc.Status.Devices = len(rc.Status.Devices), append(rc.Status.Devices, a)
 	}
-	return meta.SetStatusCondition(&rc.Status.Devices[at].Conditions, metav1.Condition{Type: claim.Sessions, Status: is, Reason: sessionTexts[is][0], Message: sessionTexts[is][1],
+	return meta.SetStatusCondition(&rc.Status.Devices[at].Conditions, metav1.Condition{Type: claim.Sessions, Status: is.open, Reason: text[0], Message: text[1],
 		ObservedGeneration: rc.Generation})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"causeway/host/api"
+	"causeway/host/fleet/claim"
 )
 
 // TestSessions: a VM's claim says at once that programs have sessions, and half a minute after the last that none has; what was said is not said again, a write
@@ -76,6 +77,28 @@ func TestSessions(t *testing.T) {
 	step(20*time.Second, busy, nil)
 	step(29*time.Second, idle, nil)
 	step(2*time.Second, idle, nil, metav1.ConditionFalse)
+	// Of a vGPU that is migratable it is said, too, what of a program cannot move, when it was seen twice.
+	capturing := &api.Status{Sessions: []api.Session{{}, {GuestPID: 230, Unmovable: "a stream\ncaptures"}}}
+	reason := func(want, message string) {
+		t.Helper()
+		if c := vm.Status.Devices[0].Conditions[0]; c.Reason != want || c.Message != message {
+			t.Errorf("%s, %q", c.Reason, c.Message)
+		}
+	}
+	step(time.Second, capturing, nil, metav1.ConditionTrue)
+	step(time.Second, capturing, nil)
+	reason(claim.HaveSessions, "programs in the VM have sessions with the GPU")
+	for i := range r.f.vgpus {
+		r.f.vgpus[i].Spec.Migratable = true
+	}
+	step(time.Second, capturing, nil)
+	step(time.Second, busy, nil)
+	step(time.Second, capturing, nil)
+	step(time.Second, capturing, nil, metav1.ConditionTrue)
+	reason(claim.ProgramsStay, "process 230: a stream?captures")
+	step(time.Second, capturing, nil)
+	step(time.Second, busy, nil, metav1.ConditionTrue)
+	reason(claim.HaveSessions, "programs in the VM have sessions with the GPU")
 	// Its claim is gone, or another's of the name: nothing is written, and nothing is wrong.
 	vm.UID = "1-c"
 	step(time.Second, busy, nil)
