@@ -25,10 +25,13 @@ move_node() {
 }
 at_mover() { "$BUILD/bin/causeway" "$1" --run-dir "$kube/mover/run" "${@:2}"; }
 
-# move_pod NAME NODE [ARGS...]: a pod of the VM.
-move_pod() {
-  local t args="-monitor unix:/var/run/kubevirt/virtiofs-containers/monitor,server=on,wait=off ${*:3}"
-  t=$(<"$ROOT/scripts/kube/movepod.yaml")
+# move_pod NAME NODE [ARGS...]: a pod of the VM; own_pod of one with a GPU of its node.
+move_pod() { pod_of movepod "$@"; }
+own_pod() { pod_of ownmove "$@"; }
+pod_of() {
+  local t args="-monitor unix:/var/run/kubevirt/virtiofs-containers/monitor,server=on,wait=off ${*:4}"
+  t=$(<"$ROOT/scripts/kube/$1.yaml")
+  shift
   t=${t//ARGS/$args} t=${t//NAME/$1} t=${t//NODE/$2} t=${t//MOVE/$kube/move}
   printf '%s\n' "$t" | kubectl apply -f - >/dev/null
 }
@@ -107,7 +110,64 @@ check_net_move() {
   await 60 "the second pod is gone" pod_gone second
   await 60 "only the other claim is left on gpu1" reserved 1
   await 30 "and its lease" has_lease 1
-  # What comes next is of one node.
+}
+
+# A VM with a GPU of its own node: each of its pods has a claim of its own, and the state of its programs goes from device process to device process, most of it ahead of the VM.
+check_own_move() {
+  local n ahead at=virt-launcher-train # as KubeVirt calls a VM's pods, with five characters behind it
+  sed -i 's/^listen = ":7744"$/&\npeers = ["mover"]/' "$kube/causewayd.toml"
+  kube_signal causewayd HUP
+  own_pod $at-aaaaa "$kube_node"
+  await 240 "the guest's program computes" rounds_pass "$kube" $at-aaaaa 2
+  await 60 "the claim says that it has a session" condition_says $at-aaaaa SessionsOpen
+  own_begin $at-bbbbb 8M
+  await 120 "its memory goes ahead" ahead
+  monitor "$kube" $at-aaaaa migrate_cancel >/dev/null
+  n=$(moved_rounds "$kube" $at-aaaaa)
+  await 60 "the program goes on where it was" rounds_pass "$kube" $at-aaaaa "$n"
+  kubectl delete pod $at-bbbbb --wait=false >/dev/null
+  await 60 "the other node's pod is gone" pod_gone $at-bbbbb
+  await 30 "nothing is left on the other node" eval '[ "$(at_mover ps --json | jq length)" = 0 ]'
+  ok "a VM with a GPU of its node, and another pod with a claim of its own on another node: a migration that is called off leaves the program where it was, and nothing on the other node"
+
+  own_begin $at-ccccc 8M
+  await 120 "its memory goes ahead" ahead
+  monitor "$kube" $at-aaaaa 'migrate_set_parameter max-bandwidth 4G' >/dev/null
+  await 120 "the VM has moved: $(monitor "$kube" $at-aaaaa 'info migrate' | head -n 3 | tr '\n' ' ')" qemu_migration $at-aaaaa completed
+  monitor "$kube" $at-aaaaa 'info migrate' | tr -d '\r' | sed -n 's/^[dD]owntime[^:]*: *\([0-9]*\).*/\1/p' | head -n 1 >"$kube/downtime"
+  await 120 "the same program computes there, all results right" rounds_pass "$kube/three" $at-ccccc 2
+  [ "$(at_mover ps --json | jq -c '[.[] | [(.gpu != null), (.status.sessions | length), .spec.migratable]]')" = '[[true,1,true]]' ] || die "mover: $(at_mover ps --json)"
+  await 60 "the other claim says that it has a session" condition_says $at-ccccc SessionsOpen
+  ahead=$(vgpus '[.[] | select(.spec.migratable).status.copied] | add / 1024 | floor')
+  kubectl delete pod $at-aaaaa --wait=false >/dev/null
+  await 60 "the first pod is gone" pod_gone $at-aaaaa
+  await 60 "and its vGPU" eval '[ "$(vgpus "[.[] | select(.spec.migratable)] | length")" = 0 ]'
+  n=$(moved_rounds "$kube/three" $at-ccccc)
+  await 60 "the program computes on" rounds_pass "$kube/three" $at-ccccc "$n"
+  ok "it moves, with its program, to the GPU of the other node that its other claim has: every result right; $ahead KiB of GPU memory went ahead, QEMU stood $(<"$kube/downtime") ms"
+  kubectl delete pod $at-ccccc --wait=false >/dev/null
+  await 60 "the other pod is gone" pod_gone $at-ccccc
+  kubectl delete resourceclaimtemplate vm-own --wait=false >/dev/null
+  await 30 "nothing is left on the other node" eval '[ "$(at_mover ps --json | jq length)" = 0 ]'
+}
+# own_begin POD BANDWIDTH has the VM begin to move to that pod of the other node.
+own_begin() {
+  rm -f "$kube/move/incoming"
+  own_pod "$1" mover -incoming unix:/move/incoming
+  await 90 "QEMU waits in the other node's pod" eval '[ -S "$kube/move/incoming" ] && [ -S "$(sockets "$kube/three" '"$1"')/monitor" ]'
+  await 30 "by its vGPU" eval 'at_mover ps --json | jq -e "length == 1 and .[0].status.connected"'
+  monitor "$kube" $at-aaaaa 'migrate_set_capability return-path on' >/dev/null
+  monitor "$kube/three" "$1" 'migrate_set_capability return-path on' >/dev/null
+  monitor "$kube" $at-aaaaa "migrate_set_parameter max-bandwidth $2" >/dev/null
+  monitor "$kube" $at-aaaaa 'migrate -d unix:/move/incoming' >/dev/null
+}
+# ahead: all GPU memory of the VM went ahead once.
+ahead() { vgpus -e 'any(.[]; .spec.migratable and .status.copy.way == "out" and .status.copy.rounds >= 1)'; }
+condition_says() { [ -n "$(condition "$1" "$2")" ]; }
+
+# move_end: what comes next is of one node.
+move_end() {
+  local n
   for n in kubelet containerd; do kill "$(<"$kube/three/pid/$n")"; done
   kube_stop dra-three
   kube_stop causewayd-mover

@@ -82,7 +82,7 @@ check_net() {
   check_net_rights
   check_quota
   check_net_pod
-  [ -z "$vm" ] || { check_net_vm; check_net_move; }
+  [ -z "$vm" ] || { check_net_vm; check_net_move; check_own_move; move_end; }
   check_net_refused
   check_net_gone
   check_net_cut

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -25,10 +26,13 @@ import (
 )
 
 const (
-	driver   = "gpu.causeway.dev"
-	gpuGiB   = 141
-	atOnce   = 16
-	mostWait = 8 * time.Minute
+	driver = "gpu.causeway.dev"
+	gpuGiB = 141
+	atOnce = 16
+	// It is over when no claim has been placed for so long.
+	mostStill = 3 * time.Minute
+	// What a crowded API server has no time for is asked for again so often.
+	mostTries = 20
 )
 
 // mix is what claims ask for, in GiB, in turn: half are small.
@@ -87,8 +91,10 @@ func (s *sim) run(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	made := time.Since(begin)
-	for end := time.Now().Add(mostWait); s.running.Load() < int64(s.claims) && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
+	for last, since := int64(-1), time.Now(); last < int64(s.claims) && time.Since(since) < mostStill; time.Sleep(50 * time.Millisecond) {
+		if n := s.running.Load(); n != last {
+			last, since = n, time.Now()
+		}
 	}
 	all := time.Since(begin)
 	after, err := s.costs(ctx)
@@ -136,29 +142,48 @@ func (s *sim) each(n int, f func(int) error) error {
 	return nil
 }
 
+// patiently does what a crowded API server may have no time for now. What it has done all the same is done.
+func patiently(do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		if err == nil || try > 1 && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if try == mostTries || !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err) {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
 func (s *sim) host(ctx context.Context, i int) error {
 	name := fmt.Sprintf("sim-%04d", i)
-	n, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	room := corev1.ResourceList{"cpu": resource.MustParse("128"), "memory": resource.MustParse("1128Gi"), "pods": resource.MustParse("250")}
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		n.Status.Allocatable, n.Status.Capacity = room, room
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-		_, err := s.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-		if err != nil {
-			if now, again := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); again == nil {
-				n = now
-			}
-		}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+	err := patiently(func() error {
+		_, err := s.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = s.client.ResourceV1().ResourceSlices().Create(ctx, s.slice(name), metav1.CreateOptions{})
-	return err
+	room := corev1.ResourceList{"cpu": resource.MustParse("128"), "memory": resource.MustParse("1128Gi"), "pods": resource.MustParse("250")}
+	set := func() error {
+		n, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Status.Allocatable, n.Status.Capacity = room, room
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		_, err = s.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	}
+	if err := patiently(func() error { return retry.RetryOnConflict(retry.DefaultRetry, set) }); err != nil {
+		return err
+	}
+	return patiently(func() error {
+		_, err := s.client.ResourceV1().ResourceSlices().Create(ctx, s.slice(name), metav1.CreateOptions{})
+		return err
+	})
 }
 
 func (s *sim) slice(host string) *resourceapi.ResourceSlice {
@@ -183,7 +208,11 @@ func (s *sim) templates(ctx context.Context) error {
 		t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: template(gib)}}
 		t.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "causeway",
 			Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(fmt.Sprint(gib, "Gi"))}}}}}
-		if _, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(ctx, t, metav1.CreateOptions{}); err != nil {
+		err := patiently(func() error {
+			_, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(ctx, t, metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -202,8 +231,10 @@ func (s *sim) pod(ctx context.Context, i int) error {
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "vgpu", ResourceClaimTemplateName: &from}},
 		Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "vgpu"}},
 			Requests: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(gib)*100, resource.DecimalSI), "memory": resource.MustParse(fmt.Sprint(gib, "Gi"))}}}}}}
-	_, err := s.client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-	return err
+	return patiently(func() error {
+		_, err := s.client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // kubelets set pods running that are bound.
@@ -229,7 +260,11 @@ func (s *sim) kubelets(ctx context.Context) error {
 				s.took = append(s.took, time.Since(s.created[p.Name]))
 				s.mu.Unlock()
 				p.Status.Phase = corev1.PodRunning
-				if _, err := s.client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
+				err := patiently(func() error {
+					_, err := s.client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+					return err
+				})
+				if err != nil {
 					log.Print(err)
 				}
 				s.running.Add(1)
