@@ -264,9 +264,13 @@ func (c *Conn) awaitBranches() {
 	}
 }
 
-// holdBranches holds them behind their trunk.
-func (c *Conn) holdBranches() error {
+// holdBranches holds them behind their trunk. Behind an error they stand still all the same: whoever reads and writes them waits for nothing any more.
+func (c *Conn) holdBranches(failed error) error {
 	for n, b := range c.all() {
+		if failed != nil {
+			b.stand()
+			continue
+		}
 		b.mu.Lock()
 		fresh := b.branches.fresh && b.up == nil
 		if fresh && b.err == nil {
@@ -279,10 +283,10 @@ func (c *Conn) holdBranches() error {
 			continue
 		}
 		if err := b.Hold(); err != nil {
-			return fmt.Errorf("connection %d for copies: %w", n, err)
+			failed = fmt.Errorf("connection %d for copies: %w", n, err)
 		}
 	}
-	return nil
+	return failed
 }
 
 // exportBranches describes branches that are held.

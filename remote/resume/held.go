@@ -57,13 +57,10 @@ type hold struct {
 }
 
 // Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is, or the next if one comes soon: an error says that it is not,
-// and does not wait for longer than for any connection. Branches are held behind it.
+// and does not wait for longer than for any connection. Branches are held behind it, and stand still with an error, too.
 func (c *Conn) Hold() error {
 	c.awaitBranches()
-	if err := c.holdAlone(); err != nil {
-		return err
-	}
-	return c.holdBranches()
+	return c.holdBranches(c.holdAlone())
 }
 
 func (c *Conn) holdAlone() error {
@@ -100,6 +97,21 @@ func (c *Conn) holdAlone() error {
 		return errors.New("the server is not told that the stream is held: the connection takes nothing")
 	}
 	return c.err
+}
+
+// stand has a stream stand still of which nobody is told: it does not go on before Release, which has it make another connection.
+func (c *Conn) stand() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.hold.on {
+		return
+	}
+	c.hold = hold{on: true}
+	c.stopTimerLocked()
+	c.changed.Broadcast()
+	if c.up != nil {
+		_ = c.up.SetDeadline(time.Unix(1, 0)) // who reads or writes returns
+	}
 }
 
 // holdPatience is how long a stream whose connection was just lost, and that is to stand still, waits for the next one: a VM stands meanwhile.

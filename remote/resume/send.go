@@ -54,7 +54,7 @@ func (c *Conn) sendLocked(to uint64) {
 			c.changed.Broadcast() // for whoever waits for room
 		}
 		if c.sent >= to {
-			if c.sent < c.kept.end || c.got-c.told >= ackEach {
+			if c.sent < c.kept.end || c.got-c.told >= ackEach || c.hold.tells {
 				c.poke() // what came meanwhile
 			}
 			break
