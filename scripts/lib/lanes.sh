@@ -109,12 +109,16 @@ cpu_seconds() {
   tr ' ' '\n' <"$work/$1.times" | awk -F'[ms]' 'NF > 1 {t += $1 * 60 + $2} END {printf "%d\n", t + 0.5}'
 }
 
-# emulator_aborted NAME: did a QEMU of this stage end by an assertion of its own that a race makes fail? QEMU 10.0 keeps what the memory map
-# was in each emulated CPU, and another may change the map (a driver's probe does) and free it in between: docs/RATIONALE.md, "QEMU's emulator".
-emulator_aborted() {
+# emulator_failed NAME prints what QEMU did to a guest of this stage that nobody else can have done; its status is 1 if nothing of the kind is known. An assertion of its own fails by a race: QEMU 10.0 keeps what
+# the memory map was in each emulated CPU, and another may change the map (a driver's probe does) and free it in between. And a timer of a guest's gets lost before it has booted, which guest.sh sees:
+# docs/RATIONALE.md, "QEMU's emulator" and "What an emulated guest may lose".
+emulator_failed() {
   local files
   mapfile -t files < <(find "$logs"/"$1"* -type f -newer "$work/$1.began" -name '*.log')
-  [ ${#files[@]} -gt 0 ] && grep -aqs 'iotlb_to_section: Assertion' "${files[@]}"
+  [ ${#files[@]} -gt 0 ] || return
+  if grep -aqs 'iotlb_to_section: Assertion' "${files[@]}"; then echo 'QEMU itself aborted (iotlb_to_section)'
+  elif grep -aqsF "QEMU's emulator lost a timer of the guest's" "$logs/$1.log"; then echo "QEMU's emulator lost a timer of a guest that booted"
+  else return 1; fi
 }
 
 # what_failed NAME [LINES] prints what a stage's log says of what failed, with what is indented around it, at most that many lines: the first ones, of
@@ -137,11 +141,11 @@ what_failed() {
 # finish NAME STATUS prints one line, and notes the row of the table; the end of a failed stage's log is shown, and what failed in it. A stage that lost its guest to the emulator
 # runs once more.
 finish() {
-  local name=$1 rc=$2 took=$((SECONDS - began_at[$1])) log=$logs/$1.log cpu
-  if [ "$rc" != 0 ] && [ ! -e "$work/$name.again" ] && emulator_aborted "$name"; then
+  local name=$1 rc=$2 took=$((SECONDS - began_at[$1])) log=$logs/$1.log cpu why
+  if [ "$rc" != 0 ] && [ ! -e "$work/$name.again" ] && why=$(emulator_failed "$name"); then
     : >"$work/$name.again"
     cp "$log" "$logs/$name-aborted.log"
-    say "$name: QEMU itself aborted (iotlb_to_section) after $took s, see build/logs/$name-aborted.log: once more"
+    say "$name: $why, after $took s, see build/logs/$name-aborted.log: once more"
     state[$name]=waiting again+=("$name")
     return
   fi
