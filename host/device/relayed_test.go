@@ -36,7 +36,8 @@ type relayServer struct {
 	files   []*os.File // its connections, for cut
 	again   int        // connections over which sessions went on
 	over    chan struct{}
-	rdma    string // of its workers
+	gpu     string // of its workers
+	rdma    string
 }
 
 func newRelayServer(t *testing.T) *relayServer {
@@ -51,7 +52,7 @@ func newRelayServer(t *testing.T) *relayServer {
 	}
 	s := &relayServer{
 		relay: &link.Relay{Server: "gpu1", Addresses: []string{ln.Addr().String()}, Lease: remote.NewLeaseID(), Identity: client},
-		ln:    ln, keys: server, workers: map[remote.SessionID]*spawn.Process{}, over: make(chan struct{}),
+		ln:    ln, keys: server, workers: map[remote.SessionID]*spawn.Process{}, over: make(chan struct{}), gpu: "test",
 	}
 	go func() {
 		defer close(s.over)
@@ -98,7 +99,7 @@ func (s *relayServer) take(c *net.TCPConn) error {
 	defer s.mu.Unlock()
 	s.files = append(s.files, f)
 	if !p.Again {
-		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session, s.rdma)
+		s.workers[p.Session], err = s.serve(c, p.Session)
 		return err
 	}
 	s.again++
@@ -134,15 +135,15 @@ func bootRelayed(t *testing.T) *vm {
 	return v
 }
 
-// serveRelayed starts a worker with a GPU for a connection. It ends with the connection.
-func serveRelayed(c *net.TCPConn, keys *mtls.Pinned, id remote.SessionID, rdma string) (*spawn.Process, error) {
+// serve starts a worker with a GPU for a connection. It ends with the connection.
+func (s *relayServer) serve(c *net.TCPConn, id remote.SessionID) (*spawn.Process, error) {
 	f, err := c.File()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	s := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
-	return s.Start(link.Config{Carrier: link.CarrierTCP, GPU: "test", TLS: keys, Session: id, Branches: relayBranches, RDMA: rdma}, nil, int(f.Fd()))
+	w := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
+	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma}, nil, int(f.Fd()))
 }
 
 // TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is parked when it stops, goes on when it is continued, and
