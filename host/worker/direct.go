@@ -14,13 +14,14 @@ import (
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
 	"causeway/remote/relay"
+	"causeway/remote/resume"
 	"causeway/remote/sys"
 	"causeway/remote/verbs"
 )
 
 /*
 A guest process whose VM has an RDMA adapter of its own (a virtual function) may be the end of its session itself. Then this process shakes hands with the GPU server, whose keys it has, and passes on what the two exchange out of band, beside the
-fabric: their queue pairs, whether bytes come through, and the end. Nothing else goes this way.
+fabric: their queue pairs, whether bytes come through, and the end; and the same again inside another connection when the queue pairs have failed. Nothing else goes this way.
 */
 
 // Why a guest process is not an RDMA end. It goes on by the relay.
@@ -66,10 +67,15 @@ func (s *starter) passDirect(ctx context.Context, conn int, h remote.Hello) erro
 		return fmt.Errorf("welcome: %w", err)
 	}
 	to := p.cfg.Relay
+	another, err := p.anotherDirect(first)
+	if err != nil {
+		first.Abort()
+		return err
+	}
 	passed, err := verbs.Pass(ctx, c, first, func(about string) error {
 		p.log.Info("the guest process is the RDMA end itself", "server", to.Server, "lease", to.Lease, "over", about)
 		return p.link.Send(link.Carried{Over: about})
-	})
+	}, another)
 	if errors.Is(err, verbs.ErrStays) { // the guest process comes again, as any other
 		p.log.Info("the guest process is no RDMA end", "why", err)
 		return nil
@@ -95,6 +101,19 @@ func (p *passer) openDirect(ctx context.Context, h remote.Hello) (*frame.Secure,
 		return nil, errServerPlain
 	}
 	return first, nil
+}
+
+// anotherDirect makes connections inside which the guest process and the server agree again, when the way between their adapters is lost.
+func (p *passer) anotherDirect(first *frame.Secure) (verbs.Another, error) {
+	cfg, err := p.cfg.Relay.Identity.Client(mtls.ResumeProtocol)
+	if err != nil {
+		return nil, err
+	}
+	again, err := resume.NewAgain(first, cfg, p.another(p.id))
+	if err != nil {
+		return nil, err
+	}
+	return again.Connect, nil
 }
 
 // addressOf is how a guest is told of the server: its queue pair is best on the port that leads there.

@@ -65,6 +65,10 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 	}
 	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
 		up, err := verbs.UpgradeAgain(ctx, c, conn.Adapter(), client)
+		if conn.Alone() && errors.Is(err, verbs.ErrStays) { // a guest has no keys: it makes another
+			c.Abort()
+			return nil, err
+		}
 		return s.upgraded(c, up, err)
 	}
 	return resume.Lifted{Way: conn, Again: again}, nil

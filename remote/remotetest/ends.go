@@ -86,23 +86,24 @@ func PairTCPAt(host string) (near, far net.Conn, err error) {
 
 // Lease is the two sides' TLS of a lease.
 func Lease() (server, client *tls.Config, err error) {
-	k, err := newKeys()
-	return k.server, k.client, err
+	k, err := NewKeys()
+	return k.Server, k.Client, err
 }
 
-// keys are the two sides' TLS of a session's first connection, and of those that follow.
-type keys struct{ server, client, serverAgain, clientAgain *tls.Config }
+// Keys are the two sides' TLS of a session's first connection, and of those that follow.
+type Keys struct{ Server, Client, ServerAgain, ClientAgain *tls.Config }
 
-func newKeys() (k keys, err error) {
+// NewKeys makes some.
+func NewKeys() (k Keys, err error) {
 	s, c, err := mtls.NewPinnedPair()
 	if err != nil {
 		return k, err
 	}
 	var errs [4]error
-	k.server, errs[0] = s.Server(mtls.SessionProtocol)
-	k.client, errs[1] = c.Client(mtls.SessionProtocol)
-	k.serverAgain, errs[2] = s.Server(mtls.ResumeProtocol)
-	k.clientAgain, errs[3] = c.Client(mtls.ResumeProtocol)
+	k.Server, errs[0] = s.Server(mtls.SessionProtocol)
+	k.Client, errs[1] = c.Client(mtls.SessionProtocol)
+	k.ServerAgain, errs[2] = s.Server(mtls.ResumeProtocol)
+	k.ClientAgain, errs[3] = c.Client(mtls.ResumeProtocol)
 	return k, errors.Join(errs[:]...)
 }
 

@@ -30,7 +30,7 @@ func newLifted(t *testing.T) *lifted {
 	t.Helper()
 	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
 	x := &lifted{Fabric: f}
-	k, err := newKeys()
+	k, err := NewKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +44,13 @@ func newLifted(t *testing.T) *lifted {
 		if err == nil {
 			x.dialed.Add(1)
 			x.last.Store(&near)
-			go func() { _ = x.server.Accept(far, k.serverAgain) }()
+			go func() { _ = x.server.Accept(far, k.ServerAgain) }()
 		}
 		return near, err
 	}
 	began := make(chan error, 1)
 	go func() {
-		s, err := frame.Server(context.Background(), far, k.server)
+		s, err := frame.Server(context.Background(), far, k.Server)
 		var l resume.Lifted
 		if err == nil {
 			l, err = Lift(s, f.Adapter("server", here), false)
@@ -60,7 +60,7 @@ func newLifted(t *testing.T) *lifted {
 		}
 		began <- err
 	}()
-	s, err := frame.Client(context.Background(), near, k.client)
+	s, err := frame.Client(context.Background(), near, k.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func newLifted(t *testing.T) *lifted {
 	if err := errors.Join(err, <-began); err != nil {
 		t.Fatal(err)
 	}
-	if x.client, err = resume.NewClientOver(s, l, k.clientAgain, again, nil); err != nil {
+	if x.client, err = resume.NewClientOver(s, l, k.ClientAgain, again, nil); err != nil {
 		t.Fatal(err)
 	}
 	x.came = make(chan []byte, 2)

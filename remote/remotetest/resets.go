@@ -81,7 +81,7 @@ func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err erro
 
 // relayedLifted is relayedSecure, with the bytes by RDMA between two ports, if there are any.
 func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker verbs.Adapter) (Ends, error) {
-	k, err := newKeys()
+	k, err := NewKeys()
 	if err != nil {
 		return Ends{}, err
 	}
@@ -93,13 +93,13 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 		}
 		near, far, err := pair()
 		if err == nil {
-			go func() { _ = s.Accept(far, k.serverAgain) }()
+			go func() { _ = s.Accept(far, k.ServerAgain) }()
 		}
 		return near, err
 	}
 	return relayed(near, far,
 		func(c net.Conn) (frame.Stream, error) {
-			s, err := frame.Client(context.Background(), c, k.client)
+			s, err := frame.Client(context.Background(), c, k.Client)
 			if err != nil {
 				return nil, err
 			}
@@ -107,10 +107,10 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			if err != nil {
 				return nil, err
 			}
-			return stream(resume.NewClientOver(s, l, k.clientAgain, again, nil))
+			return stream(resume.NewClientOver(s, l, k.ClientAgain, again, nil))
 		},
 		func(c net.Conn) (frame.Stream, error) {
-			s, err := frame.Server(context.Background(), c, k.server)
+			s, err := frame.Server(context.Background(), c, k.Server)
 			if err != nil {
 				return nil, err
 			}
@@ -134,17 +134,19 @@ func Lift(s *frame.Secure, a verbs.Adapter, client bool) (resume.Lifted, error) 
 		s.Abort()
 		return resume.Lifted{}, err
 	}
+	first := up.(*verbs.Conn)
 	again := func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
 		up, err := verbs.UpgradeAgain(ctx, s, a, client)
 		switch {
-		case errors.Is(err, verbs.ErrStays):
+		case errors.Is(err, verbs.ErrStays) && !first.Alone():
 			return s, nil
 		case err != nil:
+			s.Abort()
 			return nil, err
 		}
 		return up.(*verbs.Conn), nil
 	}
-	return resume.Lifted{Way: up.(*verbs.Conn), Again: again}, nil
+	return resume.Lifted{Way: first, Again: again}, nil
 }
 
 // stream keeps a nil pointer from becoming a stream.

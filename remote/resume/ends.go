@@ -109,17 +109,8 @@ func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
 		why = ErrFresh
 	}
 	c.mu.Unlock()
-	raw, err := dial(c.ctx, why)
+	s, err := another(c.ctx, cfg, dial, why)
 	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, Limit) // one attempt of several
-	s, err := frame.Client(ctx, raw, cfg)
-	cancel()
-	if err != nil {
-		if remote.Said(err) == remote.Gone {
-			return ErrGone
-		}
 		return err
 	}
 	if err := c.greet(s); err != nil {
@@ -129,34 +120,58 @@ func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
 	return nil
 }
 
+// another makes a connection, with TLS.
+func another(ctx context.Context, cfg *tls.Config, dial Dialer, why error) (*frame.Secure, error) {
+	raw, err := dial(ctx, why)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Limit) // one attempt of several
+	defer cancel()
+	s, err := frame.Client(ctx, raw, cfg)
+	if err != nil && remote.Said(err) == remote.Gone {
+		err = ErrGone
+	}
+	return s, err
+}
+
 // greet is the client's part in the beginning of a connection.
 func (c *Conn) greet(s *frame.Secure) error {
-	bind, err := derived(s, labelBind)
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(c.ctx, s.Abort)()
-	_ = s.SetDeadline(time.Now().Add(greetingLimit))
 	c.mu.Lock()
 	c.attempt++
-	own := greeting{Attempt: c.attempt, Got: c.got}
+	attempt, got := c.attempt, c.got
 	c.mu.Unlock()
-	own.Proof = own.proof(c.secret, bind, fromClient)
-	if _, err := s.Write(own.encode()); err != nil {
-		return err
-	}
-	far, err := readGreeting(s)
+	far, err := greet(c.ctx, s, c.secret, attempt, got)
 	if err != nil {
 		return err
 	}
-	if far.Attempt == 0 {
-		return refusal(far.Got)
+	return c.goOver(s, far)
+}
+
+// greet shows on a connection whose it is, and says how many bytes the client has. It returns how many the server has.
+func greet(ctx context.Context, s *frame.Secure, secret digest, attempt, got uint64) (uint64, error) {
+	bind, err := derived(s, labelBind)
+	if err != nil {
+		return 0, err
 	}
-	if far.Attempt != own.Attempt || !far.proven(c.secret, bind, fromServer) {
-		return ErrProof
+	defer context.AfterFunc(ctx, s.Abort)()
+	_ = s.SetDeadline(time.Now().Add(greetingLimit))
+	own := greeting{Attempt: attempt, Got: got}
+	own.Proof = own.proof(secret, bind, fromClient)
+	if _, err := s.Write(own.encode()); err != nil {
+		return 0, err
+	}
+	far, err := readGreeting(s)
+	switch {
+	case err != nil:
+		return 0, err
+	case far.Attempt == 0:
+		return 0, refusal(far.Got)
+	case far.Attempt != own.Attempt || !far.proven(secret, bind, fromServer):
+		return 0, ErrProof
 	}
 	_ = s.SetDeadline(time.Time{})
-	return c.goOver(s, far.Got)
+	return far.Got, nil
 }
 
 func readGreeting(s *frame.Secure) (greeting, error) {

@@ -21,7 +21,7 @@ type Offer struct {
 	Window   Window
 	// Reach: it reads and writes memory of the other end that this grants.
 	Reach bool
-	// Alone: if this connection is lost no other comes, so that both ends have patience with it. Pass says so for its client.
+	// Alone: the end has no other way than its adapter, so that both have patience with the connection. Pass says so for its client.
 	Alone bool
 }
 

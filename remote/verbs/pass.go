@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,8 +17,13 @@ import (
 	"causeway/remote"
 )
 
-// cutMagic is a word beside a stream, in the place of the end's: who passes words on for an end has seen that it is gone, and nothing more comes.
-const cutMagic = "CWVCUT\x00\x01"
+// Words beside a stream that are only those of who passes on. cutMagic tells the server, in the place of the end's word, that the client is gone, and nothing more comes. lostMagic says that the way is lost: to the client,
+// which answers with it, and how many bytes of the stream it has received. foundMagic has the client go on over another queue pair, and says how many of its bytes the server has.
+const (
+	cutMagic   = "CWVCUT\x00\x01"
+	lostMagic  = "CWVLST\x00\x01"
+	foundMagic = "CWVGOT\x00\x01"
+)
 
 // leaveLimit bounds what a server is told when the end comes from here.
 const leaveLimit = time.Second
@@ -28,91 +34,146 @@ type Passed struct{ ToServer, ToClient uint64 }
 // Total is how many there were in both directions.
 func (p Passed) Total() uint64 { return p.ToServer + p.ToClient }
 
-// Pass has another process be the client's end of an Upgrade that server, a TLS connection of this one's, begins: it passes on what the two ends say beside the fabric, and nothing else, since what it takes from
-// the client is read as an offer, as a reason, or as a word, and said again as that. The keys of the TLS connection stay here; what goes by RDMA does not come this way. began hears of the connection
-// that the two have agreed on. Pass takes both over, and returns when one of them is gone or ctx ends: nil, if they had agreed, and neither broke a rule; ErrStays if they could not.
-func Pass(ctx context.Context, client io.ReadWriteCloser, server net.Conn, began func(about string) error) (Passed, error) {
-	p := &pass{}
-	var over sync.Once
-	end := func() {
-		over.Do(func() {
-			_ = client.Close()
-			_ = server.Close()
-		})
-	}
-	defer end()
+// Another makes another connection to the server, in place of one that is lost for a reason. The client has received so many bytes of the stream; it returns how many of the client's the server has. It tries until ctx ends.
+type Another func(ctx context.Context, why error, got uint64) (server net.Conn, received uint64, err error)
+
+// Pass has another process, at c, be the client's end of an Upgrade that server, a TLS connection of this one's, begins: it passes on what the two ends say beside the fabric, and nothing else, since what it takes from
+// the client is read as an offer, as a reason, or as a word, and said again as that. The keys of the TLS connection stay here; what goes by RDMA does not come this way. began hears of each connection
+// that the two have agreed on. Where the way between them is lost, another makes a connection inside which they agree again, if it is not nil (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client is gone,
+// or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and neither broke a rule; ErrStays if they could not.
+func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another) (Passed, error) {
+	p := &pass{another: another, closeClient: sync.OnceFunc(func() { _ = c.Close() })}
+	p.client = peeked{bufio.NewReaderSize(c, endSize), counted{c, &p.toClient}}
+	p.goOver(server)
+	defer p.end()
 	defer context.AfterFunc(ctx, func() { // the server hears of it first
-		_ = server.SetDeadline(time.Now().Add(leaveLimit))
-		_ = client.Close()
+		_ = p.conn().SetDeadline(time.Now().Add(leaveLimit))
+		p.closeClient()
 	})()
-	limit := time.AfterFunc(upgradeLimit, end)
-	p.client, p.server = counted{client, &p.toClient}, counted{server, &p.toServer}
+	limit := time.AfterFunc(upgradeLimit, p.end)
 	about, err := p.agree()
 	if !limit.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}
-	if err == nil {
-		err = patient(server)
+	for err == nil {
+		var got uint64
+		var lost bool
+		if err = errors.Join(patient(p.conn()), began(about)); err != nil {
+			break
+		}
+		if got, lost, err = p.words(); !lost || err != nil {
+			break
+		}
+		about, err = p.again(ctx, got)
 	}
-	if err == nil {
-		err = began(about)
-	}
-	if err != nil {
-		return p.passed(), err
-	}
-	both := make(chan error, 2)
-	go func() { both <- p.words(p.client, p.server, true) }()
-	go func() { both <- p.words(p.server, p.client, false) }()
-	err = <-both
-	end()
-	return p.passed(), errors.Join(err, <-both)
+	return p.passed(), err
 }
 
 // pass is one that is under way.
 type pass struct {
-	client, server     io.ReadWriter
+	client      peeked
+	closeClient func()
+	another     Another
+	ended       atomic.Bool // an end has said that this was all
+
 	toServer, toClient atomic.Uint64
+
+	mu     sync.Mutex
+	server net.Conn
+	over   bool
+}
+
+// peeked is the client's channel, of which a byte can be seen before it is read.
+type peeked struct {
+	*bufio.Reader
+	io.Writer
 }
 
 func (p *pass) passed() Passed { return Passed{p.toServer.Load(), p.toClient.Load()} }
 
+// goOver has the server be at a connection.
+func (p *pass) goOver(server net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server = server; p.over {
+		_ = server.Close()
+	}
+}
+
+// conn is the connection to the server.
+func (p *pass) conn() net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server
+}
+
+func (p *pass) end() {
+	p.mu.Lock()
+	p.over = true
+	_ = p.server.Close() // which may be gone
+	p.mu.Unlock()
+	p.closeClient()
+}
+
+// toConn is the server's end, whose bytes are counted.
+func (p *pass) toConn() io.ReadWriter {
+	c := p.conn()
+	return struct {
+		io.Reader
+		io.Writer
+	}{c, counted{c, &p.toServer}}
+}
+
 // counted counts what is written.
 type counted struct {
-	io.ReadWriter
+	io.Writer
 	n *atomic.Uint64
 }
 
 func (c counted) Write(b []byte) (int, error) {
-	n, err := c.ReadWriter.Write(b)
+	n, err := c.Writer.Write(b)
 	c.n.Add(uint64(n))
 	return n, err
 }
 
 // agree passes on what Upgrade says, and returns what the ends have agreed on.
 func (p *pass) agree() (string, error) {
-	near, err := passOffer(p.client, p.server, true)
+	server := p.toConn()
+	near, err := passOffer(p.client, server, true)
 	if err != nil {
 		return "", err
 	}
-	far, err := passOffer(p.server, p.client, false)
+	far, err := passOffer(server, p.client, false)
 	if err != nil {
 		return "", err
 	}
-	for _, o := range []struct{ whose, why string }{{"the guest", near.Declined}, {"the GPU server", far.Declined}} {
-		if o.why != "" {
-			return "", fmt.Errorf("%w: %s: %s", ErrStays, o.whose, o.why)
-		}
+	if err := declined(near, far); err != nil {
+		return "", err
 	}
 	for range 2 { // how connecting went, and whether bytes come through
-		if err := errors.Join(passReason(p.client, p.server, "the guest"), passReason(p.server, p.client, "the GPU server")); err != nil {
+		if err := errors.Join(passReason(p.client, server, "the guest"), passReason(server, p.client, "the GPU server")); err != nil {
 			return "", err
 		}
 	}
+	return agreed(near, far), nil
+}
+
+// declined is why there is no offer of an end's.
+func declined(near, far Offer) error {
+	for _, o := range []struct{ whose, why string }{{"the guest", near.Declined}, {"the GPU server", far.Declined}} {
+		if o.why != "" {
+			return fmt.Errorf("%w: %s: %s", ErrStays, o.whose, o.why)
+		}
+	}
+	return nil
+}
+
+func agreed(near, far Offer) string {
 	how := "copies in frames"
 	if far.Reach {
 		how = "copies one-sided"
 	}
-	return fmt.Sprintf("%v by the guest's own adapter (%v), MTU %d, %s", near.Link, netip.AddrFrom16(near.GID).Unmap(), min(near.MTU, far.MTU).Bytes(), how), nil
+	return fmt.Sprintf("%v by the guest's own adapter (%v), MTU %d, %s", near.Link, netip.AddrFrom16(near.GID).Unmap(), min(near.MTU, far.MTU).Bytes(), how)
 }
 
 func passOffer(from io.Reader, to io.Writer, alone bool) (Offer, error) {
@@ -134,30 +195,6 @@ func passReason(from io.Reader, to io.Writer, whose string) error {
 		err = fmt.Errorf("%w: %s: %s", ErrStays, whose, text)
 	}
 	return err
-}
-
-// words passes words on until their end, which is no error. cut: the other end is told of that.
-func (p *pass) words(from io.Reader, to io.Writer, cut bool) error {
-	var b [endSize]byte
-	for ended := false; ; {
-		if _, err := io.ReadFull(from, b[:]); err != nil {
-			if cut && !ended {
-				copy(b[:], cutMagic)
-				_, _ = to.Write(b[:]) // who is gone as well need not hear it
-			}
-			return nil
-		}
-		switch string(b[:8]) {
-		case endMagic:
-			ended = true
-		case ackMagic:
-		default:
-			return remote.Violation("%x comes out of band of RDMA", b)
-		}
-		if _, err := to.Write(b[:]); err != nil {
-			return nil
-		}
-	}
 }
 
 // writeReason and readReason pass a text, empty if all is well, behind its length.

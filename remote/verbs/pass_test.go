@@ -62,7 +62,7 @@ func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr er
 		passed, err := verbs.Pass(ctx, client, p.serverBase, func(about string) error {
 			p.about <- about
 			return nil
-		})
+		}, nil)
 		p.passed = passed
 		p.ended <- err
 	}()
@@ -213,7 +213,7 @@ func TestPassRules(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := verbs.Pass(context.Background(), client, server, func(string) error { return nil })
+			_, err := verbs.Pass(context.Background(), client, server, func(string) error { return nil }, nil)
 			ended <- err
 		}()
 		go func() { _, _ = far.Write(append(good.Append(nil), 0, 0, 0, 0)) }()
@@ -258,7 +258,7 @@ func FuzzPass(f *testing.F) {
 		}()
 		go func() { _, _ = far.Write(begun) }()
 		go func() {
-			_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil })
+			_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil }, nil)
 		}()
 		b, _ := io.ReadAll(far)
 		in := bytes.NewReader(b)

@@ -8,6 +8,9 @@ import (
 // errAborted is the error of a connection that this end has given up.
 var errAborted = errors.New("given up")
 
+// Alone reports whether the other end is a guest's own (Pass), which goes on by its adapter or not at all.
+func (c *Conn) Alone() bool { return c.peer.offer.Alone }
+
 // Adapter is this end's port.
 func (c *Conn) Adapter() Adapter { return c.adapter }
 
@@ -35,15 +38,20 @@ func (c *Conn) Abort() {
 		c.closed, c.cut = true, true
 		c.failLocked(errAborted)
 		c.mu.Unlock()
-		if a, ok := c.base.(interface{ Abort() }); ok {
-			a.Abort()
-		} else {
-			_ = c.base.Close()
-		}
+		abort(c.base)
 		c.writeMu.Lock()
 		defer c.writeMu.Unlock()
 		_ = c.release() // nobody is there to be told
 	})
+}
+
+// abort ends a connection without a word, if it knows how.
+func abort(base net.Conn) {
+	if a, ok := base.(interface{ Abort() }); ok {
+		a.Abort()
+	} else {
+		_ = base.Close()
+	}
 }
 
 // release gives back what the connection has, when nobody uses it any more. It is closed.

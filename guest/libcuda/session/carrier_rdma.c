@@ -12,11 +12,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "session/rdma.h"
-#include "session/tcp.h"
+#include "session/rdma_lasting.h"
 
 const char *cw_rdma_sysfs = "/sys/class/infiniband";
-enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000, PROBE_MS = 10000 };
+enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000 };
+/* Where the session is, while its queue pair is lost: asked for another, which the host has or has not brought about. */
+enum phase { THERE, ASKED, NONE };
 int64_t cw_rdma_leave_ms = 500;
 #define MOST_GRANTED ((uint64_t)256 << 20) /* of memory that the adapter pins; what is beyond goes in frames */
 
@@ -24,7 +25,10 @@ char cw_rdma_apart[256];
 
 static struct {
 	struct cw_rdma *r;
-	struct cw_rdma_offer peer;
+	struct cw_rdma_port port;
+	int reach; /* the server reaches memory by itself */
+	_Atomic uint32_t phase;
+	uint64_t far; /* how many bytes the server has, once it is no more asked */
 	uint64_t granted; /* under region_lock */
 	int refused;
 	_Atomic int running, acked, ended;
@@ -35,19 +39,17 @@ static struct {
 
 static int stream_send(struct cw_session *s, struct iovec *iov, int n)
 {
-	(void)s;
-	return cw_rdma_send(d.r, iov, n);
+	return cw_lasting_send(s, iov, n);
 }
 
 static ssize_t stream_recv(struct cw_session *s, void *p, size_t n)
 {
-	(void)s;
-	return cw_rdma_recv(d.r, p, n, d.until);
+	return cw_lasting_recv(s, p, n, d.until);
 }
 
 static void stream_cut(struct cw_session *s)
 {
-	char why[160];
+	char why[400];
 	cw_rdma_why(d.r, why, sizeof why);
 	if (why[0] && !atomic_load(&cw_rdma_oob.stop))
 		cw_log(CW_LOG_ERROR, "%s", why);
@@ -62,7 +64,53 @@ static void stream_cut(struct cw_session *s)
 	(void)n; /* the host has ended it before */
 }
 
-static const struct cw_stream stream = {stream_send, stream_recv, stream_cut, 1};
+static const struct cw_stream stream = {stream_send, stream_recv, stream_cut};
+
+static void now_at(enum phase p)
+{
+	atomic_store(&d.phase, (uint32_t)p);
+	cw_futex_wake(&d.phase, 1 << 30, CW_FUTEX_PRIVATE);
+}
+
+/* As struct cw_lasting has it: the host, which is told, makes a connection to the server, and oob_thread agrees inside of that. */
+static int another(struct cw_session *s, uint64_t got, int64_t until, uint64_t *far)
+{
+	uint8_t b[WORD] = "CWVLST\0\1";
+	cw_rdma_put(b + 8, got, 8);
+	if (cw_rdma_shut(d.r) != 0) {
+		cw_why(s, "the adapter does not let go of the queue pair");
+		return -EIO;
+	}
+	atomic_store(&d.phase, ASKED);
+	if (cw_rdma_oob_send(s, b, WORD) != 0)
+		return -EPIPE;
+	while (atomic_load(&d.phase) == ASKED) {
+		struct timespec nap = {0, 250000000};
+		if (!atomic_load(&d.running) || atomic_load(&cw_rdma_oob.stop) || cw_now_ms() >= until)
+			return -EPIPE;
+		cw_futex_wait(&d.phase, ASKED, CW_FUTEX_PRIVATE, &nap);
+	}
+	*far = d.far;
+	return atomic_load(&d.phase) == THERE ? 0 : -ECONNRESET;
+}
+
+/* Words of the host's, of a queue pair that is lost. 0, or it breaks the rules. */
+static int lost_word(struct cw_session *s, const uint8_t *b)
+{
+	uint32_t phase = atomic_load(&d.phase);
+	if (!memcmp(b, "CWVLST\0\1", 8)) { /* which may have been found here before */
+		if (phase == THERE)
+			cw_rdma_lose(d.r, "the GPU server's end of the RDMA connection is lost");
+		return 0;
+	}
+	if (memcmp(b, "CWVGOT\0\1", 8) || phase != ASKED)
+		return -EPROTO;
+	d.far = cw_rdma_get(b + 8, 8);
+	int reach, err = cw_rdma_lift(s, &d.r, &d.port, &reach, 1);
+	if (err == 0 || err == -ECONNRESET)
+		now_at(err == 0 ? THERE : NONE);
+	return err == -ECONNRESET ? 0 : err;
+}
 
 /* Follows the channel out of band until that ends, and the session with it. */
 static void *oob_thread(void *arg)
@@ -82,12 +130,15 @@ static void *oob_thread(void *arg)
 			cw_rdma_oob_send(s, b, WORD);
 		} else if (!memcmp(b, "CWVACK\0\1", 8)) {
 			atomic_store(&d.acked, 1);
-		} else {
-			cw_rdma_fail(d.r, -EIO, "what came out of band, by the host, is no word of this protocol");
+		} else if ((err = lost_word(s, b)) != 0) {
+			cw_rdma_fail(d.r, -EIO,
+				     err == -EPROTO ? "what came out of band, by the host, is no word of this protocol"
+						    : "this VM's host does not go on");
 			break;
 		}
 	}
 	atomic_store(&d.running, 0);
+	now_at(NONE);
 	return NULL;
 }
 
@@ -154,52 +205,10 @@ static int welcome(struct cw_session *s, char *server, size_t cap)
 	return cw_welcome_check(s, &w, sizeof w.h + w.h.text_len);
 }
 
-/* Has the queue pairs know one another, and some bytes go each way. */
-static int lift(struct cw_session *s, struct cw_rdma_port *port)
-{
-	struct cw_rdma_offer own = {0};
-	char why[200] = "";
-	int err = cw_rdma_open(&d.r, port, &own, why, sizeof why);
-	if (err != 0) {
-		d.r = NULL;
-		cw_rdma_offer_send(s, &own, why);
-		cw_why(s, "%s", why);
-		return err;
-	}
-	err = cw_rdma_offer_send(s, &own, "");
-	if (err == 0)
-		err = cw_rdma_offer_recv(s, &d.peer);
-	if (err != 0)
-		return err;
-	if (own.link != d.peer.link)
-		snprintf(why, sizeof why, "this end and the GPU server's are of different links");
-	else
-		cw_rdma_connect(d.r, port, &own, &d.peer, why, sizeof why);
-	if ((err = cw_rdma_agree(s, why)) != 0)
-		return err;
-	uint8_t b[WORD] = "CWVBYE\0\1", back[WORD];
-	struct iovec v = {b, WORD};
-	int64_t until = cw_now_ms() + PROBE_MS;
-	err = cw_rdma_send(d.r, &v, 1);
-	for (size_t n = 0; err == 0 && n < WORD;) {
-		ssize_t k = cw_rdma_recv(d.r, back + n, WORD - n, until);
-		if (k <= 0)
-			err = k == 0 ? -EPIPE : (int)k;
-		else
-			n += (size_t)k;
-	}
-	if (err == -ETIMEDOUT)
-		snprintf(why, sizeof why, "nothing comes through within 10 s (%s port %d)", port->device, port->number);
-	else if (err != 0)
-		cw_rdma_why(d.r, why, sizeof why);
-	else if (memcmp(b, back, WORD))
-		snprintf(why, sizeof why, "other bytes came than were sent");
-	return cw_rdma_agree(s, why);
-}
-
 static void rdma_abandon(struct cw_session *s)
 {
 	atomic_store(&cw_rdma_oob.stop, 1);
+	atomic_store(&cw_lasting.on, 0);
 	if (d.r)
 		cw_rdma_fail(d.r, -EPIPE, "the session was given up");
 	if (!cw_rdma_oob.mount && s->fd >= 0)
@@ -208,6 +217,7 @@ static void rdma_abandon(struct cw_session *s)
 		struct timespec nap = {0, 1000000};
 		nanosleep(&nap, NULL);
 	}
+	cw_lasting_free();
 	if (d.r)
 		cw_rdma_free(d.r);
 	d.r = NULL;
@@ -244,8 +254,12 @@ static int rdma_open(struct cw_session *s, const char *target)
 		cw_why(s, "no RDMA port has an address on the network of the GPU server %s", server);
 		err = -ENODEV;
 	}
+	if (err == 0) {
+		d.port = *port;
+		err = cw_rdma_lift(s, &d.r, &d.port, &d.reach, 0);
+	}
 	if (err == 0)
-		err = lift(s, port);
+		err = cw_lasting_begin(d.r);
 	if (err == 0)
 		err = cw_region0_init(s, cw_map_shared(-1, CW_REGION0_SIZE, NULL));
 	d.until = cw_now_ms() + WELCOME_MS;
@@ -257,6 +271,8 @@ static int rdma_open(struct cw_session *s, const char *target)
 		if ((err = -cw_thread_begin(STACK, 0, oob_thread, s)) != 0)
 			atomic_store(&d.running, 0);
 	}
+	cw_lasting.again = another;
+	atomic_store(&cw_lasting.on, err == 0);
 	if (err == 0)
 		err = cw_tcp_start(s);
 	if (err != 0 && !s->why[0])
@@ -278,7 +294,7 @@ static int rdma_add_region(struct cw_session *s, struct cw_region *r)
 		uint32_t key, rsvd;
 	} g = {0, r->size, 0, 0};
 	int err = cw_tcp_add_region(s, r);
-	if (err != 0 || !d.peer.reach || r->size > MOST_GRANTED)
+	if (err != 0 || !d.reach || r->size > MOST_GRANTED)
 		return err;
 	cw_lock_acquire(&cw_tcp.region_lock);
 	int room = d.granted + r->size <= MOST_GRANTED;
@@ -325,7 +341,7 @@ static void rdma_forked(struct cw_session *s, int owned)
 /* The server is told how much there was, so that it ends at once; a process that is killed leaves that to the host. */
 static void rdma_close(struct cw_session *s)
 {
-	int64_t until = cw_now_ms() + cw_rdma_leave_ms, sent = cw_rdma_drain(d.r, until);
+	int64_t until = cw_now_ms() + cw_rdma_leave_ms, sent = cw_lasting_leave(until);
 	uint8_t b[WORD] = "CWVBYE\0\1";
 	if (sent < 0)
 		return;

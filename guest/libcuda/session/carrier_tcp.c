@@ -62,7 +62,6 @@ void cw_tcp_begin(const struct cw_stream *io)
 	cw_tcp.io = io;
 	cw_tcp.pushed = 0;
 	cw_tcp.at = cw_tcp.end = 0;
-	cw_tcp.got = cw_tcp.told = 0;
 	memset(cw_tcp.region, 0, sizeof cw_tcp.region);
 	atomic_store(&cw_tcp.gone, 0);
 }
@@ -89,7 +88,6 @@ int cw_tcp_greet(struct cw_session *s)
 		cw_why(s, "the server ended the connection during the handshake: %s", strerror(-err));
 		return err;
 	}
-	cw_tcp.got += sizeof f + f.len;
 	return cw_welcome_check(s, &w, f.len);
 }
 

@@ -55,6 +55,12 @@ int64_t cw_rdma_drain(struct cw_rdma *r, int64_t until);
 void cw_rdma_ended(struct cw_rdma *r, uint64_t n);
 /* Ends the stream for a reason; the first is kept. */
 void cw_rdma_fail(struct cw_rdma *r, int err, const char *why);
+/* Has nothing use the queue pair any more, for a reason; waits of it end with -ECONNRESET, as where the queue pair fails. */
+void cw_rdma_lose(struct cw_rdma *r, const char *why);
+/* Destroys a queue pair that nobody uses: what is still under way to it arrives nowhere. Memory, and the keys to it, stay. 0 or -errno. */
+int cw_rdma_shut(struct cw_rdma *r);
+/* Makes another in its place, of which the other end is told. 0 or -errno, and why; -ECONNRESET: there may be one later. */
+int cw_rdma_reopen(struct cw_rdma *r, const struct cw_rdma_port *port, struct cw_rdma_offer *own, char *why, size_t cap);
 /* Why it ended; empty: it did not. */
 void cw_rdma_why(struct cw_rdma *r, char *out, size_t cap);
 /* Has the peer read and write memory by itself, or not any more. */
@@ -81,6 +87,11 @@ int cw_rdma_offer_send(struct cw_session *s, const struct cw_rdma_offer *o, cons
 int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o);
 /* Sends how this end fared, and receives how the other did. own: why not; empty if all is well. 0, or -errno with s->why set. */
 int cw_rdma_agree(struct cw_session *s, const char *own);
+/*
+ * Has a queue pair at either end know the other, and some bytes go each way: a new one (*r), or another in the place of one that is lost. reach: whether the server reaches memory by itself. 0, or -errno and s->why;
+ * again, -ECONNRESET: it has not come to that, which who is at the other end of the channel knows, and may come to it later.
+ */
+int cw_rdma_lift(struct cw_session *s, struct cw_rdma **r, const struct cw_rdma_port *port, int *reach, int again);
 /* Little-endian numbers of n bytes. */
 void cw_rdma_put(uint8_t *b, uint64_t v, int n);
 uint64_t cw_rdma_get(const uint8_t *b, int n);

@@ -89,13 +89,39 @@ void cw_rdma_free(struct cw_rdma *r)
 	free(r);
 }
 
+/* A queue pair, with its events. 0, or an errno and what it is of. */
+static int queue(struct cw_rdma *r, const char **what)
+{
+	r->inlined = INLINE;
+	*what = "RDMA queue pair";
+	int err = cw_queue_open(&cw_rdma_lib, r->ctx, r->pd, CW_RDMA_SENDS, CW_RDMA_RECEIVES, &r->inlined, &r->queue);
+	if (err) {
+		memset(&r->queue, 0, sizeof r->queue); /* what there was of it is given back */
+		return err;
+	}
+	*what = "RDMA events";
+	return fcntl(r->queue.channel->fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(r->queue.channel->fd, F_SETFD, FD_CLOEXEC) != 0 ? errno : 0;
+}
+
+/* What the other end is told, but the port's MTU. */
+static void describe(struct cw_rdma *r, const struct cw_rdma_port *port, struct cw_rdma_offer *own)
+{
+	own->link = port->link;
+	own->lid = port->lid;
+	memcpy(own->gid, port->gid, 16);
+	own->queue = r->queue.qp->qp_num;
+	own->psn = packet_number();
+	own->address = (uintptr_t)r->window;
+	own->key = r->window_mr->rkey;
+	own->size = CW_RDMA_WINDOW;
+}
+
 int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct cw_rdma_offer *own, char *why, size_t cap)
 {
 	struct cw_rdma *r = calloc(1, sizeof *r);
 	if (!r)
 		return failed(ENOMEM, why, cap, "RDMA");
 	memset(own, 0, sizeof *own);
-	r->inlined = INLINE;
 	const char *what = port->device;
 	int err = cw_open(&cw_rdma_lib, port->device, &r->ctx, &r->pd);
 	if (err)
@@ -105,28 +131,40 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 	if (!err && ((err = buffer(r, &r->window, &r->window_mr, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) ||
 		     (err = buffer(r, &r->out, &r->out_mr, IBV_ACCESS_LOCAL_WRITE))))
 		what = "register memory for RDMA";
-	if (!err && (err = cw_queue_open(&cw_rdma_lib, r->ctx, r->pd, CW_RDMA_SENDS, CW_RDMA_RECEIVES, &r->inlined, &r->queue))) {
-		memset(&r->queue, 0, sizeof r->queue); /* what there was of it is given back */
-		what = "RDMA queue pair";
-	}
-	if (!err && (fcntl(r->queue.channel->fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(r->queue.channel->fd, F_SETFD, FD_CLOEXEC) != 0)) {
-		err = errno;
-		what = "RDMA events";
-	}
+	if (!err)
+		err = queue(r, &what);
 	if (err) {
 		err = failed(err, why, cap, what);
 		cw_rdma_free(r);
 		return err;
 	}
-	own->link = port->link;
-	own->lid = port->lid;
-	memcpy(own->gid, port->gid, 16);
-	own->queue = r->queue.qp->qp_num;
-	own->psn = packet_number();
-	own->address = (uintptr_t)r->window;
-	own->key = r->window_mr->rkey;
-	own->size = CW_RDMA_WINDOW;
+	describe(r, port, own);
 	*out = r;
+	return 0;
+}
+
+int cw_rdma_shut(struct cw_rdma *r)
+{
+	int err = r->queue.channel ? cw_queue_close(&cw_rdma_lib, &r->queue) : 0;
+	if (err == 0)
+		memset(&r->queue, 0, sizeof r->queue);
+	return -err;
+}
+
+int cw_rdma_reopen(struct cw_rdma *r, const struct cw_rdma_port *port, struct cw_rdma_offer *own, char *why, size_t cap)
+{
+	const char *what = "query port";
+	memset(own, 0, sizeof *own);
+	int err = cw_rdma_fresh(r);
+	if (err != 0) {
+		snprintf(why, cap, "the session has ended");
+		return err;
+	}
+	if ((err = cw_mtu(&cw_rdma_lib, r->ctx, port->number, &own->mtu)) != 0 || (err = queue(r, &what)) != 0) {
+		failed(err, why, cap, what);
+		return -ECONNRESET;
+	}
+	describe(r, port, own);
 	return 0;
 }
 

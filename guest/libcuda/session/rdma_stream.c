@@ -17,10 +17,10 @@ enum { CREDIT_SHIFT = 21 };
 
 /* --- under lock ------------------------------------------------------------------------------------------------------------ */
 
-/* The first failure that is no consequence of another is the reason. */
+/* The first failure that is no consequence of another is the reason. -ECONNRESET: another queue pair may do; an end of the session goes before. */
 static void fail_locked(struct cw_rdma *r, int err, const char *why, int flushed)
 {
-	if (r->err != 0 && !(r->flushed && !flushed))
+	if (r->err != 0 && !(r->err == -ECONNRESET && (err != -ECONNRESET || (r->flushed && !flushed))))
 		return;
 	r->err = err;
 	r->flushed = flushed;
@@ -63,7 +63,7 @@ static void post_locked(struct cw_rdma *r, struct cw_work *w, int n)
 	}
 	int err = cw_post(r->queue.qp, w, n);
 	if (err)
-		fail_locked(r, -err, "the adapter takes no work", 0);
+		fail_locked(r, -ECONNRESET, "the adapter takes no work", 0);
 }
 
 /* Tells the peer what is free again, once that is worth it. */
@@ -108,10 +108,10 @@ static void apply_locked(struct cw_rdma *r, const struct cw_completion *c, int n
 	int came = 0;
 	for (int i = 0; i < n; i++) {
 		if (c[i].status != 0) {
-			char text[160];
+			char text[200];
 			snprintf(text, sizeof text, "the RDMA connection failed: %s (status %u, vendor %#x)", status_text(c[i].status),
 				 c[i].status, c[i].vendor);
-			fail_locked(r, -EIO, text, c[i].status == 5);
+			fail_locked(r, -ECONNRESET, text, c[i].status == 5);
 		} else if (c[i].received) {
 			came++;
 			immediate_locked(r, c[i].immediate);
@@ -123,7 +123,7 @@ static void apply_locked(struct cw_rdma *r, const struct cw_completion *c, int n
 		return;
 	int err = cw_post_receive(r->queue.qp, came);
 	if (err)
-		fail_locked(r, -err, "the adapter takes no receives", 0);
+		fail_locked(r, -ECONNRESET, "the adapter takes no receives", 0);
 	credit_locked(r);
 }
 
@@ -225,7 +225,7 @@ static int await_locked(struct cw_rdma *r, enum what what, int64_t until)
 		cw_lock_acquire(&r->lock);
 		r->polling = 0;
 		if (n < 0)
-			fail_locked(r, -EIO, "the completion queue is broken", 0);
+			fail_locked(r, -ECONNRESET, "the completion queue is broken", 0);
 		else
 			apply_locked(r, c, n);
 		watch_locked(r);
@@ -354,6 +354,23 @@ void cw_rdma_fail(struct cw_rdma *r, int err, const char *why)
 	fail_locked(r, err, why, 0);
 	cw_lock_release(&r->lock);
 	changed(r);
+}
+
+void cw_rdma_lose(struct cw_rdma *r, const char *why) { cw_rdma_fail(r, -ECONNRESET, why); }
+
+int cw_rdma_fresh(struct cw_rdma *r)
+{
+	cw_lock_acquire(&r->lock);
+	int err = r->err == -ECONNRESET ? 0 : r->err;
+	if (err == 0) {
+		r->err = r->flushed = r->ends = r->probing = 0;
+		r->sent = r->credited = r->posted = r->done = r->got = r->taken = r->final = r->owed_bytes = r->progress = 0;
+		r->messages = r->unsignaled = r->owed_count = r->quiet_ms = 0;
+		r->looked = cw_now_ms();
+		r->why[0] = 0;
+	}
+	cw_lock_release(&r->lock);
+	return err;
 }
 
 void cw_rdma_why(struct cw_rdma *r, char *out, size_t cap)

@@ -23,7 +23,7 @@ struct cw_rdma {
 	int polling;
 	int err; /* final: -errno */
 	int flushed;
-	char why[160];
+	char why[400];
 	/* As in remote/verbs.Conn. */
 	uint64_t sent, credited, posted, done, got, taken, final;
 	uint64_t owed_bytes;
@@ -37,6 +37,8 @@ struct cw_rdma {
 };
 
 extern struct cw_lib cw_rdma_lib;
+/* Begins anew with another queue pair; -errno: the stream has ended. */
+int cw_rdma_fresh(struct cw_rdma *r);
 
 #pragma GCC visibility pop
 #endif

@@ -16,7 +16,6 @@ struct cw_stream {
 	int (*send)(struct cw_session *s, struct iovec *iov, int n); /* all of it: 0 or -errno */
 	ssize_t (*recv)(struct cw_session *s, void *p, size_t n);    /* some; 0: the end; or -errno */
 	void (*cut)(struct cw_session *s);			     /* ends it, for both ends */
-	int acks; /* the host keeps what it has sent until it hears, by ACK frames, that it came */
 };
 extern const struct cw_stream cw_tcp_plain;
 
@@ -33,7 +32,6 @@ struct cw_tcp {
 	/* incoming bytes: net thread only, and open before it starts */
 	uint8_t buf[65536];
 	size_t at, end;
-	uint64_t got, told; /* bytes of frames that came; of them acknowledged */
 };
 extern struct cw_tcp cw_tcp;
 

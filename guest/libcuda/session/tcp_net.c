@@ -51,7 +51,7 @@ static ssize_t plain_recv(struct cw_session *s, void *p, size_t n)
 
 static void plain_cut(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
 
-const struct cw_stream cw_tcp_plain = {plain_send, plain_recv, plain_cut, 0};
+const struct cw_stream cw_tcp_plain = {plain_send, plain_recv, plain_cut};
 
 static void lost(int err)
 {
@@ -240,7 +240,6 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 	case CW_FRAME_SLOT: return on_slot(s, f);
 	case CW_FRAME_READ: return on_read(s, f);
 	case CW_FRAME_WRITE: return on_write(s, f);
-	case CW_FRAME_ACK: /* nothing is kept here to be sent again */ return f->len == 0 && cw_tcp.io->acks ? 0 : -EPROTO;
 	case CW_FRAME_HEAD:
 	case CW_FRAME_WORD:
 	case CW_FRAME_CONTROL: break;
@@ -263,19 +262,6 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 	return 0;
 }
 
-/* Frames of a resumed stream's own are none of the bytes that are counted (remote/resume). */
-static int count(struct cw_session *s, const struct cw_frame *f)
-{
-	enum { EACH = 512 * 1024 };
-	if (!cw_tcp.io->acks || f->type == CW_FRAME_ACK)
-		return 0;
-	cw_tcp.got += sizeof *f + f->len;
-	if (cw_tcp.got - cw_tcp.told < EACH)
-		return 0;
-	cw_tcp.told = cw_tcp.got;
-	return cw_tcp_send(s, CW_FRAME_ACK, 0, cw_tcp.told, NULL, 0);
-}
-
 static void *net_thread(void *arg)
 {
 	struct cw_session *s = arg;
@@ -286,8 +272,6 @@ static void *net_thread(void *arg)
 		err = cw_tcp_take(s, &f, sizeof f);
 		if (err == 0)
 			err = on_frame(s, &f);
-		if (err == 0)
-			err = count(s, &f);
 	} while (err == 0);
 	if (err == -EPROTO)
 		cw_log(CW_LOG_ERROR, "the host broke the frame protocol (frame %u, %u bytes)", f.type, f.len);

@@ -14,6 +14,9 @@ import (
 // built is where `make build` puts what is loaded here.
 const built = "../../../build/obj/libcuda/tests/ends"
 
+// flap is of how many work requests one fails.
+const flap = 101
+
 func load(t *testing.T) *guestend.Library {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(built, "guestend.so"))
@@ -36,17 +39,29 @@ func TestConformance(t *testing.T) {
 	t.Run("unix", func(t *testing.T) { remotetest.Conformance(t, l.Unix) })
 	t.Run("tcp", func(t *testing.T) { remotetest.Conformance(t, l.TCP) })
 	t.Run("rdma", func(t *testing.T) {
-		sysfs, a := fabric(t)
+		sysfs, a, _ := fabric(t)
 		remotetest.Conformance(t, func() (remotetest.Ends, error) { return l.RDMA(a, "127.0.0.1", sysfs) })
+	})
+	t.Run("flaps", func(t *testing.T) { // its queue pairs are lost again and again, and the session goes on over others
+		sysfs, a, f := fabric(t)
+		defer f.Flap(0)
+		before := f.Lost()
+		remotetest.Conformance(t, func() (remotetest.Ends, error) {
+			f.Flap(flap) // behind the beginning
+			return l.RDMA(a, "127.0.0.1", sysfs)
+		})
+		if n := f.Lost() - before; n < 10 {
+			t.Errorf("%d queue pairs were lost", n)
+		}
 	})
 }
 
 // fabric is an adapter without hardware: that libibverbs's whose queue pairs lead from one end in this process to another.
-func fabric(t *testing.T) (sysfs string, a verbs.Adapter) {
+func fabric(t *testing.T) (sysfs string, a verbs.Adapter, f *guestend.Fabric) {
 	t.Helper()
 	lib, err := filepath.Abs(filepath.Join(built, "libibverbs.so.1"))
 	if err == nil {
-		err = guestend.Preload(lib)
+		f, err = guestend.Preload(lib)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -72,5 +87,5 @@ func fabric(t *testing.T) (sysfs string, a verbs.Adapter) {
 			t.Error(err)
 		}
 	})
-	return sysfs, ds.Adapters()[0]
+	return sysfs, ds.Adapters()[0], f
 }

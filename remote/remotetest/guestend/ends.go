@@ -3,13 +3,13 @@ package guestend
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -56,7 +56,7 @@ func (l *Library) TCP() (remotetest.Ends, error) {
 // RDMA is a session by RDMA, of which the library is the guest's end, and the worker's is a's; what they say beside it goes by a TLS connection to an address of this machine, and who has that connection. sysfs is
 // where the library sees its devices; empty: where the kernel shows them.
 func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends, error) {
-	server, client, err := remotetest.Lease()
+	k, err := remotetest.NewKeys()
 	if err != nil {
 		return remotetest.Ends{}, err
 	}
@@ -65,9 +65,21 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 		return remotetest.Ends{}, err
 	}
 	s, err := newSocket()
+	var worker atomic.Pointer[resume.Conn]
+	again := func(context.Context, error) (net.Conn, error) {
+		w := worker.Load()
+		if w == nil {
+			return nil, errors.New("the server has not begun")
+		}
+		near, far, err := remotetest.PairTCPAt(address)
+		if err == nil {
+			go func() { _ = w.Accept(far, k.ServerAgain) }()
+		}
+		return near, err
+	}
 	return remotetest.Ends{
 		Accept: func() (remote.Carrier, error) {
-			c, err := frame.Server(context.Background(), far, server)
+			c, err := frame.Server(context.Background(), far, k.Server)
 			if err != nil {
 				return nil, err
 			}
@@ -79,11 +91,12 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 			if err != nil {
 				return nil, err
 			}
+			worker.Store(stream)
 			return remotetest.AsCarrier(tcp.Accept(stream))
 		},
 		Connect: func() (*remotetest.Guest, error) {
 			between := make(chan error, 1)
-			go func() { between <- s.pass(near, client) }()
+			go func() { between <- s.pass(near, k, again) }()
 			g, err := l.connect("rdma", s.path, sysfs)
 			if err != nil {
 				_ = s.ln.Close() // where nobody has come
@@ -117,7 +130,7 @@ func (s socket) accept() (*net.UnixConn, error) {
 }
 
 // pass is the host between the guest and the GPU server, to the session's end (host/worker's part, whose keys it has).
-func (s socket) pass(near net.Conn, client *tls.Config) error {
+func (s socket) pass(near net.Conn, k remotetest.Keys, dial resume.Dialer) error {
 	conn, err := s.accept()
 	if err != nil {
 		return errors.Join(err, near.Close())
@@ -134,7 +147,7 @@ func (s socket) pass(near net.Conn, client *tls.Config) error {
 	if err != nil {
 		return errors.Join(err, conn.Close(), near.Close())
 	}
-	up, err := frame.Client(context.Background(), near, client)
+	up, err := frame.Client(context.Background(), near, k.Client)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -143,7 +156,12 @@ func (s socket) pass(near net.Conn, client *tls.Config) error {
 		up.Abort()
 		return errors.Join(err, conn.Close())
 	}
-	_, err = verbs.Pass(context.Background(), guest, up, func(string) error { return nil })
+	again, err := resume.NewAgain(up, k.ClientAgain, dial)
+	if err != nil {
+		up.Abort()
+		return errors.Join(err, conn.Close())
+	}
+	_, err = verbs.Pass(context.Background(), guest, up, func(string) error { return nil }, again.Connect)
 	return err
 }
 

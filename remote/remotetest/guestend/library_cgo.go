@@ -1,10 +1,13 @@
 package guestend
 
 /*
+#cgo CFLAGS: -I${SRCDIR}/../../../guest/libcuda
 #cgo LDFLAGS: -ldl
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
+
+#include "session/tests/verbs/provider.h"
 
 struct ends {
 	int (*open)(const char *carrier, const char *target, const char *sysfs, void **base, char *why, size_t cap);
@@ -40,6 +43,15 @@ static void *end_add(struct ends *e, uint32_t id, size_t size) { return e->add(i
 static int end_drop(struct ends *e, uint32_t id) { return e->drop(id); }
 static void end_close(struct ends *e) { e->close(); }
 static void end_abandon(struct ends *e) { e->abandon(); }
+
+static struct fake_verbs *fake(void *lib) { return dlsym(lib, "fake_verbs"); }
+static void flap(struct fake_verbs *f, long each)
+{
+	atomic_store(&f->works, 0);
+	atomic_store(&f->flaps, each);
+}
+static void fail(struct fake_verbs *f, int status) { atomic_store(&f->status, status); }
+static long lost(struct fake_verbs *f) { return atomic_load(&f->lost); }
 */
 import "C"
 
@@ -55,6 +67,7 @@ import (
 
 	"causeway/remote"
 	"causeway/remote/remotetest"
+	"causeway/remote/verbs"
 )
 
 // Library is the guest library with its ends, for the life of the process.
@@ -86,11 +99,30 @@ func Load(path string) (*Library, error) {
 	return l, nil
 }
 
-// Preload has a library be there, so that whoever loads one of its name has it.
-func Preload(path string) error {
-	_, err := dlopen(path)
-	return err
+// Fabric is a libibverbs of the tests' (guest/libcuda/session/tests/verbs), which is there from now on: whoever loads one of its name has it.
+type Fabric struct{ c *C.struct_fake_verbs }
+
+// Preload loads it.
+func Preload(path string) (*Fabric, error) {
+	lib, err := dlopen(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fabric{C.fake(lib)}
+	if f.c == nil {
+		return nil, fmt.Errorf("%s is none of the tests'", path)
+	}
+	return f, nil
 }
+
+// Flap has each so manyth work request from now on fail, by turns before it is done, and when it is and only word of that is lost. 0: none.
+func (f *Fabric) Flap(each int) { C.flap(f.c, C.long(each)) }
+
+// Fail has the next work request fail, of whichever end, with a status.
+func (f *Fabric) Fail(status verbs.Status) { C.fail(f.c, C.int(status)) }
+
+// Lost is how many work requests Flap has had fail.
+func (f *Fabric) Lost() int { return int(C.lost(f.c)) }
 
 // errUsed says that a test has not ended its session.
 var errUsed = errors.New("the guest library has a session")

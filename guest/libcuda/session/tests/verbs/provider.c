@@ -103,6 +103,10 @@ static uint32_t perform(struct qp *q, struct qp *peer, const struct ibv_send_wr 
 	int reads = w->opcode == IBV_WR_RDMA_READ;
 	if (q->broken)
 		return 5;
+	long each = atomic_load(&fake_verbs.flaps);
+	int lost = each && (atomic_fetch_add(&fake_verbs.works, 1) + 1) % each == 0;
+	if (lost && atomic_fetch_add(&fake_verbs.lost, 1) % 2 == 0)
+		return 12;
 	int status = atomic_exchange(&fake_verbs.status, 0);
 	if (status)
 		return (uint32_t)status;
@@ -126,7 +130,7 @@ static uint32_t perform(struct qp *q, struct qp *peer, const struct ibv_send_wr 
 				    .byte_len = (uint32_t)n};
 		complete(peer->cq, &wc);
 	}
-	return 0;
+	return lost ? 12 : 0;
 }
 
 static int post_send(struct ibv_qp *base, struct ibv_send_wr *w, struct ibv_send_wr **bad)
