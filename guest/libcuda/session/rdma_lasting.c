@@ -119,14 +119,16 @@ int cw_lasting_send(struct cw_session *s, struct iovec *iov, int n)
 
 int64_t cw_lasting_leave(int64_t until)
 {
+	int64_t n = -ECONNRESET;
+	do {
+		if (cw_lock_try(&l->wire)) {
+			n = cw_rdma_drain(l->r, until);
+			cw_lock_release(&l->wire);
+		}
+		if (n == -ECONNRESET)
+			nap(2);
+	} while (n == -ECONNRESET && atomic_load(&l->on) && cw_now_ms() < until); /* one that is lost has the time to be found */
 	atomic_store(&l->on, 0);
-	while (!cw_lock_try(&l->wire)) {
-		if (cw_now_ms() >= until)
-			return -ETIMEDOUT;
-		nap(2);
-	}
-	int64_t n = cw_rdma_drain(l->r, until);
-	cw_lock_release(&l->wire);
 	return n;
 }
 

@@ -35,7 +35,7 @@ static struct {
 	int fd;
 	struct cw_rdma *r;
 	struct cw_rdma_offer peer;
-	_Atomic int greeted, bye, acked;
+	_Atomic int greeted, bye, acked, lost;
 	struct {
 		uint64_t address, size;
 		uint32_t key, rsvd;
@@ -179,6 +179,10 @@ static void *serve(void *arg)
 		if (!memcmp(b, "CWVACK\0\1", 8)) { /* of what a test said */
 			atomic_store(&far.acked, 1);
 			continue;
+		}
+		if (!memcmp(b, "CWVLST\0\1", 8)) { /* there is no other */
+			atomic_store(&far.lost, 1);
+			break;
 		}
 		CHECK(!memcmp(b, "CWVBYE\0\1", 8));
 		memcpy(b, "CWVACK\0\1", 8);
@@ -334,12 +338,13 @@ static void test_ends(void)
 	atomic_store(&fake->status, 12);
 	memory(&r);
 	wait_dead(&r);
-	/* A post that the adapter does not take. */
+	CHECK(atomic_load(&far.lost) == 1);
+	/* A post that the adapter does not take. What was to be posted is kept. */
 	CHECK(begin(SERVES) == 0);
 	atomic_store(&fake->no_post, 1);
-	r = (struct cw_region){.id = REGION, .kind = CW_REGION_STAGING, .size = SIZE, .file = -1};
-	CHECK(cw_carrier_rdma.add_region(&cw_s, &r) == -EPIPE);
-	wait_dead(NULL);
+	memory(&r);
+	wait_dead(&r);
+	CHECK(atomic_load(&far.lost) == 1);
 	/* A server that is gone, or says what it may not. */
 	CHECK(begin(SERVES) == 0);
 	shutdown(far.fd, SHUT_RDWR);

@@ -245,6 +245,31 @@ static void test_short(void)
 	CHECK(take_some(0) == 5 && take_some(0) == 0 && send_bytes(1) == -EPIPE);
 }
 
+/* A queue pair that fails is lost, and another takes its place; what ends the session goes before that, and is final. */
+static void test_lost(void)
+{
+	char why[160];
+	begin(1);
+	CHECK(send_bytes(3000) == 0);
+	complete(IBV_WC_RECV_RDMA_WITH_IMM, 9, 0);
+	CHECK(take_some(0) == 9);
+	queued[to++ % QUEUED] = (struct ibv_wc){.wr_id = 1, .status = 5};
+	queued[to++ % QUEUED] = (struct ibv_wc){.wr_id = 2, .status = 12};
+	CHECK(take_some(0) == -ECONNRESET && send_bytes(1) == -ECONNRESET);
+	cw_rdma_why(r, why, sizeof why);
+	CHECK(strstr(why, "retry exceeded"));
+	CHECK(cw_rdma_fresh(r) == 0 && stream.sent == 0 && stream.got == 0 && stream.posted == 0 && stream.why[0] == 0);
+	complete(IBV_WC_RECV_RDMA_WITH_IMM, 7, 0);
+	CHECK(take_some(0) == 7 && send_bytes(1) == 0);
+	cw_rdma_lose(r, "said so");
+	CHECK(take_some(0) == -ECONNRESET);
+	cw_rdma_fail(r, -EPIPE, "the end");
+	CHECK(take_some(0) == -EPIPE && cw_rdma_fresh(r) == -EPIPE && take_some(0) == -EPIPE);
+	cw_rdma_lose(r, "too late");
+	cw_rdma_why(r, why, sizeof why);
+	CHECK(!strcmp(why, "the end") && send_bytes(1) == -EPIPE);
+}
+
 static const char *ends_with(void)
 {
 	static char why[160];
@@ -329,6 +354,7 @@ int main(void)
 	test_moving();
 	test_paused();
 	test_short();
+	test_lost();
 	test_immediates();
 	test_garbage();
 	return 0;
