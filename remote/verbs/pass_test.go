@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -238,55 +239,75 @@ func TestPassRules(t *testing.T) {
 	}
 }
 
-// FuzzPass: whatever a client says, the server hears an offer that is one, reasons and words, and nothing else.
+// FuzzPass: whatever a client says, each connection to the server hears an offer that is one, reasons and words, and nothing else.
 func FuzzPass(f *testing.F) {
 	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}.Append(nil)
 	begun := append(bytes.Clone(good), 0, 0, 0, 0)
+	lost := "CWVLST\x00\x01 8 bytes"
 	f.Add(begun)
 	f.Add(append(bytes.Clone(begun), "CWVBYE\x00\x01\x05\x00\x00\x00\x00\x00\x00\x00"...))
 	f.Add(append(bytes.Clone(begun), "CWVACK\x00\x01 8 bytesCWVCUT"...))
 	f.Add(append(bytes.Clone(good), "\x03\x00why\x00\x00"...))
 	f.Add(verbs.Offer{Declined: "why"}.Append(nil))
+	f.Add(slices.Concat(begun, []byte(lost), begun, []byte(lost), good, []byte("\x03\x00why"), []byte(lost), begun, []byte("CWVACK\x00\x01 8 bytes")))
+	f.Add(slices.Concat(begun, []byte(lost), verbs.Offer{Declined: "why"}.Append(nil), []byte(lost), []byte(lost)))
 	f.Fuzz(func(t *testing.T, says []byte) {
 		client, near := net.Pipe()
-		server, far := net.Pipe()
+		var heard []chan []byte // of each connection
+		connection := func() net.Conn {
+			server, far := net.Pipe()
+			all := make(chan []byte, 1)
+			heard = append(heard, all)
+			go func() { _, _ = far.Write(begun) }()
+			go func() {
+				b, _ := io.ReadAll(far)
+				all <- b
+			}()
+			return server
+		}
+		server := connection()
 		go func() { _, _ = io.Copy(io.Discard, near) }()
 		go func() {
 			_, _ = near.Write(says)
 			time.Sleep(time.Millisecond) // a pipe that is closed takes what was to be said to it along
 			_ = near.Close()
 		}()
-		go func() { _, _ = far.Write(begun) }()
-		go func() {
-			_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil }, nil)
-		}()
-		b, _ := io.ReadAll(far)
-		in := bytes.NewReader(b)
-		peer, err := verbs.ReadOffer(in)
-		if len(b) == 0 {
-			return
+		_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil }, func(context.Context, error, uint64) (net.Conn, uint64, error) {
+			return connection(), 5, nil
+		})
+		for _, all := range heard {
+			hears(t, <-all)
+		}
+	})
+}
+
+// hears checks what a server was told.
+func hears(t *testing.T, b []byte) {
+	in := bytes.NewReader(b)
+	peer, err := verbs.ReadOffer(in)
+	if len(b) == 0 {
+		return
+	}
+	if err != nil {
+		t.Fatalf("the server hears %q: %v", b, err)
+	}
+	for n := 0; n < 2 && in.Len() > 0 && peer.Offer().Declined == ""; n++ {
+		var size [2]byte
+		_, _ = io.ReadFull(in, size[:])
+		if _, err := io.CopyN(io.Discard, in, int64(size[0])|int64(size[1])<<8); err != nil {
+			t.Fatalf("the server hears %q: %v", b, err)
+		}
+	}
+	for in.Len() > 0 {
+		var word [16]byte
+		_, err := io.ReadFull(in, word[:])
+		switch string(word[:8]) {
+		case "CWVBYE\x00\x01", "CWVACK\x00\x01", "CWVCUT\x00\x01":
+		default:
+			err = errors.New("no word")
 		}
 		if err != nil {
 			t.Fatalf("the server hears %q: %v", b, err)
 		}
-		for n := 0; n < 2 && in.Len() > 0 && peer.Offer().Declined == ""; n++ {
-			var size [2]byte
-			_, _ = io.ReadFull(in, size[:])
-			if _, err := io.CopyN(io.Discard, in, int64(size[0])|int64(size[1])<<8); err != nil {
-				t.Fatalf("the server hears %q: %v", b, err)
-			}
-		}
-		for in.Len() > 0 {
-			var word [16]byte
-			_, err := io.ReadFull(in, word[:])
-			switch string(word[:8]) {
-			case "CWVBYE\x00\x01", "CWVACK\x00\x01", "CWVCUT\x00\x01":
-			default:
-				err = errors.New("no word")
-			}
-			if err != nil {
-				t.Fatalf("the server hears %q: %v", b, err)
-			}
-		}
-	})
+	}
 }

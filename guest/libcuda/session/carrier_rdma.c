@@ -28,7 +28,7 @@ static struct {
 	struct cw_rdma_port port;
 	int reach; /* the server reaches memory by itself */
 	_Atomic uint32_t phase;
-	uint64_t far; /* how many bytes the server has, once it is no more asked */
+	uint64_t far;	  /* how many bytes the server has, once it is no more asked */
 	uint64_t granted; /* under region_lock */
 	int refused;
 	_Atomic int running, acked, ended;
@@ -37,15 +37,9 @@ static struct {
 
 /* --- the stream below frames ---------------------------------------------------------------------------------------------- */
 
-static int stream_send(struct cw_session *s, struct iovec *iov, int n)
-{
-	return cw_lasting_send(s, iov, n);
-}
+static int stream_send(struct cw_session *s, struct iovec *iov, int n) { return cw_lasting_send(s, iov, n); }
 
-static ssize_t stream_recv(struct cw_session *s, void *p, size_t n)
-{
-	return cw_lasting_recv(s, p, n, d.until);
-}
+static ssize_t stream_recv(struct cw_session *s, void *p, size_t n) { return cw_lasting_recv(s, p, n, d.until); }
 
 static void stream_cut(struct cw_session *s)
 {

@@ -55,7 +55,8 @@ static void keep(const struct iovec *iov, int n)
 /* Sends what is kept from a position on. */
 static int send_kept(uint64_t from)
 {
-	size_t at = (size_t)(from % CW_LASTING_KEPT), n = (size_t)(l->end - from), first = CW_LASTING_KEPT - at < n ? CW_LASTING_KEPT - at : n;
+	size_t at = (size_t)(from % CW_LASTING_KEPT), n = (size_t)(l->end - from),
+	       first = CW_LASTING_KEPT - at < n ? CW_LASTING_KEPT - at : n;
 	struct iovec v[2] = {{l->kept + at, first}, {l->kept, n - first}};
 	return cw_rdma_send(l->r, v, 2);
 }
@@ -69,7 +70,7 @@ static void nap(int64_t ms)
 /* The thread that receives has the stream go on: it alone knows how far it is. Who sends waits for wire meanwhile. 0, or what there is an end for. */
 static int go_on(struct cw_session *s)
 {
-	char first[140], why[400];
+	char first[400], why[700];
 	int64_t until = cw_now_ms() + CW_LASTING_LIMIT_MS, wait = FIRST_NAP_MS;
 	uint64_t far = 0;
 	int err = 0;
@@ -96,8 +97,10 @@ static int go_on(struct cw_session *s)
 		return 0;
 	}
 	if (err == -EPROTO)
-		snprintf(s->why, sizeof s->why, "the GPU server says that it has %llu bytes of %llu", (unsigned long long)far, (unsigned long long)l->end);
-	snprintf(why, sizeof why, "%s; there was no other within %d s%s%.200s", first, CW_LASTING_LIMIT_MS / 1000, s->why[0] ? ": " : "", s->why);
+		snprintf(s->why, sizeof s->why, "the GPU server says that it has %llu bytes of %llu", (unsigned long long)far,
+			 (unsigned long long)l->end);
+	snprintf(why, sizeof why, "%s; there was no other within %d s%s%.200s", first, CW_LASTING_LIMIT_MS / 1000, s->why[0] ? ": " : "",
+		 s->why);
 	atomic_store(&l->on, 0);
 	cw_rdma_fail(l->r, -EPIPE, why);
 	return -EPIPE;

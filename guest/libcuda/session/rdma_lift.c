@@ -22,8 +22,7 @@ static int probe(struct cw_rdma *r, const struct cw_rdma_port *port, int64_t pat
 			n += (size_t)k;
 	}
 	if (err == -ETIMEDOUT)
-		snprintf(why, cap, "nothing comes through within %d s (%s port %d)", (int)(patience_ms / 1000), port->device,
-			 port->number);
+		snprintf(why, cap, "nothing comes through within %d s (%s port %d)", (int)(patience_ms / 1000), port->device, port->number);
 	else if (err != 0)
 		cw_rdma_why(r, why, cap);
 	else if (memcmp(b, back, WORD))

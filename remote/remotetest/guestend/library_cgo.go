@@ -48,10 +48,11 @@ static struct fake_verbs *fake(void *lib) { return dlsym(lib, "fake_verbs"); }
 static void flap(struct fake_verbs *f, long each)
 {
 	atomic_store(&f->works, 0);
+	atomic_store(&f->made, 0);
 	atomic_store(&f->flaps, each);
 }
-static void fail(struct fake_verbs *f, int status) { atomic_store(&f->status, status); }
 static long lost(struct fake_verbs *f) { return atomic_load(&f->lost); }
+static long refused(struct fake_verbs *f) { return atomic_load(&f->refused); }
 */
 import "C"
 
@@ -67,7 +68,6 @@ import (
 
 	"causeway/remote"
 	"causeway/remote/remotetest"
-	"causeway/remote/verbs"
 )
 
 // Library is the guest library with its ends, for the life of the process.
@@ -115,14 +115,14 @@ func Preload(path string) (*Fabric, error) {
 	return f, nil
 }
 
-// Flap has each so manyth work request from now on fail, by turns before it is done, and when it is and only word of that is lost. 0: none.
+// Flap has each so manyth work request from now on fail, by turns before it is done, and when it is and only word of that is lost, and each seventh queue pair not be made. 0: none.
 func (f *Fabric) Flap(each int) { C.flap(f.c, C.long(each)) }
 
-// Fail has the next work request fail, of whichever end, with a status.
-func (f *Fabric) Fail(status verbs.Status) { C.fail(f.c, C.int(status)) }
-
-// Lost is how many work requests Flap has had fail.
+// Lost is how many work requests Flap has had fail, and Refused how many queue pairs not be made.
 func (f *Fabric) Lost() int { return int(C.lost(f.c)) }
+
+// Refused is described with Lost.
+func (f *Fabric) Refused() int { return int(C.refused(f.c)) }
 
 // errUsed says that a test has not ended its session.
 var errUsed = errors.New("the guest library has a session")

@@ -49,19 +49,20 @@ int cw_tcp_send(struct cw_session *of, uint16_t type, uint16_t flags, uint64_t a
 /* --- the server, and the queue pair to it ---------------------------------------------------------------------------------- */
 
 enum { MOST = 4 << 20 };
-static uint8_t in[MOST], out[MOST], wire[MOST]; /* what the server has of the guest's frames, its own, and what is under way, with its acknowledgements */
+static uint8_t in[MOST], out[MOST],
+	wire[MOST]; /* what the server has of the guest's frames, its own, and what is under way, with its acknowledgements */
 static struct {
-	size_t got, end, acked;	  /* how much; what the guest has acknowledged */
-	size_t own;		  /* position in out that is sent next */
-	size_t from, to;	  /* of wire */
+	size_t got, end, acked;	   /* how much; what the guest has acknowledged */
+	size_t own;		   /* position in out that is sent next */
+	size_t from, to;	   /* of wire */
 	int64_t left_in, left_out; /* bytes until the queue pair is lost, in either direction; negative: never */
 	int err, pairs, attempts;
-	int refuses;	/* so many attempts come to nothing */
-	uint64_t far;	/* if not 0, what it says that it has */
-	int mid;	/* bytes of the guest's frame that are to come */
+	int refuses;  /* so many attempts come to nothing */
+	uint64_t far; /* if not 0, what it says that it has */
+	int mid;      /* bytes of the guest's frame that are to come */
 	struct cw_frame head;
 	size_t have;
-	char why[400];
+	char why[800];
 } far;
 
 static uint64_t x = 88172645463325252ull;
@@ -74,7 +75,7 @@ static uint64_t some(void)
 void cw_rdma_why(struct cw_rdma *r, char *text, size_t cap)
 {
 	(void)r;
-	snprintf(text, cap, "%s", far.err == -ECONNRESET ? "it is lost" : far.why);
+	snprintf(text, cap, "%.399s", far.err == -ECONNRESET ? "it is lost" : far.why);
 }
 
 void cw_rdma_fail(struct cw_rdma *r, int err, const char *why)

@@ -139,7 +139,7 @@ static int send_bytes(size_t n)
 /* Ends with an error that says so, within as long as docs/VF.md has it. */
 static void gone(int64_t since, ssize_t err)
 {
-	char why[160];
+	char why[400];
 	cw_rdma_why(r, why, sizeof why);
 	if (err != -EIO || !strstr(why, "acknowledged nothing") || now - since > 26000)
 		fprintf(stderr, "%zd, \"%s\" after %d ms\n", err, why, (int)(now - since));
@@ -248,7 +248,7 @@ static void test_short(void)
 /* A queue pair that fails is lost, and another takes its place; what ends the session goes before that, and is final. */
 static void test_lost(void)
 {
-	char why[160];
+	char why[400];
 	begin(1);
 	CHECK(send_bytes(3000) == 0);
 	complete(IBV_WC_RECV_RDMA_WITH_IMM, 9, 0);
@@ -272,7 +272,7 @@ static void test_lost(void)
 
 static const char *ends_with(void)
 {
-	static char why[160];
+	static char why[400];
 	ssize_t n = 0;
 	for (int i = 0; n >= 0 && i < 2000; i++)
 		n = take_some(now + 1);

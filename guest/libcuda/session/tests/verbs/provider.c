@@ -301,6 +301,12 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 		errno = EINVAL;
 		return NULL;
 	}
+	if (atomic_load(&fake_verbs.flaps) &&
+	    (a->cap.max_inline_data ? atomic_fetch_add(&fake_verbs.made, 1) + 1 : atomic_load(&fake_verbs.made)) % 7 == 0) {
+		atomic_fetch_add(&fake_verbs.refused, a->cap.max_inline_data ? 1 : 0);
+		errno = ENOMEM;
+		return NULL;
+	}
 	pthread_mutex_lock(&lock);
 	uint32_t i = 1;
 	while (i < QUEUES && queues[i])

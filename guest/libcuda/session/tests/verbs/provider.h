@@ -15,8 +15,9 @@ struct fake_verbs {
 	_Atomic int live;	    /* objects that are not given back */
 	_Atomic int memory;	    /* of them registered memory */
 	_Atomic long read, written; /* bytes, one-sided */
-	_Atomic long flaps;	    /* each so manyth work request fails, by turns before it is done and when only word of that is lost; 0: none */
+	_Atomic long flaps; /* each so manyth work request fails, by turns before it is done and when only word of that is lost; 0: none */
 	_Atomic long works, lost;   /* of so many; that have */
+	_Atomic long made, refused; /* with flaps: queue pairs that were asked for, of which each seventh is not made; and those */
 };
 
 #endif
