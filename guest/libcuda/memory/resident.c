@@ -104,6 +104,8 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
 	struct cw_voice v;
 	cw_heard(CUDA_SUCCESS); /* what is forbidden is read here */
+	if (a->ahead)
+		a->wish_lo = a->wish_hi = a->ahead = 0; /* it has been met */
 	CUresult res = a->fresh ? cw_area_watch(a) : CUDA_SUCCESS;
 	if (res != 0 || a->here == 0)
 		return res;
@@ -315,6 +317,7 @@ void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size)
 		if (cw_units_within(a, ptr, size, &lo, &hi)) {
 			a->wish_lo = lo;
 			a->wish_hi = hi;
+			a->ahead = 0;
 		}
 	cw_lock_release(&cw_resident_lock);
 }

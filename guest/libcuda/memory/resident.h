@@ -49,6 +49,7 @@ struct cw_area {
 	uint8_t attach;		   /* CU_MEM_ATTACH_* */
 	uint8_t fresh;		   /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
+	uint32_t ahead;		   /* which of them comes next, without a fault of its own, since one of them was touched; 0: none was */
 	struct cw_burst touch[CW_BURSTS], change[CW_BURSTS];
 	struct cw_blocks *blocks; /* an area that small allocations share */
 	/* Of an area that is a piece of an allocation and may change places (pieces.c). */

@@ -16,7 +16,7 @@
 #include "session/internal.h"
 
 /* Units. */
-enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
+enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (8 << 20) / CW_UNIT };
 enum { PATIENCE = 120 /* seconds */, SUSPENDED = 15 /* times that */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8, LONG_MS = 200 };
 
 struct waiting {
@@ -133,6 +133,8 @@ static const char *why_not(CUresult res)
 	return res == CUDA_ERROR_OUT_OF_MEMORY ? "there is no memory" : "its bytes cannot be had from the GPU";
 }
 
+static uint32_t wished(const struct cw_area *a, uint32_t u) { return a->wish_hi - u < WISH_MOST ? a->wish_hi : u + WISH_MOST; }
+
 /* Under the lock: an access to what is not here. 0: it has to wait. */
 static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int waited)
 {
@@ -142,13 +144,43 @@ static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int w
 	if (may) {
 		uint32_t end = within(a, u, burst(a->touch, u));
 		if (u >= a->wish_lo && u < a->wish_hi)
-			end = a->wish_hi - u < WISH_MOST ? a->wish_hi : u + WISH_MOST;
+			a->ahead = end = wished(a, u);
 		CUresult res = cw_area_bring(a, u, end, f->write);
 		if (res != 0)
 			refuse(f, why_not(res));
 	}
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
 	return may;
+}
+
+/* Under the lock: the next piece of what a prefetch wished comes while the program is at those before. 0: none is left, or the GPU has been given work. */
+static int comes_ahead(struct cw_area *a)
+{
+	const struct cw_fault nobodys = {0};
+	uint32_t u = a->ahead;
+	while (u < a->wish_hi && a->holder[u] != CW_AT_GPU)
+		u++;
+	a->ahead = u;
+	if (u >= a->wish_hi)
+		return 0;
+	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY); /* as in absent */
+	int more = settled(a, &nobodys, 0);
+	if (more) {
+		a->ahead = wished(a, u);
+		more = cw_area_bring(a, u, a->ahead, 0) == 0;
+	}
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+	return more;
+}
+
+static int ahead(void)
+{
+	int more = 0;
+	cw_lock_acquire(&cw_resident_lock);
+	for (struct cw_area *a = cw_areas; a && !more; a = a->next)
+		more = a->ahead && !a->region && comes_ahead(a);
+	cw_lock_release(&cw_resident_lock);
+	return more;
 }
 
 /* 0: it has to wait. */
@@ -315,8 +347,9 @@ static void *server(void *arg)
 	prctl(PR_SET_NAME, "causeway-pages");
 	/* Faults often follow each other, and a wake-up takes as long as the rest of one. */
 	int64_t look = cw_copypool_size() > 1 ? LOOK_US : 0;
+	int more = 0;
 	for (uint32_t waiting = 0;;) {
-		int n = cw_uffd_read(f, AT_ONCE, waiting ? LOOK_MS : -1, look);
+		int n = cw_uffd_read(f, AT_ONCE, more ? 0 : waiting ? LOOK_MS : -1, more ? 0 : look);
 		if (n < 0) {
 			cw_log(CW_LOG_ERROR, "managed memory: faults cannot be read: %s", strerror(-n));
 			return NULL;
@@ -324,6 +357,7 @@ static void *server(void *arg)
 		for (int i = 0; i < n; i++)
 			if (!serve(&f[i], 0))
 				wait_for(stream_of(&f[i]) ? &for_stream : &for_gpu, &f[i]);
+		more = ahead();
 		uint32_t starved = 0;
 		waiting = expire(&for_gpu, &starved) + expire(&for_stream, &starved);
 		atomic_store(&cw_starved, starved);

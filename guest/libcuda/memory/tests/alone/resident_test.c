@@ -293,6 +293,14 @@ static void small_things(void)
 	CHECK(a->wish_lo == 0 && a->wish_hi == 2);
 	cw_resident_wish(a, a->base + 2 * CW_UNIT, CW_UNIT);
 	CHECK(a->wish_lo == 2 && a->wish_hi == 3);
+	for (a->ahead = 0; a->wish_hi; a->ahead = 3) { /* a wish lasts until it was met and the GPU has work again */
+		CHECK(a->wish_hi == 3 && a->wish_lo == 2);
+		cw_lock_acquire(&cw_resident_lock);
+		CHECK(cw_area_yield(a, 0, a->units) == 0);
+		cw_lock_release(&cw_resident_lock);
+	}
+	CHECK(a->wish_lo == 0 && a->ahead == 3);
+	a->ahead = 0;
 	consistent();
 	/* Two areas, of which the one that was listed first goes. */
 	struct cw_area b = {.base = 1ull << 40, .size = CW_PAGE, .fresh = 1};

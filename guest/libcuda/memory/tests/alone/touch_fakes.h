@@ -1,4 +1,4 @@
-/* For touch_test.c, which includes touch.c before it: a list of faults, a GPU that is idle when the test says so, and what was done. */
+/* For the tests of touch.c, which include it before this: a list of faults, a GPU that is idle when the test says so, and what was done. */
 #ifndef CW_TOUCH_FAKES_H
 #define CW_TOUCH_FAKES_H
 
@@ -153,11 +153,72 @@ int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us
 	}
 }
 
-static void put(struct cw_fault f)
+static inline void put(struct cw_fault f)
 {
 	pthread_mutex_lock(&lock);
 	queued[queued_count++] = f;
 	pthread_mutex_unlock(&lock);
+}
+
+/* --- what the tests share --------------------------------------------------------------------------------------------------------- */
+
+static inline struct cw_fault at(uint32_t unit, int write, int protect)
+{
+	return (struct cw_fault){
+		.at = area->base + (uint64_t)unit * CW_UNIT + CW_PAGE, .thread = ME, .write = (uint8_t)write, .protect = (uint8_t)protect};
+}
+
+static void anew(void)
+{
+	if (!area) {
+		void *p = mmap(NULL, (size_t)UNITS * CW_UNIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		area = calloc(1, sizeof *area + UNITS);
+		CHECK(area && p != MAP_FAILED);
+		area->base = (uintptr_t)p;
+	}
+	uint64_t base = area->base;
+	memset(area, 0, sizeof *area + UNITS);
+	area->base = base;
+	area->units = UNITS;
+	area->size = (uint64_t)UNITS * CW_UNIT;
+	area->attach = CU_MEM_ATTACH_GLOBAL;
+	for (int k = 0; k < KINDS; k++)
+		did[k] = 0;
+	result = wait_result = CUDA_SUCCESS;
+	idle = 1;
+	by_idle = 0;
+	said[0] = 0;
+	logged = 0;
+	cw_g.state = CW_OPEN;
+	cw_g.ctl = &control;
+	control.sticky = 0;
+	cw_s.carrier = &carrier;
+}
+
+/* Whether the access to it now ends with SIGSEGV. */
+static inline int refused(uint64_t addr)
+{
+	char name[64], line[256];
+	unsigned long lo, hi;
+	char prot[5];
+	int found = 0;
+	snprintf(name, sizeof name, "/proc/self/maps");
+	FILE *f = fopen(name, "r");
+	while (fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx %4s", &lo, &hi, prot) == 3 && addr >= lo && addr < hi)
+			found = prot[0] == '-';
+	fclose(f);
+	if (found)
+		mprotect((void *)(uintptr_t)(addr & ~(uint64_t)(CW_PAGE - 1)), CW_PAGE, PROT_READ | PROT_WRITE);
+	return found;
+}
+
+static inline uint32_t brought(uint32_t unit)
+{
+	int before = did[BRING];
+	CHECK(serve(&(struct cw_fault){.at = area->base + (uint64_t)unit * CW_UNIT}, 0) == 1 && did[BRING] == before + 1);
+	CHECK(last.lo == unit && !last.write && atomic_load(&cw_copies) == 0);
+	return last.hi - last.lo;
 }
 
 #endif

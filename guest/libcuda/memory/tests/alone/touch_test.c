@@ -16,65 +16,6 @@
 
 /* --- the test ----------------------------------------------------------------------------------------------------------------------- */
 
-static struct cw_fault at(uint32_t unit, int write, int protect)
-{
-	return (struct cw_fault){
-		.at = area->base + (uint64_t)unit * CW_UNIT + CW_PAGE, .thread = ME, .write = (uint8_t)write, .protect = (uint8_t)protect};
-}
-
-static void anew(void)
-{
-	if (!area) {
-		void *p = mmap(NULL, (size_t)UNITS * CW_UNIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		area = calloc(1, sizeof *area + UNITS);
-		CHECK(area && p != MAP_FAILED);
-		area->base = (uintptr_t)p;
-	}
-	uint64_t base = area->base;
-	memset(area, 0, sizeof *area + UNITS);
-	area->base = base;
-	area->units = UNITS;
-	area->size = (uint64_t)UNITS * CW_UNIT;
-	area->attach = CU_MEM_ATTACH_GLOBAL;
-	for (int k = 0; k < KINDS; k++)
-		did[k] = 0;
-	result = wait_result = CUDA_SUCCESS;
-	idle = 1;
-	by_idle = 0;
-	said[0] = 0;
-	logged = 0;
-	cw_g.state = CW_OPEN;
-	cw_g.ctl = &control;
-	control.sticky = 0;
-	cw_s.carrier = &carrier;
-}
-
-/* Whether the access to it now ends with SIGSEGV. */
-static int refused(uint64_t addr)
-{
-	char name[64], line[256];
-	unsigned long lo, hi;
-	char prot[5];
-	int found = 0;
-	snprintf(name, sizeof name, "/proc/self/maps");
-	FILE *f = fopen(name, "r");
-	while (fgets(line, sizeof line, f))
-		if (sscanf(line, "%lx-%lx %4s", &lo, &hi, prot) == 3 && addr >= lo && addr < hi)
-			found = prot[0] == '-';
-	fclose(f);
-	if (found)
-		mprotect((void *)(uintptr_t)(addr & ~(uint64_t)(CW_PAGE - 1)), CW_PAGE, PROT_READ | PROT_WRITE);
-	return found;
-}
-
-static uint32_t brought(uint32_t unit)
-{
-	int before = did[BRING];
-	CHECK(serve(&(struct cw_fault){.at = area->base + (uint64_t)unit * CW_UNIT}, 0) == 1 && did[BRING] == before + 1);
-	CHECK(last.lo == unit && !last.write && atomic_load(&cw_copies) == 0);
-	return last.hi - last.lo;
-}
-
 /* Accesses that follow each other bring twice as much each time, up to a limit; one that begins where a run began before brings as much as that at once. */
 static void bursts(void)
 {
@@ -180,26 +121,6 @@ static void each(void)
 	f.thread = OTHER;
 	CHECK(serve(&f, 0) == 1 && refused(f.at) && said[0]);
 	atomic_store(&cw_exiting_thread, 0);
-}
-
-/* What ended with a signal may be tried again, however many pages that were. */
-static void again(void)
-{
-	anew();
-	cw_touch_again();
-	CHECK(cw_forbidden == 0);
-	result = CUDA_ERROR_UNKNOWN;
-	for (uint32_t u = 0; u < 40; u++) {
-		struct cw_fault f = at(u, 0, 0);
-		CHECK(serve(&f, 0) == 1 && cw_forbidden == u + 1);
-	}
-	CHECK(cw_heard(CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && cw_forbidden == 40); /* the work has not ended */
-	CHECK(cw_heard(CUDA_SUCCESS) == CUDA_SUCCESS && cw_forbidden == 0);
-	for (uint32_t u = 0; u < 40; u++)
-		CHECK(!refused(at(u, 0, 0).at));
-	struct cw_fault f = at(3, 0, 0);
-	CHECK(serve(&f, 0) == 1 && cw_forbidden == 1 && refused(f.at));
-	cw_touch_again();
 }
 
 /* Who has to wait, for what. */
@@ -411,7 +332,6 @@ int main(void)
 	alarm(600);
 	bursts();
 	each();
-	again();
 	settling();
 	giving_up();
 	waiting_list();

@@ -1,0 +1,68 @@
+/* What touch.c does beside serving accesses: what a prefetch wished, and accesses that ended with a signal. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "memory/touch.c"
+#include "session/lock.c"
+#include "session/signals.c"
+
+#include "memory/tests/alone/touch_fakes.h"
+
+/* What ended with a signal may be tried again, however many pages that were. */
+static void again(void)
+{
+	anew();
+	cw_touch_again();
+	CHECK(cw_forbidden == 0);
+	result = CUDA_ERROR_UNKNOWN;
+	for (uint32_t u = 0; u < 40; u++) {
+		struct cw_fault f = at(u, 0, 0);
+		CHECK(serve(&f, 0) == 1 && cw_forbidden == u + 1);
+	}
+	CHECK(cw_heard(CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && cw_forbidden == 40); /* the work has not ended */
+	CHECK(cw_heard(CUDA_SUCCESS) == CUDA_SUCCESS && cw_forbidden == 0);
+	for (uint32_t u = 0; u < 40; u++)
+		CHECK(!refused(at(u, 0, 0).at));
+	struct cw_fault f = at(3, 0, 0);
+	CHECK(serve(&f, 0) == 1 && cw_forbidden == 1 && refused(f.at));
+	cw_touch_again();
+}
+
+/* What a prefetch wished comes behind the access that met it, piece by piece, as long as the GPU has nothing to do. */
+static void wishes(void)
+{
+	anew();
+	CHECK(ahead() == 0);
+	cw_areas = area;
+	area->wish_lo = 10;
+	area->wish_hi = 10 + 3 * WISH_MOST + 7;
+	CHECK(ahead() == 0 && did[BRING] == 0); /* nobody has touched it */
+	CHECK(brought(20) == WISH_MOST && area->ahead == 20 + WISH_MOST);
+	memset(area->holder + area->ahead, CW_AT_CPU, 5); /* an access was quicker */
+	CHECK(ahead() == 1 && last.lo == 25 + WISH_MOST && last.hi == 25 + 2 * WISH_MOST && !last.write && atomic_load(&cw_copies) == 0);
+	idle = 0; /* a kernel: an access would wait, and nothing is brought for nobody */
+	CHECK(ahead() == 0 && did[BRING] == 2);
+	idle = 1;
+	CHECK(ahead() == 1 && last.lo == 25 + 2 * WISH_MOST && last.hi == area->wish_hi);
+	CHECK(ahead() == 0 && did[BRING] == 3 && area->holder[19] == CW_AT_GPU && area->holder[area->wish_hi] == CW_AT_GPU);
+	memset(area->holder, CW_AT_GPU, UNITS);
+	area->ahead = 20;
+	result = CUDA_ERROR_UNKNOWN; /* whose access needs it hears of that */
+	CHECK(ahead() == 0 && did[BRING] == 4 && atomic_load(&cw_copies) == 0);
+	result = CUDA_SUCCESS;
+	area->ahead = 20;
+	area->attach = CU_MEM_ATTACH_SINGLE; /* its stream is not waited for */
+	CHECK(ahead() == 0 && did[BRING] == 4);
+	cw_areas = NULL;
+}
+
+int main(void)
+{
+	again();
+	wishes();
+	puts("ahead_test ok");
+	return 0;
+}
