@@ -32,6 +32,69 @@ static void CUDART_CB wants_lock(void *arg)
     ++*(std::atomic<int> *)arg;
 }
 
+// A function writes one part of an allocation while another stream's kernel, which it waits for, writes the part beside it. Where the device does not promise
+// that both may at once it should not; nothing of either is lost all the same.
+static const uint32_t PART = 65536; // words
+
+__global__ void beside(volatile uint32_t *flags, uint32_t *p)
+{
+    while (flags[0] == 0)
+        ;
+    for (uint32_t i = threadIdx.x; i < PART; i += blockDim.x)
+        p[i] = i + 7;
+    __syncthreads();
+    __threadfence_system();
+    if (threadIdx.x == 0)
+        flags[1] = 1;
+}
+
+struct two {
+    volatile uint32_t *flags, *p;
+    bool writes;
+    uint32_t sum;
+};
+static void CUDART_CB meanwhile(void *arg)
+{
+    two *t = (two *)arg;
+    for (uint32_t i = 0; i < PART; i++)
+        if (t->writes)
+            t->p[i] = i;
+        else
+            t->sum += t->p[i];
+    t->flags[0] = 1;
+    while (t->flags[1] == 0)
+        usleep(1000);
+}
+
+static void side_by_side(bool writes)
+{
+    two t = {nullptr, nullptr, writes, 0};
+    cudaStream_t s[2];
+    uint32_t bad = 0, *p;
+    for (auto &x : s)
+        CUDA(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
+    CUDA(cudaMallocHost((void **)&t.flags, 4096));
+    managed(&p, 3 * PART * 4);
+    memset(p, 1, 3 * PART * 4);
+    t.p = p;
+    t.flags[0] = t.flags[1] = 0;
+    add<<<1, 32>>>(p);
+    CUDA(cudaDeviceSynchronize());
+    beside<<<1, 256, 0, s[0]>>>(t.flags, p + PART);
+    CUDA(cudaLaunchHostFunc(s[1], meanwhile, &t));
+    for (auto &x : s)
+        CUDA(cudaStreamSynchronize(x));
+    for (uint32_t i = 0; i < PART; i++) {
+        bad += p[i] != (writes ? i : 0x01010101u + (i == 0));
+        bad += p[PART + i] != i + 7 || p[2 * PART + i] != 0x01010101u;
+    }
+    expect(bad == 0, writes ? "a function writes beside what a kernel writes" : "a function reads beside what a kernel writes");
+    for (auto &x : s)
+        CUDA(cudaStreamDestroy(x));
+    CUDA(cudaFree(p));
+    CUDA(cudaFreeHost((void *)t.flags));
+}
+
 // Memory that the driver has pinned is freed by one thread, as what is taken last may still be used; another holds the lock and asks for something.
 static void pinned(cudaStream_t s, job *j)
 {
@@ -129,5 +192,7 @@ int main(int argc, char **argv)
     CUDA(cudaFree(few));
     CUDA(cudaFree(p));
     CUDA(cudaStreamDestroy(s));
+    side_by_side(false);
+    side_by_side(true);
     return finish();
 }

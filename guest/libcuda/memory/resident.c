@@ -267,6 +267,8 @@ void cw_area_unlist(struct cw_area *a)
 	while (*p != a)
 		p = &(*p)->next;
 	*p = a->next;
+	if (atomic_load(&cw_forbidden) != 0)
+		cw_touch_restore(a->base, a->size); /* the addresses may be somebody else's soon */
 	hold(a, 0, a->units, CW_AT_GPU);
 	cw_signals_wait(-1);
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPIES_POSSIBLE + (a->fresh ? CW_COPY : 0));

@@ -9,6 +9,7 @@
  *   beyond.c     those that do between the GPU's memory and that of the worker's machine, where the worker cannot map this process's
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
+ *   forbidden.c  those that end with a signal
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
  *
  * CUDA's rule for devices without CONCURRENT_MANAGED_ACCESS is what makes this exact: the CPU leaves managed memory alone while the GPU works. So
@@ -195,6 +196,12 @@ CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream);
 
 /* Starts to serve, once. */
 CUresult cw_touch_start(void);
+
+/* --- accesses that end with a signal: forbidden.c -------------------------------------------------------------------------- */
+
+/* Those to a page do, by its having no access, until cw_touch_again (memory.h), or cw_touch_restore for [at, at+size). */
+void cw_touch_forbid(uint64_t page);
+void cw_touch_restore(uint64_t at, uint64_t size);
 
 /* --- the library's own streams: ownstream.c, the voices under the lock ----------------------------------------------------- */
 

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include "api/callback.h"
@@ -41,41 +40,6 @@ static int64_t patience(void)
 	return 1000 * (s > 0 ? (int64_t)s : PATIENCE);
 }
 
-/* Pages whose accesses end with a signal. A program may outlive that (handlers that do not return to the access): when its work has been waited for it has them
- * again, and the library reads them before. Who has not met its signal by then faults again, no more. */
-static struct {
-	struct cw_lock lock;
-	uint64_t *all;
-	uint32_t count, cap;
-} forbidden;
-_Atomic uint32_t cw_forbidden;
-
-static void forbid(uint64_t page)
-{
-	cw_lock_acquire(&forbidden.lock);
-	if (forbidden.count == forbidden.cap) {
-		uint32_t cap = forbidden.cap ? 2 * forbidden.cap : 16;
-		uint64_t *all = realloc(forbidden.all, cap * sizeof *all);
-		forbidden.all = all ? all : forbidden.all;
-		forbidden.cap = all ? cap : forbidden.cap;
-	}
-	if (forbidden.count < forbidden.cap)
-		forbidden.all[forbidden.count++] = page;
-	mprotect((void *)(uintptr_t)page, CW_PAGE, PROT_NONE);
-	atomic_store(&cw_forbidden, forbidden.count);
-	cw_lock_release(&forbidden.lock);
-}
-
-void cw_touch_again(void)
-{
-	cw_lock_acquire(&forbidden.lock);
-	for (uint32_t i = 0; i < forbidden.count; i++)
-		mprotect((void *)(uintptr_t)forbidden.all[i], CW_PAGE, PROT_READ | PROT_WRITE);
-	forbidden.count = 0;
-	atomic_store(&cw_forbidden, 0);
-	cw_lock_release(&forbidden.lock);
-}
-
 static _Atomic int logged; /* how many that ended so were told of */
 
 /* The access ends with a signal. Other threads of a program that is exiting just do not go on: they end with it. */
@@ -86,7 +50,7 @@ static void refuse(const struct cw_fault *f, const char *why)
 	if (atomic_fetch_add(&logged, 1) < LOGGED_MOST)
 		cw_log(CW_LOG_ERROR, "%s managed memory at %#llx ends with SIGSEGV: %s", f->write ? "writing" : "reading",
 		       (unsigned long long)f->at, why);
-	forbid(f->at);
+	cw_touch_forbid(f->at);
 	cw_uffd_wake(f->at, CW_PAGE);
 }
 
@@ -113,11 +77,16 @@ static uint32_t burst(struct cw_burst *all, uint32_t unit)
 
 static uint32_t within(const struct cw_area *a, uint32_t unit, uint32_t n) { return a->units - unit < n ? a->units : unit + n; }
 
+/* A function of the program that a stream called (cuLaunchHostFunc): what it may touch is idle by CUDA's rules. */
+static int by_function(const struct cw_fault *f) { return f->thread != 0 && f->thread == atomic_load(&cw_callback_thread); }
+
+/* What lies beside that a kernel of another stream may be writing: it may come, as all of it leaves with the function's end, but not as written. */
+static int beside_work(const struct cw_fault *f) { return by_function(f) && !cw_gpu_idle(); }
+
 /* Under the lock: whether the GPU has done with an area, as far as this access must know. */
 static int settled(const struct cw_area *a, const struct cw_fault *f, int waited)
 {
-	/* A function of the program that a stream called (cuLaunchHostFunc): what it may touch is idle by CUDA's rules. */
-	if (f->thread != 0 && f->thread == atomic_load(&cw_callback_thread))
+	if (by_function(f))
 		return 1;
 	if (a->attach == CU_MEM_ATTACH_HOST)
 		return 1;
@@ -145,7 +114,10 @@ static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int w
 		uint32_t end = within(a, u, burst(a->touch, u));
 		if (u >= a->wish_lo && u < a->wish_hi)
 			a->ahead = end = wished(a, u);
-		CUresult res = cw_area_bring(a, u, end, f->write);
+		int alone = beside_work(f);
+		if (alone && !cw_uffd_tracks())
+			end = u + 1;
+		CUresult res = cw_area_bring(a, u, end, f->write && !alone);
 		if (res != 0)
 			refuse(f, why_not(res));
 	}
@@ -193,7 +165,7 @@ static int serve(const struct cw_fault *f, int waited)
 	if (!a || a->region || (f->protect && a->holder[u] == CW_AT_GPU)) {
 		cw_uffd_wake(f->at, CW_PAGE); /* freed, sent away, or here for good, in the meantime */
 	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {
-		if (cw_area_change(a, u, within(a, u, burst(a->change, u))) != 0)
+		if (cw_area_change(a, u, beside_work(f) ? u + 1 : within(a, u, burst(a->change, u))) != 0)
 			refuse(f, "its pages cannot be made writable");
 	} else if (f->protect) {
 		cw_uffd_protect(f->at, CW_PAGE, 0);
@@ -310,7 +282,7 @@ static void wait_for(struct queue *q, const struct cw_fault *f)
 		q->all[q->count++] = (struct waiting){*f, cw_now_ms() + patience(), cw_now_ms() + SUSPENDED * patience()};
 	cw_lock_release(&q->lock);
 	if (!ok) {
-		refuse(f, "there is no thread to wait");
+		give_up(f, "there is no thread to wait");
 		return;
 	}
 	atomic_fetch_add(&q->gen, 1);

@@ -104,7 +104,8 @@ int main(int argc, char **argv)
 		begin = now();
 		for (size_t done = 0; done < pages * PAGE; done += LARGE / 4) {
 			size_t n = pages * PAGE - done < LARGE / 4 ? pages * PAGE - done : LARGE / 4;
-			struct uffdio_copy c = {.dst = (uintptr_t)at + done, .src = (uintptr_t)copy + done, .len = n, .mode = UFFDIO_COPY_MODE_WP};
+			struct uffdio_copy c = {
+				.dst = (uintptr_t)at + done, .src = (uintptr_t)copy + done, .len = n, .mode = UFFDIO_COPY_MODE_WP};
 			need(ioctl(fd, UFFDIO_COPY, &c) == 0, "a fill");
 		}
 		make[k] = now() - begin;
@@ -135,7 +136,7 @@ int main(int argc, char **argv)
 	}
 	for (double *all = give, *end[] = {give, make, hide, show}, **e = end; e < end + 4; e++, all = *e)
 		qsort(*e, ROUNDS, sizeof **e, by_size), (void)all;
-	printf("%zu MiB, %zu pages: given back %.0f us, made anew %.0f; moved out of sight %.0f, back %.0f; %d moves told of; %s\n", size >> 20, pages,
-	       give[ROUNDS / 2], make[ROUNDS / 2], hide[ROUNDS / 2], show[ROUNDS / 2], moved, wrong ? "WRONG" : "right");
+	printf("%zu MiB, %zu pages: given back %.0f us, made anew %.0f; moved out of sight %.0f, back %.0f; %d moves told of; %s\n",
+	       size >> 20, pages, give[ROUNDS / 2], make[ROUNDS / 2], hide[ROUNDS / 2], show[ROUNDS / 2], moved, wrong ? "WRONG" : "right");
 	return wrong != 0;
 }

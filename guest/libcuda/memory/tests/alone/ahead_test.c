@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "memory/forbidden.c"
 #include "memory/touch.c"
 #include "session/lock.c"
 #include "session/signals.c"
@@ -27,7 +28,11 @@ static void again(void)
 	for (uint32_t u = 0; u < 40; u++)
 		CHECK(!refused(at(u, 0, 0).at));
 	struct cw_fault f = at(3, 0, 0);
-	CHECK(serve(&f, 0) == 1 && cw_forbidden == 1 && refused(f.at));
+	CHECK(serve(&f, 0) == 1 && cw_forbidden == 1);
+	struct cw_fault g = at(4, 0, 0);
+	CHECK(serve(&g, 0) == 1 && cw_forbidden == 2);
+	cw_touch_restore(g.at, CW_PAGE); /* of an area that ends */
+	CHECK(cw_forbidden == 1 && !refused(g.at) && refused(f.at));
 	cw_touch_again();
 }
 
@@ -59,10 +64,35 @@ static void wishes(void)
 	cw_areas = NULL;
 }
 
+/* A function that a stream called does not wait. What lies beside what it writes counts as written only while nothing else can write it. */
+static void functions(void)
+{
+	anew();
+	idle = 0;
+	struct cw_fault f = at(10, 1, 0);
+	CHECK(serve(&f, 0) == 0 && did[BRING] == 0);
+	atomic_store(&cw_callback_thread, ME);
+	area->touch[0] = (struct cw_burst){6, 10, 4};
+	CHECK(serve(&f, 0) == 1 && last.lo == 10 && last.hi == 18 && !last.write);
+	f.protect = 1;
+	area->change[0] = (struct cw_burst){6, 10, 4};
+	CHECK(serve(&f, 0) == 1 && did[CHANGE] == 1 && last.lo == 10 && last.hi == 11 && area->holder[11] == CW_AT_BOTH);
+	f = at(18, 1, 0);
+	tracks = 0; /* all that comes counts as written */
+	CHECK(serve(&f, 0) == 1 && last.lo == 18 && last.hi == 19);
+	tracks = 1;
+	idle = 1;
+	f = at(50, 1, 0);
+	area->touch[0] = (struct cw_burst){46, 50, 4};
+	CHECK(serve(&f, 0) == 1 && last.lo == 50 && last.hi == 58 && last.write);
+	atomic_store(&cw_callback_thread, 0);
+}
+
 int main(void)
 {
 	again();
 	wishes();
+	functions();
 	puts("ahead_test ok");
 	return 0;
 }

@@ -102,6 +102,8 @@ int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 }
 
 int cw_gpu_idle(void) { return idle; }
+static int tracks = 1;
+int cw_uffd_tracks(void) { return tracks; }
 
 CUresult cw_gpu_wait(uint32_t stream)
 {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "memory/forbidden.c"
 #include "memory/touch.c"
 #include "session/lock.c"
 #include "session/signals.c"
