@@ -32,26 +32,23 @@ static void CUDART_CB wants_lock(void *arg)
     ++*(std::atomic<int> *)arg;
 }
 
-// A function writes one part of an allocation while another stream's kernel, which it waits for, writes the part beside it. Where the device does not promise
+// A function writes one part of an allocation while another stream's kernel, whose end it waits for, writes the part beside it. Where the device does not promise
 // that both may at once it should not; nothing of either is lost all the same.
 static const uint32_t PART = 65536; // words
 
-__global__ void beside(volatile uint32_t *flags, uint32_t *p)
+__global__ void beside(volatile uint32_t *flag, uint32_t *p)
 {
-    while (flags[0] == 0)
+    while (*flag == 0)
         ;
     for (uint32_t i = threadIdx.x; i < PART; i += blockDim.x)
         p[i] = i + 7;
-    __syncthreads();
-    __threadfence_system();
-    if (threadIdx.x == 0)
-        flags[1] = 1;
 }
 
 struct two {
-    volatile uint32_t *flags, *p;
+    volatile uint32_t *p;
     bool writes;
     uint32_t sum;
+    std::atomic<int> touched, over;
 };
 static void CUDART_CB meanwhile(void *arg)
 {
@@ -61,29 +58,33 @@ static void CUDART_CB meanwhile(void *arg)
             t->p[i] = i;
         else
             t->sum += t->p[i];
-    t->flags[0] = 1;
-    while (t->flags[1] == 0)
+    t->touched = 1;
+    while (!t->over)
         usleep(1000);
 }
 
 static void side_by_side(bool writes)
 {
-    two t = {nullptr, nullptr, writes, 0};
-    cudaStream_t s[2];
-    uint32_t bad = 0, *p;
+    two t = {nullptr, writes, 0, {0}, {0}};
+    cudaStream_t s[3];
+    uint32_t bad = 0, *p, *flag;
     for (auto &x : s)
         CUDA(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
-    CUDA(cudaMallocHost((void **)&t.flags, 4096));
+    CUDA(cudaMalloc(&flag, 4));
+    CUDA(cudaMemset(flag, 0, 4));
     managed(&p, 3 * PART * 4);
     memset(p, 1, 3 * PART * 4);
     t.p = p;
-    t.flags[0] = t.flags[1] = 0;
     add<<<1, 32>>>(p);
     CUDA(cudaDeviceSynchronize());
-    beside<<<1, 256, 0, s[0]>>>(t.flags, p + PART);
+    beside<<<1, 256, 0, s[0]>>>(flag, p + PART);
     CUDA(cudaLaunchHostFunc(s[1], meanwhile, &t));
-    for (auto &x : s)
-        CUDA(cudaStreamSynchronize(x));
+    while (!t.touched)
+        usleep(1000);
+    CUDA(cudaMemsetAsync(flag, 1, 4, s[2]));
+    CUDA(cudaStreamSynchronize(s[0]));
+    t.over = 1;
+    CUDA(cudaStreamSynchronize(s[1]));
     for (uint32_t i = 0; i < PART; i++) {
         bad += p[i] != (writes ? i : 0x01010101u + (i == 0));
         bad += p[PART + i] != i + 7 || p[2 * PART + i] != 0x01010101u;
@@ -92,7 +93,7 @@ static void side_by_side(bool writes)
     for (auto &x : s)
         CUDA(cudaStreamDestroy(x));
     CUDA(cudaFree(p));
-    CUDA(cudaFreeHost((void *)t.flags));
+    CUDA(cudaFree(flag));
 }
 
 // Memory that the driver has pinned is freed by one thread, as what is taken last may still be used; another holds the lock and asks for something.

@@ -188,14 +188,18 @@ static void leave(int) { siglongjmp(back, 1); }
 static void outlived()
 {
     uint32_t *p;
-    volatile uint32_t *flag, early = 0, ended = 0;
-    CUDA(cudaMallocHost((void **)&flag, 4096));
+    uint32_t *flag;
+    volatile uint32_t early = 0, ended = 0;
+    cudaStream_t s[2];
+    for (auto &x : s)
+        CUDA(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
+    CUDA(cudaMalloc(&flag, 4));
+    CUDA(cudaMemset(flag, 0, 4));
     managed(&p, N * 4);
     fill(p, 3);
-    *flag = 0;
     twice<<<8, 256>>>(p, N);
     CUDA(cudaDeviceSynchronize());
-    until_set<<<1, 1>>>(flag, p);
+    until_set<<<1, 1, 0, s[0]>>>(flag, p);
     struct sigaction mine = {}, before;
     mine.sa_handler = leave;
     sigaction(SIGSEGV, &mine, &before);
@@ -204,8 +208,8 @@ static void outlived()
     else
         ended = 1;
     sigaction(SIGSEGV, &before, nullptr);
-    *flag = 1;
-    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemsetAsync(flag, 1, 4, s[1]));
+    CUDA(cudaStreamSynchronize(s[0]));
     note("the access %s", ended ? "ended with a signal" : "was served");
     size_t bad = !ended && early != mix(1003) * 2;
     bad += p[1000] != mix(1003) * 2 || p[3] != 33 || p[2000] != mix(2003) * 2;
@@ -215,7 +219,9 @@ static void outlived()
     bad += p[1000] != 10 || p[1001] != mix(1004) * 4 || p[N - 1] != mix((uint32_t)N - 1 + 3) * 4;
     expect(bad == 0, "a program that outlives the signal of an access");
     CUDA(cudaFree(p));
-    CUDA(cudaFreeHost((void *)flag));
+    CUDA(cudaFree(flag));
+    for (auto &x : s)
+        CUDA(cudaStreamDestroy(x));
 }
 
 int main()
