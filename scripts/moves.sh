@@ -40,6 +40,8 @@ rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over"
 [ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
+# NVLink multicast goes to all GPUs of a host through its switches, and others' may be among them: nothing here asks for it.
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
 # rebuild PID: what a move said, with the time that the command took.
 rebuild() {
