@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,12 +24,14 @@ type sandboxFlag struct {
 	ioctls string
 	slice  string // the MIG slice that workers use, by the name that says whose it is; "": cfg.Visible says all there is to say
 	own    bool   // workers serve programs of this user, not of guests
+	linked bool   // workers that may move get the nodes of all GPUs
 }
 
 func (f *sandboxFlag) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "sandbox", string(sandbox.On), "confine workers: on (as far as this host can), strict (all of it, or refuse to start), audit (say what strict would deny), off")
 	completeWords(c, "sandbox", "on", "strict", "audit", "off")
 	c.Flags().StringVar(&f.ioctls, "ioctls", string(sandbox.IoctlsAuto), "hold workers to the requests that their GPU's driver is known to make: auto (with --sandbox strict, and where the driver's list was confirmed on a GPU), enforce (a driver without a list is refused), audit (others are logged and counted, by a process beside each worker), pass (not)")
+	c.Flags().BoolVar(&f.linked, "linked-gpus", false, "give workers of vGPUs that may move (--migratable) the nodes of all GPUs of this host: a move to another goes over what links the two then, and a guest that has taken its worker over reaches the other GPUs' driver, too")
 	completeWords(c, "ioctls", "auto", "enforce", "audit", "pass")
 }
 
@@ -39,11 +42,7 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 		return nil, fmt.Errorf("--sandbox: %w", err)
 	}
 	real := !isSoft(cfg.GPU) && cuda.Present()
-	visible := cfg.Visible
-	if f.slice != "" {
-		visible = []string{f.slice}
-	}
-	p := sandbox.NewPolicy(mode, real, visible, spawn.HostEnv())
+	p := sandbox.NewPolicy(mode, real, f.shown(cfg), spawn.HostEnv())
 	if p.Ioctls, err = sandbox.ParseIoctls(f.ioctls); err != nil {
 		return nil, fmt.Errorf("--ioctls: %w", err)
 	}
@@ -52,6 +51,18 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	}
 	p.Fabric = cfg.RDMA != ""
 	return sandbox.New(p, log)
+}
+
+// shown names the GPUs whose nodes workers get; nil: all. A user's own programs that may move get all that the user has: they go to another GPU in the same space, and read from one to the other, as
+// others do whose administrator says so.
+func (f *sandboxFlag) shown(cfg link.Config) []string {
+	switch {
+	case f.slice != "":
+		return []string{f.slice}
+	case (f.own || f.linked) && cfg.Migratable && !slices.ContainsFunc(cfg.Visible, func(name string) bool { return strings.HasPrefix(name, "MIG-") }):
+		return nil
+	}
+	return cfg.Visible
 }
 
 // confine takes from this process what starting workers with a configuration does not need. Its space is made.

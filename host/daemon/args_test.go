@@ -37,6 +37,7 @@ func TestArgumentsOfADevice(t *testing.T) {
 		"--owner qemu":        func(_ *config.Config, r *record, _ *Options) { r.Spec.Owner = "qemu" },
 		"--scheduler /run/causeway/scheduler.sock": func(c *config.Config, _ *record, _ *Options) { c.Scheduler.Enabled = true },
 		"--kernels-reach-worker":                   func(c *config.Config, _ *record, _ *Options) { c.Isolation.KernelsReachWorker = true },
+		"--linked-gpus":                            func(c *config.Config, _ *record, _ *Options) { c.Isolation.LinkedGPUs = true },
 		"--verbose":                                func(c *config.Config, _ *record, _ *Options) { c.Devices.Verbose = true },
 		"--lease /run/causeway/vm1/gpu0.lease --rdma auto --copy-connections 3": func(c *config.Config, r *record, _ *Options) {
 			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections = "id", "auto", 3

@@ -132,6 +132,9 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if c.Isolation.KernelsReachWorker {
 		args = append(args, "--kernels-reach-worker")
 	}
+	if c.Isolation.LinkedGPUs {
+		args = append(args, "--linked-gpus")
+	}
 	if l := c.Isolation.Limits(); l != (cgroup.Limits{}) && d.opt.Scopes == nil {
 		args = append(args, "--cgroup", "causeway/"+s.VM+"/"+s.Name, "--cgroup-memory", limit.Memory(l.Memory).String(), "--cgroup-memory-high", limit.Memory(l.High).String(),
 			"--cgroup-cpu", fmt.Sprint(l.CPU), "--cgroup-weight", fmt.Sprint(l.CPUWeight), "--cgroup-processes", fmt.Sprint(l.Processes))

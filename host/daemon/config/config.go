@@ -75,6 +75,8 @@ type Isolation struct {
 	Ioctls string `toml:"ioctls"`
 	// KernelsReachWorker permits GPUs whose kernels can address all memory of a worker (HMM, ATS).
 	KernelsReachWorker bool `toml:"kernels_reach_worker"`
+	// LinkedGPUs gives workers of vGPUs that may move the nodes of all GPUs.
+	LinkedGPUs bool `toml:"linked_gpus"`
 }
 
 // Placement says which GPU a vGPU gets.

@@ -96,6 +96,7 @@ func runDevice(args []string) error {
 	}
 	f.Bool("verbose", false, "")
 	f.Bool("kernels-reach-worker", false, "")
+	f.Bool("linked-gpus", false, "")
 	f.Bool("migratable", false, "")
 	f.Bool("programs", false, "")
 	swap := f.Bool("swap", false, "")
