@@ -3,6 +3,8 @@ package cuda
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
 
 	"causeway/cuda"
 	"causeway/cuda/fatbin"
@@ -16,26 +18,37 @@ steer keeps it from addresses that it would have to ask the kernel for, and not 
 code is loaded once more; then they go.
 */
 
-// Sizes of such variables, in bytes: the largest first. There are never more than mostBallast of them.
+// Sizes of such variables, in bytes: the largest first, which is less than what a driver takes addresses of their own for (of 16 MiB it takes 512 MiB, on an H200). There are never
+// more than mostBallast of them.
 const (
-	ballastFrom, ballastTo = 16 << 20, 256
-	mostBallast            = 96
+	ballastFrom, ballastTo = 512 << 10, 256
+	mostBallast            = 160
 )
+
+// ballastEnv is another largest size, for measurements.
+const ballastEnv = "CAUSEWAY_BALLAST"
 
 // ballast is modules that fill room.
 type ballast struct {
 	d       *bind.Driver
 	modules []bind.Module
+	in      map[uint64]int // how many lie in a chunk
 }
 
 // fill takes the room for variables below an address, in the current context.
 func (b *ballast) fill(limit uint64) error {
-	for size := uint64(ballastFrom); size >= ballastTo; size /= 2 {
+	from := uint64(ballastFrom)
+	if n, err := strconv.ParseUint(os.Getenv(ballastEnv), 10, 32); err == nil && n > 0 {
+		from = n
+	}
+	b.in = map[uint64]int{}
+	for size := from; size >= ballastTo; size /= 2 {
 		for len(b.modules) < mostBallast {
 			m, at, err := b.load(size)
 			if err != nil {
 				return err
 			}
+			b.in[at&^(chunk-1)]++
 			if at >= limit {
 				b.d.ModuleUnload(m)
 				break
@@ -107,6 +120,6 @@ func (s *session) loadedAgain(c *wire.Call, of owner, reload func(between func()
 	defer b.drop()
 	var err error
 	res := reload(func() { err = b.fill(limit) })
-	slog.Info("code was loaded again, as its variables lay too low", "code", of.String(), "chunk", fmt.Sprintf("%#x", limit), "filled", len(b.modules), "error", err)
+	slog.Info("code was loaded again, as its variables lay too low", "code", of.String(), "chunk", fmt.Sprintf("%#x", limit), "filled", len(b.modules), "in", fmt.Sprintf("%x", b.in), "error", err)
 	return res
 }

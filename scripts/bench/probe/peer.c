@@ -173,7 +173,8 @@ static void import(int sock, size_t size)
 	double done = now_us();
 	memset(&p, 0, sizeof p);
 	CK(cuMemGetAllocationPropertiesFromHandle(&p, theirs));
-	printf("%s: sees %d GPUs, the memory is of type %d, device %d; to import %.0f us, to map %.0f us\n", who, n, p.at.type, p.at.id, imported - t, done - imported);
+	printf("%s: sees %d GPUs, the memory is of type %d, device %d; to import %.0f us, to map %.0f us\n", who, n, p.at.type, p.at.id,
+	       imported - t, done - imported);
 	CUdeviceptr to = created(&ours, size);
 	handle streams[2];
 	for (int i = 0; i < 2; i++)
@@ -181,8 +182,9 @@ static void import(int sock, size_t size)
 	CK(cuMemsetD32(to, OTHER, size / 4));
 	CK(cuCtxSynchronize());
 	printf("%s: first copy %.1f GB/s\n", who, size / copies(to, from, size, size, streams, 1) / 1e3);
-	printf("%s: one copy %.1f GB/s, two halves on two streams %.1f, pieces of 64 MiB %.1f, of 2 MiB %.1f, on two streams %.1f and %.1f\n", who,
-	       size / copies(to, from, size, size, streams, 1) / 1e3, size / copies(to, from, size, size / 2, streams, 2) / 1e3,
+	printf("%s: one copy %.1f GB/s, two halves on two streams %.1f, pieces of 64 MiB %.1f, of 2 MiB %.1f, on two streams %.1f and "
+	       "%.1f\n",
+	       who, size / copies(to, from, size, size, streams, 1) / 1e3, size / copies(to, from, size, size / 2, streams, 2) / 1e3,
 	       size / copies(to, from, size, 64 << 20, streams, 1) / 1e3, size / copies(to, from, size, 2 << 20, streams, 1) / 1e3,
 	       size / copies(to, from, size, 64 << 20, streams, 2) / 1e3, size / copies(to, from, size, 2 << 20, streams, 2) / 1e3);
 	uint32_t *host = malloc(64 << 20);
@@ -213,7 +215,8 @@ static pid_t spawn(const char *role, const char *visible, const char *without, i
 	who = role;
 	setenv("CUDA_VISIBLE_DEVICES", visible, 1);
 	setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
-	if (without && (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("/dev/null", without, NULL, MS_BIND, NULL) != 0)) {
+	if (without && (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+			mount("/dev/null", without, NULL, MS_BIND, NULL) != 0)) {
 		printf("%s: not tried: %s cannot be hidden here\n", role, without);
 		exit(77);
 	}
@@ -226,7 +229,9 @@ int main(int argc, char **argv)
 	size_t size = (size_t)(argc > 1 ? atoi(argv[1]) : 4096) << 20;
 	static const struct {
 		const char *role, *visible, *without;
-	} roles[] = {{"one GPU shown", "1", NULL}, {"both shown", "1,0", NULL}, {"one GPU's node", "1", "/dev/nvidia0"}};
+	} roles[] = {{"one GPU shown", "1", NULL},
+		     {"both shown", "1,0", NULL},
+		     {"one GPU's node", "0" /* the one that is left */, "/dev/nvidia0"}};
 	int failed = 0, status;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
