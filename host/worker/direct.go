@@ -75,7 +75,7 @@ func (s *starter) passDirect(ctx context.Context, conn int, h remote.Hello) erro
 	passed, err := verbs.Pass(ctx, c, first, func(about string) error {
 		p.log.Info("the guest process is the RDMA end itself", "server", to.Server, "lease", to.Lease, "over", about)
 		return p.link.Send(link.Carried{Over: about})
-	}, another)
+	}, another, resume.Limit)
 	if errors.Is(err, verbs.ErrStays) { // the guest process comes again, as any other
 		p.log.Info("the guest process is no RDMA end", "why", err)
 		return nil

@@ -55,6 +55,13 @@ func NewServerOver(first *frame.Secure, l Lifted, b Budget) (*Conn, error) {
 	return newConnOver(first, l, Limit, b)
 }
 
+// SetLimit has the stream go on without a connection for so long, in place of Limit.
+func (c *Conn) SetLimit(limit time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit, c.now = limit, limit
+}
+
 func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	most := againMost
 	if c.trunk != nil {

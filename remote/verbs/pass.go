@@ -39,10 +39,10 @@ type Another func(ctx context.Context, why error, got uint64) (server net.Conn, 
 
 // Pass has another process, at c, be the client's end of an Upgrade that server, a TLS connection of this one's, begins: it passes on what the two ends say beside the fabric, and nothing else, since what it takes from
 // the client is read as an offer, as a reason, or as a word, and said again as that. The keys of the TLS connection stay here; what goes by RDMA does not come this way. began hears of each connection
-// that the two have agreed on. Where the way between them is lost, another makes a connection inside which they agree again, if it is not nil (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client is gone,
+// that the two have agreed on. Where the way between them is lost, another makes a connection inside which they agree again, if it is not nil, within limit (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client is gone,
 // or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and neither broke a rule; ErrStays if they could not.
-func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another) (Passed, error) {
-	p := &pass{another: another, closeClient: sync.OnceFunc(func() { _ = c.Close() })}
+func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another, limit time.Duration) (Passed, error) {
+	p := &pass{another: another, limit: limit, closeClient: sync.OnceFunc(func() { _ = c.Close() })}
 	p.client = peeked{bufio.NewReaderSize(c, endSize), counted{c, &p.toClient}}
 	p.goOver(server)
 	defer p.end()
@@ -50,9 +50,9 @@ func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func
 		_ = p.conn().SetDeadline(time.Now().Add(leaveLimit))
 		p.closeClient()
 	})()
-	limit := time.AfterFunc(upgradeLimit, p.end)
+	first := time.AfterFunc(upgradeLimit, p.end)
 	about, err := p.agree()
-	if !limit.Stop() && err == nil {
+	if !first.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}
 	for err == nil {
@@ -74,7 +74,8 @@ type pass struct {
 	client      peeked
 	closeClient func()
 	another     Another
-	ended       atomic.Bool // an end has said that this was all
+	limit       time.Duration // of looking for another
+	ended       atomic.Bool   // an end has said that this was all
 
 	toServer, toClient atomic.Uint64
 

@@ -63,7 +63,7 @@ func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr er
 		passed, err := verbs.Pass(ctx, client, p.serverBase, func(about string) error {
 			p.about <- about
 			return nil
-		}, nil)
+		}, nil, 0)
 		p.passed = passed
 		p.ended <- err
 	}()
@@ -214,7 +214,7 @@ func TestPassRules(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := verbs.Pass(context.Background(), client, server, func(string) error { return nil }, nil)
+			_, err := verbs.Pass(context.Background(), client, server, func(string) error { return nil }, nil, 0)
 			ended <- err
 		}()
 		go func() { _, _ = far.Write(append(good.Append(nil), 0, 0, 0, 0)) }()
@@ -274,7 +274,7 @@ func FuzzPass(f *testing.F) {
 		}()
 		_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil }, func(context.Context, error, uint64) (net.Conn, uint64, error) {
 			return connection(), 5, nil
-		})
+		}, time.Minute)
 		for _, all := range heard {
 			hears(t, <-all)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"time"
 
 	"causeway/remote"
 )
@@ -14,11 +13,8 @@ import (
 Where the way between a client that is another process and the server is lost, the session is not. Either is seen first here, or by the client: its queue pair has failed, or the connection to the server has ended with nobody having
 said that this was all, as it does when the server's queue pair has failed. From then on, in this order: the client is told (lostMagic), if it did not say so first; it has given its queue pair up when it says how far it is (lostMagic);
 another connection is made, on which the server gives up its own and says how far that is; the client hears of it (foundMagic), and both agree as they did on the first. If they cannot, the client says how far it is again.
-All of it has againLimit, behind which the client's channel is closed. What was not received is sent again by the two ends, each of which keeps it: nothing of it comes this way.
+All of it has a limit, behind which the client's channel is closed. What was not received is sent again by the two ends, each of which keeps it: nothing of it comes this way.
 */
-
-// againLimit is how long a client may be without a way to the server: as resume.Limit, which is the server's.
-const againLimit = 10 * time.Second
 
 var (
 	errCut       = errors.New("the connection to the GPU server has ended")
@@ -106,7 +102,7 @@ func (p *pass) tell(magic string, n uint64) error {
 
 // again has both ends agree inside another connection, and returns what on.
 func (p *pass) again(ctx context.Context, got uint64) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, againLimit)
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
 	stop := context.AfterFunc(ctx, p.end)
 	defer stop()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/remote"
 	"causeway/remote/remotetest"
 	"causeway/remote/verbs"
@@ -76,7 +78,7 @@ func newGap(t *testing.T) *gap {
 				}
 			}()
 			return server, serverHas, nil
-		})
+		}, time.Minute)
 		g.ended <- err
 	}()
 	go func() {
@@ -201,7 +203,7 @@ func TestPassAgainEnds(t *testing.T) {
 				close(asked)
 				<-ctx.Done()
 				return nil, 0, ctx.Err()
-			})
+			}, time.Minute)
 			ended <- err
 		}()
 		go func() { _, _ = far.Write(begun) }()
@@ -223,5 +225,46 @@ func TestPassAgainEnds(t *testing.T) {
 			t.Errorf("%s: it goes on", name)
 		}
 		_, _ = near.Close(), far.Close()
+	}
+}
+
+// late is a connection whose time is up when its deadline is taken back: who accepts others has closed it.
+type late struct{ net.Conn }
+
+func (c late) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		return net.ErrClosed
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// TestUpgradeOfAConnectionThatIsClosed: what had been made for it is given back once, whether the two had agreed or not.
+func TestUpgradeOfAConnectionThatIsClosed(t *testing.T) {
+	for _, agrees := range []bool{true, false} {
+		f := verbstest.New()
+		near, far, err := remotetest.PairTCP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients := []verbs.Adapter{f.Adapter("near", here)}
+		if !agrees {
+			clients = nil
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if c, err := verbs.Upgrade(context.Background(), near, clients, "it has none", true); err == nil {
+				c.(*verbs.Conn).Abort()
+			}
+		}()
+		c, err := verbs.Upgrade(context.Background(), late{far}, []verbs.Adapter{f.Adapter("far", here)}, "", false)
+		if c != nil || !errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EINVAL) {
+			t.Errorf("%v, %v", c, err)
+		}
+		<-done
+		_ = near.Close()
+		if n := f.Left(); n != 0 {
+			t.Errorf("%d queue pairs and registrations are left", n)
+		}
 	}
 }

@@ -52,7 +52,10 @@ func upgraded(ctx context.Context, base net.Conn, adapters []Adapter, why string
 	}
 	stop()
 	if e := base.SetDeadline(time.Time{}); e != nil {
-		return nil, errors.Join(e, u.release(), base.Close())
+		if err == nil { // else that was done
+			e = errors.Join(e, u.release())
+		}
+		return nil, errors.Join(e, base.Close())
 	}
 	if err != nil {
 		return base, err

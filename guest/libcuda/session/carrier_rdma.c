@@ -131,8 +131,9 @@ static void *oob_thread(void *arg)
 			break;
 		}
 	}
-	atomic_store(&d.running, 0);
-	now_at(NONE);
+	if (atomic_load(&d.phase) == ASKED)
+		now_at(NONE);
+	atomic_store(&d.running, 0); /* nothing of it is this thread's any more */
 	return NULL;
 }
 

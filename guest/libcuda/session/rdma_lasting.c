@@ -10,6 +10,7 @@
 enum { ACK_EACH = 512 << 10, DIRECT = 32 << 10, FIRST_NAP_MS = 20, MOST_NAP_MS = 500 };
 
 struct cw_lasting cw_lasting;
+int64_t cw_lasting_limit_ms = 10000;
 static struct cw_lasting *const l = &cw_lasting;
 
 static int thread_id(void) { return (int)syscall(SYS_gettid); }
@@ -71,11 +72,11 @@ static void nap(int64_t ms)
 static int go_on(struct cw_session *s)
 {
 	char first[400], why[700];
-	int64_t until = cw_now_ms() + CW_LASTING_LIMIT_MS, wait = FIRST_NAP_MS;
+	int64_t until = cw_now_ms() + cw_lasting_limit_ms, wait = FIRST_NAP_MS;
 	uint64_t far = 0;
 	int err = 0;
 	cw_rdma_why(l->r, first, sizeof first);
-	cw_log(CW_LOG_INFO, "%s: the session goes on over another, if there is one within %d s", first, CW_LASTING_LIMIT_MS / 1000);
+	cw_log(CW_LOG_INFO, "%s: the session goes on over another, if there is one within %d s", first, (int)(cw_lasting_limit_ms / 1000));
 	cw_lock_acquire(&l->wire);
 	l->at = l->to = 0; /* what was read ahead comes again */
 	s->why[0] = 0;
@@ -99,8 +100,8 @@ static int go_on(struct cw_session *s)
 	if (err == -EPROTO)
 		snprintf(s->why, sizeof s->why, "the GPU server says that it has %llu bytes of %llu", (unsigned long long)far,
 			 (unsigned long long)l->end);
-	snprintf(why, sizeof why, "%s; there was no other within %d s%s%.200s", first, CW_LASTING_LIMIT_MS / 1000, s->why[0] ? ": " : "",
-		 s->why);
+	snprintf(why, sizeof why, "%s; there was no other within %d s%s%.200s", first, (int)(cw_lasting_limit_ms / 1000),
+		 s->why[0] ? ": " : "", s->why);
 	atomic_store(&l->on, 0);
 	cw_rdma_fail(l->r, -EPIPE, why);
 	return -EPIPE;

@@ -13,7 +13,8 @@
  * Of what was sent so many bytes are kept. The server counts a byte as received when its program has read it; it gives credit as it reads, and what it has no credit given for is a window, 1 MiB, at most. What one read of its has
  * begun, a frame of 1 MiB, may be forgotten with its queue pair. So 2 MiB do, and a frame that was not posted any more, and what is left of a ring.
  */
-enum { CW_LASTING_KEPT = 6 << 20, CW_LASTING_LIMIT_MS = 10000 };
+enum { CW_LASTING_KEPT = 6 << 20 };
+extern int64_t cw_lasting_limit_ms; /* for so long it may be without a queue pair */
 
 struct cw_lasting {
 	struct cw_rdma *r;

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -19,6 +20,9 @@ import (
 	"causeway/remote/tcp"
 	"causeway/remote/verbs"
 )
+
+// patience is how long sessions by RDMA go on without a way, in place of resume.Limit: a machine that has other things to do is waited for.
+const patience = 10 * time.Minute
 
 // Unix is a session over shared memory.
 func (l *Library) Unix() (remotetest.Ends, error) {
@@ -91,6 +95,7 @@ func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends,
 			if err != nil {
 				return nil, err
 			}
+			stream.SetLimit(patience)
 			worker.Store(stream)
 			return remotetest.AsCarrier(tcp.Accept(stream))
 		},
@@ -161,7 +166,7 @@ func (s socket) pass(near net.Conn, k remotetest.Keys, dial resume.Dialer) error
 		up.Abort()
 		return errors.Join(err, conn.Close())
 	}
-	_, err = verbs.Pass(context.Background(), guest, up, func(string) error { return nil }, again.Connect)
+	_, err = verbs.Pass(context.Background(), guest, up, func(string) error { return nil }, again.Connect, patience)
 	return err
 }
 

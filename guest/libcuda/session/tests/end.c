@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/rdma.h"
+#include "session/rdma_lasting.h"
 #include "session/tcp.h"
 
 #define END __attribute__((visibility("default")))
 
-enum { REGIONS = 64, LEAVE_MS = 60000 };
+enum { REGIONS = 64, LEAVE_MS = 600000 };
 
 static struct cw_region *regions[REGIONS];
 static _Atomic int closed;
@@ -36,7 +36,7 @@ END int end_open(const char *carrier, const char *target, const char *sysfs, voi
 		snprintf(shown, sizeof shown, "%s", sysfs);
 		cw_rdma_sysfs = shown;
 	}
-	cw_rdma_leave_ms = LEAVE_MS; /* a machine that has other things to do is waited for */
+	cw_rdma_leave_ms = cw_lasting_limit_ms = LEAVE_MS; /* a machine that has other things to do is waited for */
 	atomic_store(&closed, 0);
 	cw_s.fd = cw_s.bell = -1;
 	cw_s.cpus = 2;

@@ -344,7 +344,7 @@ static void test_again(void)
 	far.err = -ECONNRESET;
 	far.refuses = 1 << 20;
 	since = now;
-	CHECK(cw_lasting_recv(s, c, 1, 0) == -EPIPE && now - since >= 9000 && now - since <= CW_LASTING_LIMIT_MS);
+	CHECK(cw_lasting_recv(s, c, 1, 0) == -EPIPE && now - since >= 9000 && now - since <= cw_lasting_limit_ms);
 	CHECK(strstr(far.why, "it is lost; there was no other within 10 s") && far.attempts < 40);
 	CHECK(send_frame(b, n) == -EPIPE && cw_lasting_recv(s, c, 1, 0) == -EPIPE && cw_lasting_leave(now + 100) == -EPIPE);
 }
