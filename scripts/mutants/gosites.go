@@ -21,11 +21,13 @@ type finder struct {
 	file  string
 	text  []byte
 	set   *token.FileSet
+	clamp ast.Expr // at its bound nothing changes
 	sites []site
 }
 
 // goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons, conditions that are left out, statements that are
-// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none.
+// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what nobody can see: the bound of `if a > b { a = b }`,
+// a context's cancel at its end, a goroutine's thread.
 func goSites(file string, text []byte) []site {
 	f := &finder{file: file, text: text, set: token.NewFileSet()}
 	tree, err := parser.ParseFile(f.set, file, text, parser.SkipObjectResolution)
@@ -51,7 +53,7 @@ func (f *finder) put(n ast.Node, by string) change {
 
 func (f *finder) short(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
-	return s[:min(len(s), 70)]
+	return s[:min(len(s), 120)]
 }
 
 func (f *finder) add(n ast.Node, cs ...change) {
@@ -69,6 +71,9 @@ func (f *finder) visit(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		f.binary(n)
 	case *ast.IfStmt:
+		if f.clamps(n) {
+			f.clamp = n.Cond
+		}
 		f.condition(n.Cond)
 	case *ast.ForStmt:
 		if n.Cond != nil {
@@ -110,7 +115,9 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 	var cs []change
 	for _, op := range near[n.Op] {
-		cs = append(cs, f.put(n, x+" "+op.String()+" "+y))
+		if ast.Expr(n) != f.clamp {
+			cs = append(cs, f.put(n, x+" "+op.String()+" "+y))
+		}
 	}
 	if lit, ok := n.Y.(*ast.BasicLit); ok && lit.Kind == token.INT {
 		if v, err := strconv.ParseInt(lit.Value, 0, 64); err == nil {
@@ -118,6 +125,20 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 		}
 	}
 	f.add(n, cs...)
+}
+
+// clamps reports whether a statement only has one value be no more, or no less, than another: if a > b { a = b }, or if len(a) > b { a = a[:b] }.
+func (f *finder) clamps(n *ast.IfStmt) bool {
+	cond, ok := n.Cond.(*ast.BinaryExpr)
+	if !ok || n.Else != nil || len(n.Body.List) != 1 {
+		return false
+	}
+	set, ok := n.Body.List[0].(*ast.AssignStmt)
+	if !ok || set.Tok != token.ASSIGN || len(set.Lhs) != 1 {
+		return false
+	}
+	x, y, to, by := f.source(cond.X), f.source(cond.Y), f.source(set.Lhs[0]), f.source(set.Rhs[0])
+	return x == to && y == by || x == by && y == to || x == "len("+to+")" && by == to+"[:"+y+"]"
 }
 
 // condition is one that is forgotten, or taken for its opposite. That an error is looked at is not among them: nobody forgets it here, and each test would tell.
@@ -134,7 +155,7 @@ func (f *finder) condition(c ast.Expr) {
 func (f *finder) statement(s ast.Stmt) {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
-		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
+		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "LockOSThread") && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.AssignStmt:
@@ -144,7 +165,7 @@ func (f *finder) statement(s ast.Stmt) {
 	case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
 		f.add(s, f.put(s, "{}"))
 	case *ast.DeferStmt:
-		if !strings.HasSuffix(f.source(s.Call.Fun), "Unlock") {
+		if call := f.source(s.Call.Fun); call != "cancel" && !strings.HasSuffix(call, "Unlock") && !strings.HasSuffix(call, "LockOSThread") {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.BranchStmt:

@@ -1,11 +1,13 @@
 // Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
 // package notices.
 //
-//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-list] [-only NAME,...] [-limit 5m]
+//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-within 8m] [-list] [-only NAME,...] [-limit 5m]
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
 // change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
-// fail, twice and by the same one where that can be told, or do not end within the limit; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
+// fail, twice and by the same one where that can be told, or do not end within the limit, or within four times what they take without it; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
+//
+// With -jobs so many mutants of Go are tried beside each other. What has no verdict -within that time is none.
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -32,6 +35,10 @@ type mutant struct {
 	line int
 	what string
 	text []byte // the whole file
+}
+
+func (m mutant) String() string {
+	return fmt.Sprintf("%-6s %-10s %s:%d: %s", m.name, m.area, m.file, m.line, m.what)
 }
 
 // verdict is what the tests said.
@@ -56,9 +63,15 @@ func main() {
 	list := flag.Bool("list", false, "only print the first of the draw, also those that do not compile")
 	only := flag.String("only", "", "run these of the draw alone, by name")
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
+	jobs := flag.Int("jobs", 1, "mutants of Go that are tried at a time")
+	within := flag.Duration("within", 0, "for all of them; 0: as long as it takes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *within > 0 {
+		ctx, stop = context.WithTimeout(ctx, *within)
+		defer stop()
+	}
 	dir, err := enterCopy(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -66,12 +79,12 @@ func main() {
 	}
 	bad := false
 	for _, set := range []struct {
-		kind  string
-		n     int
-		areas []area
-		read  func(string, []byte) []site
-		tests func() (runner, error)
-	}{{"go", *goes, goAreas, goSites, newGoRunner}, {"c", *cs, cAreas, cSites, newCRunner}} {
+		kind    string
+		n, jobs int
+		areas   []area
+		read    func(string, []byte) []site
+		tests   func() (runner, error)
+	}{{"go", *goes, *jobs, goAreas, goSites, newGoRunner}, {"c", *cs, 1, cAreas, cSites, newCRunner}} {
 		if set.n == 0 {
 			continue
 		}
@@ -83,7 +96,11 @@ func main() {
 		}
 		d, err := newDraw(*seed, set.kind, set.areas, set.read)
 		if err == nil {
-			err = examine(ctx, d, set.n, *list, names(*only), *limit, set.tests)
+			if *list {
+				err = d.list(ctx, set.n)
+			} else {
+				err = examine(ctx, d, set.n, set.jobs, names(*only), *limit, set.tests)
+			}
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -96,21 +113,28 @@ func main() {
 	}
 }
 
-// enterCopy makes a copy of the last commit, beside what has been built, and has this process be in it.
+// enterCopy makes a copy of the last commit, or of the tree where there is none, beside what has been built and vendored, and has this process be in it.
 func enterCopy(ctx context.Context) (dir string, err error) {
-	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		return "", fmt.Errorf("the repository's root: %w", err)
+	at, pack := ".", "tar -C \"$0\" -c --exclude=./build --exclude=./vendor ."
+	if said, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel", "HEAD^{tree}").Output(); err == nil {
+		root, _, _ := strings.Cut(string(said), "\n")
+		at, pack = root, "git -C \"$0\" archive HEAD"
 	}
-	at := strings.TrimSpace(string(root))
+	if at, err = filepath.Abs(at); err != nil {
+		return "", err
+	}
 	if dir, err = os.MkdirTemp("", "mutants-"); err != nil {
 		return "", err
 	}
-	unpack := exec.CommandContext(ctx, "sh", "-c", `git -C "$0" archive HEAD | tar -x -C "$1"`, at, dir)
-	if said, err := unpack.CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(ctx, "sh", "-c", pack+` | tar -x -C "$1"`, at, dir).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("copy of the last commit: %w: %s", err, said)
 	}
-	return dir, errors.Join(os.Symlink(filepath.Join(at, "build"), filepath.Join(dir, "build")), os.Chdir(dir))
+	for _, d := range []string{"build", "vendor"} {
+		if _, e := os.Stat(filepath.Join(at, d)); e == nil {
+			err = errors.Join(err, os.Symlink(filepath.Join(at, d), filepath.Join(dir, d)))
+		}
+	}
+	return dir, errors.Join(err, os.Chdir(dir))
 }
 
 func names(list string) map[string]bool {
@@ -131,62 +155,87 @@ type runner interface {
 	close()
 }
 
-func examine(ctx context.Context, d *draw, n int, list bool, only map[string]bool, limit time.Duration, tests func() (runner, error)) error {
-	var r runner
-	if !list {
-		var err error
-		if r, err = tests(); err != nil {
-			return err
-		}
-		defer r.close()
+// examine tries n mutants of the draw, or those of the names, jobs at a time. That the time is over before all are tried is no error.
+func examine(ctx context.Context, d *draw, n, jobs int, only map[string]bool, limit time.Duration, tests func() (runner, error)) error {
+	r, err := tests()
+	if err != nil {
+		return err
 	}
-	counts := map[string][2]int{}
-	for done := 0; done < n && ctx.Err() == nil; {
-		m, ok := d.next()
+	defer r.close()
+	e := &examination{draw: d, left: n, only: only, counts: map[string][2]int{}}
+	var wg sync.WaitGroup
+	errs := make([]error, jobs)
+	for i := range jobs {
+		wg.Go(func() {
+			for m, ok := e.next(); ok && ctx.Err() == nil && errs[i] == nil; m, ok = e.next() {
+				began := time.Now()
+				v, by, err := r.run(ctx, m, limit)
+				if errs[i] = err; err == nil && ctx.Err() == nil {
+					e.judge(m, v, time.Since(began), by)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	e.sum()
+	if err = errors.Join(errs...); err == nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// examination is what has been tried so far.
+type examination struct {
+	mu     sync.Mutex
+	draw   *draw
+	left   int             // to be tried
+	only   map[string]bool // of the draw alone, if not nil
+	counts map[string][2]int
+}
+
+// next draws one that is to be tried.
+func (e *examination) next() (mutant, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.left > 0 && (e.only == nil || len(e.only) > 0) {
+		m, ok := e.draw.next()
 		if !ok {
 			break
 		}
-		where := fmt.Sprintf("%-6s %-10s %s:%d: %s", m.name, m.area, m.file, m.line, m.what)
-		if list {
-			fmt.Println(where)
-			done++
-			continue
+		if e.only == nil || e.only[m.name] {
+			delete(e.only, m.name)
+			e.left--
+			return m, true
 		}
-		if only != nil && !only[m.name] {
-			if len(only) == 0 {
-				break
-			}
-			continue
-		}
-		delete(only, m.name)
-		began := time.Now()
-		v, by, err := r.run(ctx, m, limit)
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return err
-		}
-		fmt.Printf("%-16v %s  (%v) %s\n", v, where, time.Since(began).Round(time.Second), by)
-		if v == broken || v == unable {
-			continue
-		}
-		done++
-		c := counts[m.area]
-		if c[1]++; v == killed {
-			c[0]++
-		}
-		counts[m.area] = c
 	}
-	if list {
-		return ctx.Err()
+	return mutant{}, false
+}
+
+// judge prints a verdict and counts it. What has none leaves its place to another.
+func (e *examination) judge(m mutant, v verdict, took time.Duration, by string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	fmt.Printf("%-16v %v  (%v) %s\n", v, m, took.Round(time.Second), by)
+	if v == broken || v == unable {
+		e.left++
+		return
 	}
+	c := e.counts[m.area]
+	if c[1]++; v == killed {
+		c[0]++
+	}
+	e.counts[m.area] = c
+}
+
+func (e *examination) sum() {
 	k, all := 0, 0
-	for _, a := range d.areas {
-		if c := counts[a.name]; c[1] > 0 {
+	for _, a := range e.draw.areas {
+		if c := e.counts[a.name]; c[1] > 0 {
 			fmt.Printf("%-10s %d of %d killed\n", a.name, c[0], c[1])
 			k, all = k+c[0], all+c[1]
 		}
 	}
 	fmt.Printf("%d of %d killed\n", k, all)
-	return ctx.Err()
 }
 
 // draw draws mutants, none of them twice.
@@ -240,6 +289,16 @@ func (d *draw) next() (mutant, bool) {
 		return mutant{fmt.Sprintf("%s%d", d.kind, d.n), d.areas[at].name, s.file, s.line, change.what, change.text()}, true
 	}
 	return mutant{}, false
+}
+
+// list prints the first n.
+func (d *draw) list(ctx context.Context, n int) error {
+	for range n {
+		if m, ok := d.next(); ok {
+			fmt.Println(m)
+		}
+	}
+	return ctx.Err()
 }
 
 // site is a place in a file that can be changed, in one way or another.

@@ -26,6 +26,10 @@ func f(a []int, log logger) error {
 	go h()
 	mu.Lock()
 	defer mu.Unlock()
+	defer cancel()
+	if n > total {
+		n = total
+	}
 	switch {
 	case n > 3:
 		stop()
@@ -45,7 +49,7 @@ func TestSites(t *testing.T) {
 	}{
 		{"go", goSites("a.go", []byte(someGo)), []string{
 			`(len(a) < 2 && a[0] == 1) && false`, `!(len(a) < 2 && a[0] == 1)`, `len(a) < 2`, `a[0] == 1`, `len(a) <= 2`, `len(a) < 3`, `a[0] != 1`, `a[0] == 2`,
-			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `false && (n > 3)`,
+			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `false && (n > 3)`, `(n > total) && false`, `{}`,
 		}},
 		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(void)0", ""}},
 	} {

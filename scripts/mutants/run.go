@@ -12,25 +12,28 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// goRunner runs a package's tests over an overlay.
+// goRunner runs packages' tests over overlays, also several at a time.
 type goRunner struct {
 	dir string
-	as  map[string]asIs // of packages
+	mu  sync.Mutex
+	as  map[string]func() asIs // of packages, found out once
 }
 
 // asIs is what a package's tests say without a change.
 type asIs struct {
-	failing string // a pattern of those that fail: they notice nothing
-	able    bool   // whether they end at all
+	failing string        // a pattern of those that fail: they notice nothing
+	able    bool          // whether they end at all
+	took    time.Duration // all of them
 }
 
 func newGoRunner() (runner, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
-	return &goRunner{dir, map[string]asIs{}}, err
+	return &goRunner{dir: dir, as: map[string]func() asIs{}}, err
 }
 
 func (r *goRunner) close() { _ = os.RemoveAll(r.dir) }
@@ -40,16 +43,19 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 	if err != nil {
 		return 0, "", err
 	}
-	copied, overlay, program := filepath.Join(r.dir, filepath.Base(m.file)), filepath.Join(r.dir, "overlay.json"), filepath.Join(r.dir, "test")
+	dir := filepath.Join(r.dir, m.name)
+	copied, overlay, program := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "test")
 	b, err := json.Marshal(map[string]any{"Replace": map[string]string{real: copied}})
-	if err := errors.Join(err, os.WriteFile(copied, m.text, 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
+	defer os.RemoveAll(dir)
+	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(copied, m.text, 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
 		return 0, "", err
 	}
 	pkg := filepath.Dir(m.file)
-	failing, able := r.failing(ctx, pkg, limit)
-	if !able {
+	is := r.asIs(ctx, pkg, limit)
+	if !is.able {
 		return unable, "", nil
 	}
+	limit = min(limit, 4*is.took+20*time.Second)
 	if _, ok := r.build(ctx, pkg, program, "-overlay", overlay); !ok {
 		return broken, "", nil
 	}
@@ -58,7 +64,7 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 		defer cancel()
 		return judged(r.tests(ctx, pkg, program, append([]string{"-test.failfast"}, more...)...))
 	}
-	v, by := tests("-test.skip", "^("+failing+")$")
+	v, by := tests("-test.skip", "^("+is.failing+")$")
 	for range 2 { // a test that fails now and then, on a busy machine, has noticed nothing
 		if v != killed || !strings.HasPrefix(by, "Test") && !strings.HasPrefix(by, "Fuzz") {
 			break
@@ -66,7 +72,7 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 		if again, _ := tests("-test.run", "^"+by+"$"); again == killed {
 			break
 		}
-		v, by = tests("-test.skip", "^("+failing+"|"+by+")$")
+		v, by = tests("-test.skip", "^("+is.failing+"|"+by+")$")
 	}
 	return v, by, nil
 }
@@ -82,31 +88,42 @@ func (r *goRunner) tests(ctx context.Context, pkg, program string, args ...strin
 	return cmd
 }
 
-// failing finds out once which tests of a package fail as they are, where something is missing that they need, and whether they can say anything.
-func (r *goRunner) failing(ctx context.Context, pkg string, limit time.Duration) (pattern string, able bool) {
-	if is, ok := r.as[pkg]; ok {
-		return is.failing, is.able
+// asIs finds out once which tests of a package fail as they are, where something is missing that they need, and whether they can say anything.
+func (r *goRunner) asIs(ctx context.Context, pkg string, limit time.Duration) asIs {
+	r.mu.Lock()
+	is := r.as[pkg]
+	if is == nil {
+		program := filepath.Join(r.dir, fmt.Sprint("plain", len(r.as)))
+		is = sync.OnceValue(func() asIs { return r.findOut(ctx, pkg, program, limit) })
+		r.as[pkg] = is
 	}
-	program := filepath.Join(r.dir, "plain")
+	r.mu.Unlock()
+	return is()
+}
+
+func (r *goRunner) findOut(ctx context.Context, pkg, program string, limit time.Duration) (is asIs) {
+	defer os.Remove(program)
 	said, ok := r.build(ctx, pkg, program)
 	var list []string
 	if ok {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
+		began := time.Now()
 		if said, ok = ends(r.tests(ctx, pkg, program)); !ok {
 			for _, f := range failed.FindAllSubmatch(said, -1) {
 				list = append(list, string(f[1]))
 			}
 			ok = len(list) > 0 && !bytes.Contains(said, []byte("\npanic: "))
 		}
+		is.took = time.Since(began)
 	}
-	if !ok {
+	if !ok && ctx.Err() == nil {
 		fmt.Printf("the tests of %s do not end as they are: %s\n", pkg, said[max(0, len(said)-2000):])
 	} else if len(list) > 0 {
 		fmt.Printf("of %s fail as they are: %s\n", pkg, strings.Join(list, " "))
 	}
-	r.as[pkg] = asIs{strings.Join(list, "|"), ok}
-	return r.as[pkg].failing, ok
+	is.failing, is.able = strings.Join(list, "|"), ok
+	return is
 }
 
 // failed finds the tests of Go that failed.
