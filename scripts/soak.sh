@@ -1,29 +1,31 @@
 #!/usr/bin/env bash
 # Runs sessions of every kind beside each other for a long time, kills every process there is, and looks at what is left.
 #
-#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--seed N] [--logs DIR] [--keep]
+#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--rest SECONDS] [--seed N] [--logs DIR] [--keep]
 #
 # CUDA programs run under `causeway run` and over TCP (`causeway serve-plain`), and guests' processes on vGPUs of a causewayd of its own, whose front end
 # is a test of host/device instead of a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs are
-# made, attached, given other limits under load, detached and deleted. What was not killed must have the right results. When it ends, or is
-# interrupted, everything must be where it was after the first round: descriptors, threads and memory of the services, processes, files, and the
-# GPU's memory. One line for each check; the status is 0 if all hold.
+# made, attached, given other limits under load, detached and deleted; one lives from the beginning to the end. What was not killed must have the
+# right results. When it ends, or is interrupted, everything must be where it was after the first round: descriptors and memory of the
+# services, processes, files, and the GPU's memory. One line for each check; the status is 0 if all hold.
 #
-# --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --seed (1) picks what happens; --keep leaves the
-# logs, and --logs packs them into DIR if something failed. Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
+# --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --rest (0) how long each waits before the next, for a
+# machine that others use, --seed (1) picks what happens; --keep leaves the logs, and --logs packs them into DIR if something failed. What memory.txt
+# beside the logs has of each service, once a minute: seconds, process, KiB of its own (a heap and stacks), KiB of files (its program's pages). Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-minutes=120 gpu=soft jobs=2 seed=1 keep= logs=
+minutes=120 gpu=soft jobs=2 rest=0 seed=1 keep= logs=
 while [ $# -gt 0 ]; do
   case $1 in
     --minutes) minutes=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
     --jobs) jobs=$2; shift 2 ;;
+    --rest) rest=$2; shift 2 ;;
     --seed) seed=$2; shift 2 ;;
     --logs) logs=$2; shift 2 ;;
     --keep) keep=1; shift ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -38,7 +40,7 @@ done
 [ ${#programs[@]} -gt 2 ] || die "too few of the programs are under $variant"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-soak.XXXXXX")
 export CAUSEWAY_RUN_DIR=$tmp/run
-port= serve= daemon= failed=0
+port= serve= daemon= lives= front= failed=0
 memory=1024 late=1 # MiB of a vGPU; a real GPU's context takes half of that, and its driver's start some of the first seconds of a program
 [ "$gpu" = soft ] || memory=8192 late=3
 mkdir -p "$tmp/counts" "$tmp/lanes"
@@ -86,11 +88,12 @@ scheduler() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["p
 stop_all() {
   touch "$tmp/stop"
   wait "${lanes[@]}" 2>/dev/null
+  end_lives
   for v in $("$causeway" ps -q 2>/dev/null); do "$causeway" delete "$v" >/dev/null 2>&1; done
 }
 cleanup() {
   touch "$tmp/stop"
-  for p in $(devices) $(scheduler) $daemon $serve; do kill "$p" 2>/dev/null; done
+  for p in $front $(devices) $(scheduler) $daemon $serve; do kill "$p" 2>/dev/null; done
   wait 2>/dev/null
   if [ -n "$logs" ] && [ "$failed" != 0 ]; then mkdir -p "$logs" && tar cJf "$logs/soak-logs.tar.xz" -C "$tmp" --exclude ./front .; fi
   if [ -n "$keep" ] || [ "$failed" != 0 ]; then say "logs are in $tmp"; else rm -rf "$tmp"; fi
@@ -100,8 +103,8 @@ trap 'touch "$tmp/stop"' INT TERM
 
 # --- what happens ------------------------------------------------------------------------------------------------------
 
-# count NAME adds one; counted NAME prints how many.
-count() { echo >>"$tmp/counts/$1"; }
+# count NAME [N] adds one, or N; counted NAME prints how many.
+count() { yes '' | head -n "${2:-1}" >>"$tmp/counts/$1"; }
 counted() { if [ -f "$tmp/counts/$1" ]; then wc -l <"$tmp/counts/$1"; else echo 0; fi; }
 bad() { count wrong; printf '%s\n' "$*" >>"$tmp/wrong.txt"; }
 
@@ -144,11 +147,14 @@ lane_programs() {
   while [ ! -e "$tmp/stop" ]; do
     local fate=${fates[RANDOM % ${#fates[@]}]}
     one "$2-$1" "$2" "${programs[RANDOM % ${#programs[@]}]}" "$fate"
+    sleep "$rest"
   done
 }
 
-# kills changes when causewayd is about to be killed, and when the next one runs.
+# kills changes when causewayd is about to be killed, and when the next one runs; between, its numbers differ.
 kills() { echo "$(counted daemon-dies) $(counted daemon-killed)"; }
+# lives_since KILLS: that causewayd was not killed since, nor about to be.
+lives_since() { [ "$(kills)" = "$1" ] && [ "${1% *}" = "${1#* }" ]; }
 
 # lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that change under load, killed now and then, detached,
 # deleted.
@@ -156,10 +162,11 @@ lane_vgpu() {
   RANDOM=$((seed * 100 + 50 + $1))
   local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
   while [ ! -e "$tmp/stop" ]; do
+    sleep "$rest"
     dies= daemons=$(kills)
     if ! "$causeway" create "$vm" --gpu "$gpu" --memory ${memory}MiB --share $((50 + RANDOM % 100)) >"$tmp/lanes/$vm.out" 2>&1; then
       # causewayd answered just now, or its vGPU's process was killed by this lane and is told to be on its way out.
-      [ "$(kills)" = "$daemons" ] && ! grep -q 'has just ended' "$tmp/lanes/$vm.out" || { count create-again; sleep 0.5; continue; }
+      lives_since "$daemons" && ! grep -q 'has just ended' "$tmp/lanes/$vm.out" || { count create-again; sleep 0.5; continue; }
       bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
     fi
     count vgpu-made
@@ -186,7 +193,41 @@ lane_vgpu() {
   done
 }
 
+# begin_lives makes the vGPU that stays. Its programs come and go until the stop, with a moment between them in which there is none.
+begin_lives() {
+  "$causeway" create soaklives --gpu "$gpu" --memory ${memory}MiB >"$tmp/lanes/lives.out" 2>&1 || die "a vGPU cannot be made: $(cat "$tmp/lanes/lives.out")"
+  lives=$(device soaklives)
+  CAUSEWAY_FRONT_SOCKET=$CAUSEWAY_RUN_DIR/soaklives/gpu0.sock CAUSEWAY_FRONT_SECONDS=$((minutes * 60 + 600)) CAUSEWAY_FRONT_STOP=$tmp/stop CAUSEWAY_FRONT_REST=$((rest + 2)) \
+    CAUSEWAY_FRONT_PROGRAMS=1 "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/lives.front" 2>&1 &
+  front=$!
+}
+
+# end_lives: its programs, however often causewayd and the scheduler were killed meanwhile, must have ended well.
+end_lives() {
+  local rc=0
+  kill -0 "$lives" 2>/dev/null || bad "the device process of the vGPU that stays is gone"
+  wait "$front" || rc=$?
+  [ "$rc" = 0 ] && grep -q 'gone false' "$tmp/lanes/lives.front" || bad "the front end that stays: status $rc: $(grep -E 'front_test|panic|^programs' "$tmp/lanes/lives.front" | head -3)"
+  count lives-programs "$(sed -n 's/^programs \([0-9]*\).*/\1/p' "$tmp/lanes/lives.front")"
+}
+
 # --- what is left ------------------------------------------------------------------------------------------------------
+
+# own PID: its memory without pages of files, of which a program has more the more of it has run.
+own() { awk '/^RssAnon/ {print $2}' "/proc/$1/status" 2>/dev/null; }
+# sample writes memory.txt's lines of a minute.
+sample() {
+  local s
+  for s in serve daemon lives; do echo "$SECONDS $s ${!s} $(awk '/^Rss(Anon|File)/ {printf "%s ", $2}' "/proc/${!s}/status" 2>/dev/null)" >>"$tmp/memory.txt"; done
+}
+
+# measure_lives FILE: the same of the process of the vGPU that stays, between two of its programs.
+measure_lives() {
+  {
+    echo "device-descriptors $(for _ in $(seq 100); do ls "/proc/$lives/fd" 2>/dev/null | wc -l; sleep 0.1; done | sort -n | head -1)"
+    echo "device-memory-KiB $(own "$lives")"
+  } >>"$1"
+}
 
 # measure FILE: what must come back, a name and a number in each line. Memory may grow by what a runtime keeps.
 measure() {
@@ -194,7 +235,7 @@ measure() {
     for s in serve daemon; do
       local p=${!s}
       echo "$s-descriptors $(ls "/proc/$p/fd" 2>/dev/null | wc -l)"
-      echo "$s-memory-KiB $(awk '/^VmRSS/ {print $2}' "/proc/$p/status" 2>/dev/null)"
+      echo "$s-memory-KiB $(own "$p")"
       echo "$s-children $(below "$p" | wc -l)"
     done
     echo "device-processes $(devices | wc -l)"
@@ -227,6 +268,9 @@ CAUSEWAY_FRONT_SOCKET=$CAUSEWAY_RUN_DIR/soak0/gpu0.sock CAUSEWAY_FRONT_SECONDS=5
 "$causeway" delete soak0 >/dev/null 2>&1
 settle
 measure "$tmp/before"
+begin_lives
+sleep 8
+measure_lives "$tmp/before"
 say "$minutes minutes with ${#programs[@]} programs, $jobs at a time of each kind, on GPU $gpu"
 for i in $(seq "$jobs"); do
   lane_programs "$i" run & lanes+=($!)
@@ -237,7 +281,7 @@ end=$((SECONDS + minutes * 60)) round=0
 RANDOM=$((seed * 100 + 99))
 while [ "$SECONDS" -lt "$end" ] && [ ! -e "$tmp/stop" ]; do
   sleep 5
-  round=$((round + 1))
+  [ $((round++ % 12)) != 0 ] || sample
   if [ $((round % 8)) = 0 ]; then # causewayd is killed, and finds again what runs
     count daemon-dies
     kill -9 "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null
@@ -247,9 +291,12 @@ while [ "$SECONDS" -lt "$end" ] && [ ! -e "$tmp/stop" ]; do
   fi
 done
 say "the end: what runs may finish"
+measure_lives "$tmp/lives"
+sample
 stop_all
 settle
 measure "$tmp/after"
+cat "$tmp/lives" >>"$tmp/after"
 
 total=0
 for f in "$tmp"/counts/*; do n=$(wc -l <"$f"); printf '  %-30s %d\n' "$(basename "$f")" "$n"; total=$((total + n)); done

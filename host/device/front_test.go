@@ -20,12 +20,14 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// socketEnv, secondsEnv and programsEnv make TestFront a VM's front end on a device that runs elsewhere, for scripts/soak.sh: a socket, how
-// long, and how many programs at a time.
+// These make TestFront a VM's front end on a device that runs elsewhere, for scripts/soak.sh: a socket, how long, how many programs at a
+// time, how many seconds each waits for the next one, and a file that ends it as soon as it is there.
 const (
 	socketEnv   = "CAUSEWAY_FRONT_SOCKET"
 	secondsEnv  = "CAUSEWAY_FRONT_SECONDS"
 	programsEnv = "CAUSEWAY_FRONT_PROGRAMS"
+	restEnv     = "CAUSEWAY_FRONT_REST"
+	stopEnv     = "CAUSEWAY_FRONT_STOP"
 )
 
 // TestFront has a VM's programs come and go, and holds every byte against what they wrote: some exit, some are killed, some stop for longer
@@ -50,10 +52,11 @@ func TestFront(t *testing.T) {
 			programs = n
 		}
 	}
+	rest, _ := time.ParseDuration(os.Getenv(restEnv) + "s")
 	var wg sync.WaitGroup
 	for i := range programs {
 		wg.Go(func() {
-			for n := 0; n < least || time.Now().Before(end); n++ {
+			for n := 0; n < least || time.Now().Before(end) && !stopped(); n++ {
 				if err := f.program(uint32(1000*i+n), n%4); err != nil {
 					if f.gone(err) {
 						return
@@ -61,11 +64,18 @@ func TestFront(t *testing.T) {
 					t.Errorf("program %d of %d: %v", n, i, err)
 					return
 				}
+				time.Sleep(rest)
 			}
 		})
 	}
 	wg.Wait()
 	fmt.Printf("programs %d refused %d gone %v\n", f.ran.Load(), f.refused.Load(), f.lost.Load())
+}
+
+// stopped reports whether the file that ends it is there.
+func stopped() bool {
+	_, err := os.Stat(os.Getenv(stopEnv))
+	return os.Getenv(stopEnv) != "" && err == nil
 }
 
 type front struct {
