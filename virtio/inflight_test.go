@@ -172,3 +172,68 @@ func TestBeginsAnew(t *testing.T) {
 		t.Errorf("next %d, in flight %v, %v", next, heads, ok)
 	}
 }
+
+// TestResumeOfNonsense: what was in flight by another process's word, and cannot be, is not taken; a chain that makes no sense goes back.
+func TestResumeOfNonsense(t *testing.T) {
+	words, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(words) }()
+	f, err := NewInFlight(words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := vhostuser.NewMemory()
+	ram, err := vhosttest.NewMemory(0x100000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ram.Close()
+	fd, err := ram.DupFD()
+	if err == nil {
+		err = mem.Add(fd, 0x100000, 1<<20, ram.User, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Clear()
+	d := virtiotest.NewDriver(ram, 8, virtiotest.Options{})
+	good := d.Alloc(16)
+	d.PutDesc(d.Desc, 1, good.GPA, 16, 0, 0)
+	d.PutDesc(d.Desc, 2, 0, 16, 0, 0) // no guest memory
+	d.PutDesc(d.Desc, 3, good.GPA, 16, 0, 0)
+	f.begin(3)
+	for _, head := range []uint16{1, 2, 3, 8, 100} {
+		f.take(head)
+	}
+	q, err := NewQueue(mem, d.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := q.Resume(f)
+	if len(list) != 2 || list[0].head != 1 || list[1].head != 3 || q.Next() != 3 {
+		t.Fatalf("%d chains, next %d", len(list), q.Next())
+	}
+	if u, ok := d.Poll(); !ok || u.Head != 2 || u.Len != 0 {
+		t.Errorf("a chain that makes no sense: %+v %v", u, ok)
+	}
+	for _, c := range list {
+		c.Complete(0)
+	}
+	if d.UsedIdx() != 3 {
+		t.Errorf("%d came back", d.UsedIdx())
+	}
+	q.Stop(0)
+}
+
+// TestShellsAreKept: those of some chains are used again, of a flood of them the rest is forgotten.
+func TestShellsAreKept(t *testing.T) {
+	q := &Queue{}
+	for range 200 {
+		(&Chain{q: q}).recycleLocked()
+	}
+	if len(q.free) != 64 {
+		t.Errorf("%d are kept", len(q.free))
+	}
+}
