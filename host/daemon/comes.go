@@ -29,8 +29,8 @@ func (d *Daemon) awaits(ctx context.Context, v *vgpu, key string) error {
 
 // hasCome notes that the VM is here whose lease it is.
 func (d *Daemon) hasCome(v *vgpu, up *api.Upstream, log *slog.Logger) {
-	v.leaseFile.Lock()
-	defer v.leaseFile.Unlock()
+	v.written.Lock()
+	defer v.written.Unlock()
 	d.mu.Lock()
 	came := v.comes != "" && v.up != nil && v.up.Lease == up.Lease
 	if came {

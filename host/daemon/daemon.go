@@ -100,7 +100,7 @@ type vgpu struct {
 	renew bool             // routineRenew is at it
 	comes lease.Coming     // it awaits a VM from another host, with whose lease it goes on
 
-	leaseFile sync.Mutex // held while what is written down of the lease is changed, so that it ends as what is so; before Daemon.mu
+	written sync.Mutex // held while what is written down is changed by whom its gate does not keep apart, so that it ends as what is so, and while it is removed; before Daemon.mu
 
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it

@@ -316,6 +316,8 @@ func (d *Daemon) undo(v *vgpu) error {
 
 // forget removes a vGPU whose process has ended from the table and the disk.
 func (d *Daemon) forget(v *vgpu) error {
+	v.written.Lock()
+	defer v.written.Unlock()
 	d.mu.Lock()
 	spec := v.rec.Spec
 	if d.vgpus[spec.Key()] == v {

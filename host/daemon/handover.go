@@ -206,8 +206,8 @@ func (d *Daemon) leaseNow(ctx context.Context, limit time.Duration, server strin
 
 // hasLease notes the lease of a vGPU, and writes it down.
 func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
-	v.leaseFile.Lock()
-	defer v.leaseFile.Unlock()
+	v.written.Lock()
+	defer v.written.Unlock()
 	d.mu.Lock()
 	v.up, v.epoch, v.comes = f.Upstream, f.Epoch, f.Comes
 	path := v.rec.Spec.LeasePath(d.run)

@@ -85,8 +85,8 @@ func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) er
 
 // noteHeir writes down who has a lease, and who may: what is so now, as others may note it at once.
 func (d *Daemon) noteHeir(v *vgpu, id remote.LeaseID) error {
-	v.leaseFile.Lock()
-	defer v.leaseFile.Unlock()
+	v.written.Lock()
+	defer v.written.Unlock()
 	e, ok := d.leases.Find(id)
 	if !ok {
 		return lease.ErrUnknown

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
+	"causeway/host/daemon/process"
 	"causeway/remote"
 )
 
@@ -76,5 +78,79 @@ func TestLeaseFileEndsAsTheLease(t *testing.T) {
 		if f.Heir != e.Heir {
 			t.Fatalf("round %d: %q may take the lease over, and %q is written down", i, e.Heir, f.Heir)
 		}
+	}
+}
+
+// TestDeletedAsItIsLost: of a vGPU that is deleted just as its device process's end is noted nothing is written down: the next causewayd would find it.
+func TestDeletedAsItIsLost(t *testing.T) {
+	d := &Daemon{run: t.TempDir(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}}
+	for i := range 200 {
+		v := &vgpu{rec: record{Spec: api.Spec{VM: "vm1", Name: "gpu0"}}, ready: true}
+		path := recordPath(d.run, &v.rec.Spec)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), writeJSON(path, &v.rec)); err != nil {
+			t.Fatal(err)
+		}
+		d.vgpus[v.rec.Spec.Key()] = v
+		var wg sync.WaitGroup
+		wg.Go(func() { d.lose(v, nil, "killed") })
+		wg.Go(func() {
+			d.mu.Lock()
+			v.end = true
+			d.mu.Unlock()
+			if err := d.forget(v); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("round %d: its record is there: %v", i, err)
+		}
+	}
+}
+
+// TestLossIsWrittenDown: of one that nobody deletes it is, with its reason; not of one that has another process by now, or that is being ended.
+func TestLossIsWrittenDown(t *testing.T) {
+	for what, c := range map[string]struct {
+		end   bool
+		other bool
+		want  bool
+	}{"lost": {want: true}, "being ended": {end: true}, "of the process before": {other: true}} {
+		d := &Daemon{run: t.TempDir(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}}
+		v := &vgpu{rec: record{Format: recordFormat, Spec: api.Spec{VM: "vm1", Name: "gpu0"}}, end: c.end}
+		if c.other {
+			v.proc = &process.Process{}
+		}
+		path := recordPath(d.run, &v.rec.Spec)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.lose(v, nil, "killed"); got != c.want || v.rec.Lost != c.want {
+			t.Errorf("%s: %v, %+v", what, got, v.rec)
+		}
+		var r record
+		if err := readJSON(path, &r); (err == nil) != c.want || c.want && (!r.Lost || r.Why != "killed") {
+			t.Errorf("%s: %+v is written down, %v", what, r, err)
+		}
+	}
+}
+
+// TestNothingToEnd: a lease whose vGPU is gone is over; a vGPU without a process is released without asking it.
+func TestNothingToEnd(t *testing.T) {
+	d := &Daemon{run: t.TempDir(), ctx: t.Context(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}, gates: gates{of: map[string]*gate{}}}
+	d.leases.Term, d.leases.Now = time.Hour, time.Now
+	if err := d.leases.Add(leaseID(3), "hosta", "hosta/vm1:gpu0", 1); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := d.leases.Find(leaseID(3))
+	if err := d.endLease(t.Context(), e, "the test's"); err != nil {
+		t.Error(err)
+	}
+	if _, ok := d.leases.Find(leaseID(3)); ok {
+		t.Error("the lease is there")
+	}
+	v := &vgpu{rec: record{Spec: api.Spec{VM: "vm1", Name: "gpu0"}}}
+	d.vgpus[v.rec.Spec.Key()] = v
+	if err := d.Release(t.Context(), v.rec.Spec.Key(), true); err != nil || len(d.vgpus) > 0 {
+		t.Errorf("%v, %d vGPUs", err, len(d.vgpus))
 	}
 }

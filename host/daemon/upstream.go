@@ -164,8 +164,8 @@ func (d *Daemon) leaseFrom(ctx context.Context, v *vgpu, name string, change api
 
 // granted notes a lease that is new, what it is of, and writes it down.
 func (d *Daemon) granted(v *vgpu, spec api.Spec, f *lease.File) error {
-	v.leaseFile.Lock()
-	defer v.leaseFile.Unlock()
+	v.written.Lock()
+	defer v.written.Unlock()
 	d.mu.Lock()
 	v.rec.Spec, v.up, v.epoch, v.comes = spec, f.Upstream, f.Epoch, f.Comes
 	d.mu.Unlock()

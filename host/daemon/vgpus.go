@@ -145,19 +145,29 @@ func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
 	rec := v.rec
 	d.mu.Unlock()
 	why := d.why(&rec, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason())) // reads logs: not under the lock
+	if d.lose(v, p, why) {
+		rec.Why = why
+		d.note(&rec)
+		d.log.Error("vGPU lost", "vgpu", rec.Spec.Key(), "why", why)
+	}
+}
+
+// lose writes down that a vGPU's device process is gone; false: it is being ended, or has another process. Whoever deletes it just now removes what is written here.
+func (d *Daemon) lose(v *vgpu, p *process.Process, why string) bool {
+	v.written.Lock()
+	defer v.written.Unlock()
 	d.mu.Lock()
 	if v.end || v.proc != p {
 		d.mu.Unlock()
-		return
+		return false
 	}
 	d.loseLocked(v, why)
-	rec = v.rec
+	rec := v.rec
 	d.mu.Unlock()
-	d.note(&rec)
-	d.log.Error("vGPU lost", "vgpu", rec.Spec.Key(), "why", rec.Why)
 	if err := writeJSON(recordPath(d.run, &rec.Spec), &rec); err != nil {
 		d.log.Error("a lost vGPU was not written down", "vgpu", rec.Spec.Key(), "error", err)
 	}
+	return true
 }
 
 func (d *Daemon) loseLocked(v *vgpu, why string) {
