@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/vhostuser"
 	"causeway/virtio"
 	"causeway/virtio/virtiotest"
@@ -241,5 +243,27 @@ func TestWhatALogSays(t *testing.T) {
 	b.r.StopQueue(0)
 	if l.count("did not complete") != 1 {
 		t.Error("a chain that was forgotten is not logged")
+	}
+}
+
+// TestRunnerTracks: what a queue that runs has in flight is where the device keeps it, for who takes over.
+func TestRunnerTracks(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, virtio.InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	f, err := virtio.NewInFlight(mem)
+	must(t, err)
+	b := newRunner(t, virtiotest.Options{})
+	b.r.Track(func(int) *virtio.InFlight { return f })
+	must(t, b.r.StartQueue(0, b.cfg))
+	b.add(t, 3)
+	b.await(t, 3)
+	b.k.leave = 3 // its process dies
+	b.r.StopQueue(0)
+	q, err := virtio.NewQueue(b.mem, b.cfg)
+	must(t, err)
+	defer q.Stop(0)
+	if list := q.Resume(f); len(list) != 3 {
+		t.Errorf("%d chains are known to be in flight", len(list))
 	}
 }

@@ -237,3 +237,51 @@ func TestShellsAreKept(t *testing.T) {
 		t.Errorf("%d are kept", len(q.free))
 	}
 }
+
+// TestEveryHeadIsKept: each of all heads that there may be is in flight from when it is taken until it is dropped, and says nothing of others; a completion that was under way is known for each.
+func TestEveryHeadIsKept(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, 2*InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	for off := 1; off < 8; off++ {
+		if _, err := NewInFlight(mem[off:][:InFlightSize]); (err == nil) != (off%4 == 0) {
+			t.Errorf("words %d bytes behind a page's beginning: %v", off, err)
+		}
+	}
+	f, err := NewInFlight(mem[:InFlightSize])
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.begin(5)
+	in := func() (heads []uint16) {
+		_, heads, _ = f.left(1)
+		return heads
+	}
+	for head := 0; head < 32768; head += 31 {
+		f.take(uint16(head))
+		if !f.has(uint16(head)) || f.has(uint16((head+1)%32768)) || f.has(uint16((head+32767)%32768)) {
+			t.Fatalf("%d is taken", head)
+		}
+		f.drop(uint16(head))
+		if f.has(uint16(head)) {
+			t.Fatalf("%d is dropped", head)
+		}
+	}
+	for _, head := range []uint16{0, 1, 31, 32, 33, 1000, 32766, 32767} {
+		f.take(head)
+		if got := in(); len(got) != 1 || got[0] != head {
+			t.Errorf("%d is in flight: %v", head, got)
+		}
+		f.finish(head, 1)
+		if got := in(); len(got) != 0 {
+			t.Errorf("%d was published: %v", head, got)
+		}
+	}
+	f.take(7)
+	f.finish(7, 2)
+	if got := in(); len(got) != 1 {
+		t.Errorf("7 was not published: %v", got)
+	}
+}

@@ -117,6 +117,12 @@ func TestHostile(t *testing.T) {
 		"with flags":      say(frame.Header{Kind: frame.Ack, Flags: 1}, 0),
 		"greeting ahead":  greet(101),
 		"greeting beyond": greet(1 << 63),
+		"greeting back": func(t *testing.T, r *rig) {
+			r.server.mu.Lock()
+			r.server.kept.drop(100) // it was told of 100
+			r.server.mu.Unlock()
+			greet(99)(t, r)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, minute, nil)
@@ -129,6 +135,50 @@ func TestHostile(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestServerShowsWhoItIs: a client goes on over a connection only whose other end shows that it has the session, for this attempt and on this connection.
+func TestServerShowsWhoItIs(t *testing.T) {
+	r := newRig(t, minute, nil)
+	for name, c := range map[string]struct {
+		answer func(g *greeting, bind digest)
+		ok     bool
+	}{
+		"as it should":    {func(g *greeting, bind digest) { g.Proof = g.proof(r.client.secret, bind, fromServer) }, true},
+		"another secret":  {func(g *greeting, bind digest) { g.Proof = g.proof(digest{1}, bind, fromServer) }, false},
+		"the client's":    {func(g *greeting, bind digest) { g.Proof = g.proof(r.client.secret, bind, fromClient) }, false},
+		"elsewhere":       {func(g *greeting, _ digest) { g.Proof = g.proof(r.client.secret, digest{}, fromServer) }, false},
+		"another attempt": {func(g *greeting, bind digest) { g.Attempt++; g.Proof = g.proof(r.client.secret, bind, fromServer) }, false},
+		"nothing":         {func(*greeting, digest) {}, false},
+	} {
+		near, far := pair(t)
+		go func() {
+			s, err := frame.Server(context.Background(), far, r.serverAgain)
+			if err != nil {
+				return
+			}
+			t.Cleanup(s.Abort)
+			bind, err := derived(s, labelBind)
+			if err != nil {
+				return
+			}
+			g, err := readGreeting(s)
+			if err != nil {
+				return
+			}
+			answer := greeting{Attempt: g.Attempt, Got: 0}
+			c.answer(&answer, bind)
+			_, _ = s.Write(answer.encode())
+		}()
+		s, err := frame.Client(context.Background(), near, r.clientAgain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Abort)
+		if err := r.client.greet(s); errors.Is(err, ErrProof) == c.ok { // that it has a connection is another matter
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -200,3 +200,12 @@ func TestNoPeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestCaps: none, and the whole GPU, are no caps.
+func TestCaps(t *testing.T) {
+	for c, want := range map[uint32]float64{0: 0, 1: 0.01, 50: 0.5, 99: 0.99, 100: 0, 101: 0} {
+		if got := (Limits{Cap: c}).cap(); got != want {
+			t.Errorf("%d %%: %v", c, got)
+		}
+	}
+}
