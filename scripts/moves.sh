@@ -207,8 +207,8 @@ item_peer() {
 
 # reason LOG: why memory went through the host's, if it did.
 reason() { sed -n "s/.*msg=\"memory is copied through the host's, not from GPU to GPU\" .*reason=/stays off the link: /p" "$1" | sort | uniq -c | cut -c1-200; }
-# variables LOG: what workers said of variables that came out elsewhere, and of code that was loaded again for that.
-variables() { sed -n 's/.*msg="\(a variable comes out elsewhere\|code was loaded again, as its variables lay too low\)" \(.*\)/    \1: \2/p' "$1" | cut -c1-600 | sort | uniq -c | sort -rn | head -n 4; }
+# variables LOG: what workers said of variables that came out elsewhere.
+variables() { sed -n 's/.*msg="\(a variable comes out elsewhere\)" \(.*\)/    \1: \2/p' "$1" | cut -c1-600 | sort | uniq -c | sort -rn | head -n 4; }
 # rate MIB PAUSES: GB/s of the median.
 rate() { tr ' ' '\n' <<<"$2" | awk -v mib="$1" '/^[0-9.]+m?s$/ { t = $0 + 0; if ($0 ~ /ms$/) t /= 1000; v[++n] = t }
   END { for (i = 1; i < n; i++) for (j = i + 1; j <= n; j++) if (v[i] > v[j]) { t = v[i]; v[i] = v[j]; v[j] = t }

@@ -90,7 +90,6 @@ func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function,
 	if !ok || !k.isKernel() {
 		return nil, bind.Function{}, cuda.ErrorInvalidHandle
 	}
-	defer s.steer(c)() // the code's first function in a context has its variables made there
 	h, res := s.drv.KernelGetFunction(k.kernel)
 	if res == cuda.Success {
 		res = s.settleVariables(c, owner{lib: true, id: k.lib})

@@ -41,7 +41,6 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if code == nil {
 		return res
 	}
-	defer s.steer(c)()
 	im := bind.HoldImage(code, true)
 	fresh, res := s.drv.LibraryLoadData(im, nil, nil)
 	if res != cuda.Success {

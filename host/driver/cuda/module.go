@@ -86,20 +86,6 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{id: a.Module}, s.movableCode(c, t), a.Options)
 	s.nameVariables(owner{id: a.Module}, image)
-	res = s.loadedAgain(c, owner{id: a.Module}, func(between func()) (res cuda.Result) {
-		m, _ := s.modules.remove(a.Module)
-		s.drv.ModuleUnload(m.handle)
-		between()
-		again := newJITOptions(a.Options, 0, 0)
-		defer again.Free()
-		if m.handle, res = s.drv.ModuleLoadDataEx(im, again.Options); res == cuda.Success {
-			s.modules.put(a.Module, m)
-		}
-		return res
-	})
-	if res != cuda.Success {
-		return res
-	}
 	return s.settleVariables(c, owner{id: a.Module})
 }
 
@@ -207,20 +193,6 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{lib: true, id: a.Library}, s.movableCode(c, t), nil)
 	s.nameVariables(owner{lib: true, id: a.Library}, image)
-	res = s.loadedAgain(c, owner{lib: true, id: a.Library}, func(between func()) (res cuda.Result) {
-		h, _ := s.libs.remove(a.Library)
-		s.drv.LibraryUnload(h)
-		between()
-		again := newJITOptions(a.Jit, 0, 0)
-		defer again.Free()
-		if h, res = s.drv.LibraryLoadData(im, again.Options, keep); res == cuda.Success {
-			s.libs.put(a.Library, h)
-		}
-		return res
-	})
-	if res != cuda.Success {
-		return res
-	}
 	return s.settleVariables(c, owner{lib: true, id: a.Library})
 }
 
@@ -246,7 +218,6 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	defer s.steer(c)()
 	m, res := s.drv.LibraryGetModule(h)
 	if res != cuda.Success {
 		return res
