@@ -124,7 +124,7 @@ kube_apiserver() {
     --advertise-address 10.77.0.1 --cert-dir "$kube/pki/apiserver" --service-account-key-file "$kube/pki/sa.key" \
     --service-account-signing-key-file "$kube/pki/sa.key" --service-account-issuer https://fleet.test --token-auth-file "$kube/pki/tokens.csv" \
     --authorization-mode Node,RBAC --enable-aggregator-routing --enable-admission-plugins NodeRestriction --service-cluster-ip-range 10.96.0.0/16 --anonymous-auth=false
-  await 60 "the API server is ready" kubectl get --raw /readyz
+  await 240 "the API server is ready" kubectl get --raw /readyz
 }
 
 # kube_node_up IMAGE... starts containerd with images, and the kubelet.
