@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 )
 
 // Names by which pods say that they are for such a node, and for which domain.
@@ -117,6 +118,12 @@ func (n *Node) Beat(ctx context.Context) error {
 	if err := n.renew(ctx); err != nil {
 		return fmt.Errorf("the node's Lease: %w", err)
 	}
+	// Others write to a Node, too: the cluster's controllers have taints of their own for one that is new.
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return n.ready(ctx) })
+}
+
+// ready has the Node's status say that it is, where it says something else.
+func (n *Node) ready(ctx context.Context) error {
 	have, err := n.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("the node %s: %w", n.Name, err)
