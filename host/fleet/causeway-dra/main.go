@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -153,7 +154,7 @@ func refusals(recorder record.EventRecorder) func(claim.ID, error) {
 
 // connect makes the client of the API server.
 func connect(kubeconfig string) (kubernetes.Interface, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("how the API server is reached: %w", err)
 	}
@@ -161,6 +162,18 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	// The server has its own fairness. The client's limit, 5 calls in a second, would have a node with 60 claims look at them every 12 s, and the kubelet's calls wait behind that.
 	cfg.QPS = -1
 	return kubernetes.NewForConfig(cfg)
+}
+
+// restConfig is that of the file, or of the pod that this is.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	cfg, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("no --kubeconfig is given, and this is no pod: give one with a token of the node (docs/KUBERNETES.md has it as /etc/causeway/dra.kubeconfig)")
+	}
+	return cfg, err
 }
 
 // cluster is the API server.

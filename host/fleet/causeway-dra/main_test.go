@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/record"
@@ -34,5 +35,13 @@ func TestConnect(t *testing.T) {
 	}
 	if limit := client.ResourceV1().RESTClient().GetRateLimiter(); limit != nil && limit.QPS() > 0 {
 		t.Errorf("%v calls in a second", limit.QPS())
+	}
+}
+
+// TestNowhere: who gives no kubeconfig, outside of a pod, is told to.
+func TestNowhere(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := connect(""); err == nil || !strings.Contains(err.Error(), "no --kubeconfig is given") {
+		t.Errorf("%v", err)
 	}
 }

@@ -42,7 +42,7 @@ The claim stays when the wait ends: "kubectl delete resourceclaim NAME" removes 
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, a, args[0]) },
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.ask.Memory, "memory", "", "GPU memory, contexts included, as `16GiB` (default: all that one GPU has for claims)")
+	fl.StringVar(&f.ask.Memory, "memory", "", "GPU memory, contexts included, as `16GiB` or, as in manifests, 16Gi (default: all that one GPU has for claims)")
 	fl.Uint32Var(&f.ask.Compute, "compute", 0, "hundredths of the GPU's time that are promised, 0 to 100")
 	fl.Uint32Var(&f.ask.Cap, "cap", 0, "most hundredths of the GPU's time, 1 to 100 (default: no cap)")
 	fl.IntVar(&f.ask.Count, "count", 1, "GPUs, all of one node and each another; more than 1 with --vm")

@@ -53,7 +53,24 @@ rights, and finds it as kubectl does. On one node, causeway has its own commands
 	fl.StringVarP(&a.namespace, "namespace", "n", "", "`NAME` of the namespace (default: the context's)")
 	c.AddCommand(lsCommand(&a), topCommand(&a), claimCommand(&a), drainCommand(&a), controllerCommand(&a))
 	c.AddCommand(webhookCommand(&a), webCommand(&a), agentCommand(&a))
+	for _, sub := range c.Commands() {
+		explainArgs(sub)
+	}
 	return c
+}
+
+// explainArgs has a wrong number of arguments answered with what the command takes.
+func explainArgs(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: use `%s`; `%s --help` says more", err, cmd.UseLine(), cmd.CommandPath())
+		}
+		return nil
+	}
 }
 
 // limited is a context that ends with a time; 0: it does not.

@@ -29,7 +29,7 @@ const (
 // Ask is what a person wants of a claim.
 type Ask struct {
 	Namespace, Name, Class string
-	Memory                 string // as 16GiB; "": all that one GPU has
+	Memory                 string // as 16GiB, or 16Gi; "": all that one GPU has
 	Compute                uint32 // hundredths of the GPU's time that are promised
 	Cap                    uint32 // most hundredths; 0: no cap
 	Count                  int    // GPUs, of one host
@@ -73,9 +73,13 @@ func (a *Ask) Claim() (*resourceapi.ResourceClaim, error) {
 	return c, a.parameters(c)
 }
 
-// memory is a size that claims are counted in.
+// memory is a size that claims are counted in. Who has a manifest before him writes it as there, 16Gi.
 func memory(text string) (int64, error) {
-	n, err := limit.ParseSize(text)
+	size := text
+	if t := strings.TrimSpace(text); strings.HasSuffix(t, "Mi") || strings.HasSuffix(t, "Gi") || strings.HasSuffix(t, "Ti") {
+		size = t + "B"
+	}
+	n, err := limit.ParseSize(size)
 	switch {
 	case err != nil:
 		return 0, err

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"causeway/host/fleet/claim"
 )
@@ -67,18 +68,46 @@ func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
 	f.Claims = append(f.Claims, v)
 }
 
-// asked is how much of a capacity each GPU of the claim was to have, as it is written; none: it says nothing of it.
+// asked is how much of a capacity each GPU of the claim was to have, as it is written, and the least where alternatives are named; none: it says nothing of it.
 func asked(c *resourceapi.ResourceClaim, capacity resourceapi.QualifiedName, none string) string {
 	for i := range c.Spec.Devices.Requests {
-		if e := c.Spec.Devices.Requests[i].Exactly; e != nil && e.Capacity != nil {
-			for _, name := range []resourceapi.QualifiedName{capacity, claim.Driver + "/" + capacity} {
-				if q, ok := e.Capacity.Requests[name]; ok {
-					return q.String()
+		r := &c.Spec.Devices.Requests[i]
+		if r.Exactly != nil {
+			if q, ok := amount(r.Exactly.Capacity, capacity); ok {
+				return q.String()
+			}
+			continue
+		}
+		var least []resource.Quantity
+		for j := range r.FirstAvailable {
+			q, ok := amount(r.FirstAvailable[j].Capacity, capacity)
+			if !ok {
+				var err error
+				if q, err = resource.ParseQuantity(none); err != nil { // all of a GPU, which is more than any
+					continue
 				}
 			}
+			least = append(least, q)
+		}
+		if len(least) > 0 {
+			q := slices.MinFunc(least, func(a, b resource.Quantity) int { return a.Cmp(b) })
+			return q.String()
 		}
 	}
 	return none
+}
+
+// amount is what a request names of a capacity.
+func amount(asks *resourceapi.CapacityRequirements, capacity resourceapi.QualifiedName) (resource.Quantity, bool) {
+	if asks == nil {
+		return resource.Quantity{}, false
+	}
+	for _, name := range []resourceapi.QualifiedName{capacity, claim.Driver + "/" + capacity} {
+		if q, ok := asks.Requests[name]; ok {
+			return q, true
+		}
+	}
+	return resource.Quantity{}, false
 }
 
 // wholeGPU is what a claim asks for that names no amount.

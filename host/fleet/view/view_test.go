@@ -220,6 +220,16 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", a, err, says)
 		}
 	}
+	for _, text := range []string{"512Mi", "512MiB", " 512Mi", "512M"} { // as manifests have it, too
+		c, err := (&Ask{Memory: text, Count: 1}).Claim()
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if q := c.Spec.Devices.Requests[0].Exactly.Capacity.Requests[claim.Memory]; q.String() != "512Mi" {
+			t.Errorf("%q: %s", text, q.String())
+		}
+	}
 	c, err := (&Ask{Namespace: "team", Name: "vm1", Class: Class, Memory: "16GiB", Compute: 25, Cap: 50, Count: 2, VM: true, Path: Local}).Claim()
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +247,33 @@ func TestAsk(t *testing.T) {
 	}
 	if b, err := json.Marshal(c); err != nil || !strings.Contains(string(b), `"kind":"ResourceClaim"`) {
 		t.Errorf("%v, %s", err, b)
+	}
+}
+
+// TestAlternatives: a claim that names several asks for the least of them, so what is said of room holds for all.
+func TestAlternatives(t *testing.T) {
+	sub := func(name string, requests string) resourceapi.DeviceSubRequest {
+		r := resourceapi.DeviceSubRequest{Name: name, DeviceClassName: Class}
+		for _, f := range strings.Fields(requests) {
+			if r.Capacity == nil {
+				r.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+			}
+			k, v, _ := strings.Cut(f, "=")
+			r.Capacity.Requests[resourceapi.QualifiedName(k)] = resource.MustParse(v)
+		}
+		return r
+	}
+	for _, c := range []struct{ first, second, memory, compute string }{
+		{"memory=2Gi compute=25", "memory=1Gi compute=50", "1Gi", "25"},
+		{"memory=2Gi compute=25", "", "2Gi", "0"},
+		{"", "gpu.causeway.dev/memory=1Gi", "1Gi", "0"},
+		{"", "compute=5", wholeGPU, "0"},
+	} {
+		rc := &resourceapi.ResourceClaim{}
+		rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{sub("local", c.first), sub("network", c.second)}}}
+		if memory, compute := asked(rc, claim.Memory, wholeGPU), asked(rc, claim.Compute, "0"); memory != c.memory || compute != c.compute {
+			t.Errorf("%q, %q: %s, %s, want %s, %s", c.first, c.second, memory, compute, c.memory, c.compute)
+		}
 	}
 }
 
