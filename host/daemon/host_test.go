@@ -241,6 +241,9 @@ func (h *host) tell(s api.Spec, st api.Status) {
 	if st.Migrating {
 		said["migrating"] = true
 	}
+	if st.Runs {
+		said["runs"] = true
+	}
 	if st.UUID != "" {
 		said["uuid"] = st.UUID
 	}

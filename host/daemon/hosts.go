@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 
 	"golang.org/x/net/netutil"
 
@@ -138,22 +139,22 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return nil
 }
 
-// expect has a vGPU ready for a VM that may come. made: there was none.
+// expect has a vGPU ready for a VM that may come. made: there was none. One of a fleet's claim is made by who serves the fleet here, and gets nothing before its VM is awaited: a node that was taken over has a host's certificate as well.
 func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err error) {
 	w := a.Wish
 	v := d.findComing(&api.Spec{VM: w.VM, Name: w.Name, MovesAs: w.MovesAs})
-	if a.Awaited {
-		if v == nil {
-			return false, unknown(w.Key())
-		}
-		if st, err := d.ask(ctx, v); err != nil || !st.Connected || len(st.Sessions) > 0 {
-			return false, refuse(http.StatusConflict, "", "%s awaits no VM here", w.Key())
-		}
+	awaited := a.Awaited || strings.HasPrefix(w.VM, api.ClaimPrefix)
+	if v != nil {
+		rec, _ := d.copyOf(v)
+		awaited = awaited || strings.HasPrefix(rec.Spec.VM, api.ClaimPrefix)
+	}
+	if awaited {
+		return false, d.awaits(ctx, v, w.Key())
 	}
 	if v != nil {
 		return false, nil
 	}
-	w.Owner = "" // which is for this host to say
+	w.Owner, w.MovesAs = "", "" // which are for this host to say: of two that move alike none is found
 	if _, err := d.Ensure(ctx, w); err != nil {
 		return false, err
 	}

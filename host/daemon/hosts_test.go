@@ -160,6 +160,46 @@ func TestMovesAs(t *testing.T) {
 	}
 }
 
+// TestHostsOfClaims: another host has no vGPU of a fleet's claim made here, and brings memory to none that awaits no VM, by whichever name; what it has made is not found for VMs that move.
+func TestHostsOfClaims(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := hostFiles(t, dir, "hosta"), hostFiles(t, dir, "hostb")
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	far := h.awaitsHosts(b)(a)
+	claim := api.Spec{VM: api.ClaimPrefix + "1-a", Name: "gpu0", MovesAs: "team/virt-launcher-train"}
+	claim.Memory = 64 << 20
+	other := claim
+	other.VM = "vm9"
+	brings := func(s api.Spec) error {
+		c, err := far.PreCopy(t.Context(), s.Wish(), false)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	refused(t, brings(claim), http.StatusNotFound, "there is no vGPU")
+	h.ensure(claim)
+	for _, s := range []api.Spec{claim, other} {
+		refused(t, brings(s), http.StatusConflict, "awaits no VM")
+	}
+	h.tell(claim, api.Status{Connected: true})
+	if err := brings(claim); err != nil {
+		t.Errorf("its VM is awaited: %v", err)
+	}
+	h.tell(claim, api.Status{Connected: true, Runs: true})
+	refused(t, brings(claim), http.StatusConflict, "awaits no VM")
+	other.MovesAs = "team/virt-launcher-other"
+	c, err := far.PreCopy(t.Context(), other.Wish(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if v := h.vgpu(other); v.Spec.MovesAs != "" {
+		t.Errorf("another host's word of a VM that moves: %+v", v.Spec)
+	}
+}
+
 // TestHostsEnd: a causewayd that ends does not wait for other hosts.
 func TestHostsEnd(t *testing.T) {
 	t.Parallel()
