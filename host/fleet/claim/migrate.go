@@ -7,10 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods of KubeVirt's VMs are called virt-launcher-NAME-SUFFIX, of five characters that the API server makes up.
+// Pods of KubeVirt's VMs are called virt-launcher-NAME-SUFFIX, of five characters that the API server makes up, ahead of which it cuts off what is more than a pod's name may have when it is made up.
 const (
 	launcherPrefix = "virt-launcher-"
 	suffixLength   = len("-x7k2p")
+	longestMade    = 63
 )
 
 // MovesAs is what a VM of KubeVirt is called whose claim that is, whichever of its pods has it: each has a claim of its own, of the one template. It is said by who made the claim for the pod, or who may make claims in the namespace, and so
@@ -21,7 +22,12 @@ func MovesAs(c *resourceapi.ResourceClaim) string {
 		return ""
 	}
 	end := len(owner.Name) - suffixLength
-	if end <= len(launcherPrefix) || owner.Name[end] != '-' || !strings.HasPrefix(owner.Name, launcherPrefix) {
+	if len(owner.Name) == longestMade && owner.Name[end] != '-' { // it was cut off, and the dash with it
+		end++
+	} else if end <= len(launcherPrefix) || owner.Name[end] != '-' {
+		return ""
+	}
+	if !strings.HasPrefix(owner.Name, launcherPrefix) {
 		return ""
 	}
 	return c.Namespace + "/" + owner.Name[:end]

@@ -16,7 +16,13 @@ func of(c *resourceapi.ResourceClaim, kind, pod string) {
 
 // TestMovesAs: claims of the pods of one VM of KubeVirt's have one name for it, those of others another or none.
 func TestMovesAs(t *testing.T) {
+	long := "virt-launcher-" + strings.Repeat("n", 43)
 	for _, c := range []struct{ kind, pod, want string }{
+		{"Pod", long + "-x7k2p", "team/" + long},       // 63 bytes
+		{"Pod", long + "nx7k2p", "team/" + long + "n"}, // and cut off: all of these 58 are the name's
+		{"Pod", long + "n9zzzz", "team/" + long + "n"},
+		{"Pod", long + "nx7k2", ""},
+		{"Pod", strings.Repeat("n", 63), ""},
 		{"Pod", "virt-launcher-train-x7k2p", "team/virt-launcher-train"},
 		{"Pod", "virt-launcher-train-9zzzz", "team/virt-launcher-train"},
 		{"Pod", "virt-launcher-train-1-9zzzz", "team/virt-launcher-train-1"},

@@ -76,7 +76,11 @@ func (s *Sessions) Look(ctx context.Context, now time.Time) error {
 	}
 	for _, c := range files {
 		text := describe(open[c.UID])
-		if text == "" || s.reported[c.UID] == text {
+		if text == "" {
+			continue
+		}
+		text = c.Shares + "\n" + text // another allocation's status says nothing yet
+		if s.reported[c.UID] == text {
 			continue
 		}
 		if err := s.write(ctx, c, open[c.UID]); err != nil {

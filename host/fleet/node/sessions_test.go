@@ -105,3 +105,31 @@ func TestSessions(t *testing.T) {
 	r.f.down = true
 	step(time.Second, idle, errDown)
 }
+
+// TestSessionsAnew: a claim that has been allocated to this node again, as nobody has looked meanwhile, has a status in which nothing stands yet.
+func TestSessionsAnew(t *testing.T) {
+	r := newRig(t)
+	vm := newClaim("1-a", "1Gi", 1, forVM)
+	written := 0
+	s := &Sessions{Causewayd: r.f, CDI: r.CDI, Log: r.Log,
+		Claims: func(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return vm.DeepCopy(), nil },
+		Write: func(_ context.Context, rc *resourceapi.ResourceClaim) error {
+			vm = rc
+			written++
+			return nil
+		}}
+	for i, share := range []types.UID{"5-a", "5-b"} {
+		vm.Status.Devices, vm.Status.Allocation.Devices.Results[0].ShareID = nil, &share
+		if _, err := r.prepared(t, vm); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := s.Look(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := vm.Status.Devices; written != i+1 || len(d) != 1 || *d[0].ShareID != string(share) {
+			t.Errorf("the allocation %s: written %d times, %+v", share, written, d)
+		}
+	}
+}
