@@ -89,6 +89,15 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
+// TestPodSecurity: what is deployed has a namespace that lets it, whatever a cluster's default is: causeway-dra takes folders of the node.
+func TestPodSecurity(t *testing.T) {
+	for _, d := range objectsOf(t, kustomized(t)...) {
+		if d.Kind == "Namespace" && d.Metadata.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+			t.Errorf("%s: %s has the labels %v", d.file, d.Metadata.Name, d.Metadata.Labels)
+		}
+	}
+}
+
 // TestRights: who reads pods, Secrets and all that is, of the accounts that are deployed; each right is named, so that another is one that somebody has thought of.
 func TestRights(t *testing.T) {
 	reads := map[string][]string{}

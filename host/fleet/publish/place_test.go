@@ -51,6 +51,7 @@ func newCluster(t *testing.T, nodes ...*Node) *cluster {
 // ask is a request; its amounts are "" where it names none.
 type ask struct {
 	memory, compute string
+	qualified       bool // their names have the driver's ahead
 	count           int64
 	distinct        bool
 	selector        string
@@ -73,6 +74,9 @@ func (c *cluster) slices() (list []*resourceapi.ResourceSlice) {
 func (a ask) claim(n int) *resourceapi.ResourceClaim {
 	amounts := map[resourceapi.QualifiedName]resource.Quantity{}
 	for name, text := range map[resourceapi.QualifiedName]string{claim.Memory: a.memory, claim.Compute: a.compute} {
+		if a.qualified {
+			name = claim.Driver + "/" + name
+		}
 		if text != "" {
 			amounts[name] = resource.MustParse(text)
 		}
@@ -161,6 +165,14 @@ func TestPlace(t *testing.T) {
 		if device != step.device {
 			t.Fatalf("claim %d, %+v: on %q, not %q", i, step.ask, device, step.device)
 		}
+	}
+}
+
+// TestPlaceQualified: the scheduler finds an amount under the name that a device has it by, and no other, so the policy causeway-claims refuses the driver's name ahead of it.
+func TestPlaceQualified(t *testing.T) {
+	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
+	if got, err := c.allocate("a", ask{memory: "1Gi", qualified: true}); got != nil {
+		t.Errorf("%+v, %v: the policy may let it", got, err)
 	}
 }
 
