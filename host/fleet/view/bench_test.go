@@ -29,7 +29,7 @@ func many(n int) *fake {
 		f.claims = append(f.claims, c)
 		f.pods = append(f.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("p" + name)},
 			Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}}})
-		f.events = append(f.events, corev1.Event{Type: corev1.EventTypeWarning, InvolvedObject: corev1.ObjectReference{Kind: "ResourceClaim", UID: c.UID}, Message: "no room"})
+		f.events = append(f.events, corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team"}, Type: corev1.EventTypeWarning, InvolvedObject: corev1.ObjectReference{Kind: "ResourceClaim", UID: c.UID}, Message: "no room"})
 	}
 	return f
 }

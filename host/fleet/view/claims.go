@@ -153,10 +153,10 @@ func (v *Claim) users(c *resourceapi.ResourceClaim, about *index) []*corev1.Pod 
 
 // explain says why a claim waits or is refused: by the last event of it that says so, else of its pods.
 func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, about *index) {
-	last := about.refused[c.UID]
+	last := about.refused[object{c.Namespace, c.UID}]
 	if v.State == Waiting {
 		for _, p := range pods {
-			last = later(last, about.unscheduled[p.UID])
+			last = later(last, about.unscheduled[object{p.Namespace, p.UID}])
 		}
 	}
 	switch {

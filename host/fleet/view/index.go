@@ -14,13 +14,19 @@ import (
 type index struct {
 	gpus        map[[2]string]*GPU          // by node and device
 	pods        map[[2]string][]*corev1.Pod // that have not ended, by the namespace and name of claims that they name
-	refused     map[types.UID]*corev1.Event // the last warning of a claim
-	unscheduled map[types.UID]*corev1.Event // the last word of the scheduler of why a pod waits
+	refused     map[object]*corev1.Event    // the last warning of a claim
+	unscheduled map[object]*corev1.Event    // the last word of the scheduler of why a pod waits
+}
+
+// object is what an event is of. Who may make events in a namespace can name any UID in them: those of other namespaces' objects say nothing.
+type object struct {
+	namespace string
+	uid       types.UID
 }
 
 // newIndex is of a fleet whose nodes are all there.
 func newIndex(f *Fleet, pods []corev1.Pod, events []corev1.Event) *index {
-	x := &index{gpus: map[[2]string]*GPU{}, pods: map[[2]string][]*corev1.Pod{}, refused: map[types.UID]*corev1.Event{}, unscheduled: map[types.UID]*corev1.Event{}}
+	x := &index{gpus: map[[2]string]*GPU{}, pods: map[[2]string][]*corev1.Pod{}, refused: map[object]*corev1.Event{}, unscheduled: map[object]*corev1.Event{}}
 	for i := range f.Nodes {
 		for j := range f.Nodes[i].GPUs {
 			key := [2]string{f.Nodes[i].Name, f.Nodes[i].GPUs[j].Device}
@@ -45,11 +51,12 @@ func newIndex(f *Fleet, pods []corev1.Pod, events []corev1.Event) *index {
 	}
 	for i := range events {
 		e := &events[i]
+		of := object{e.Namespace, e.InvolvedObject.UID}
 		switch o := &e.InvolvedObject; {
 		case o.Kind == "ResourceClaim" && e.Type == corev1.EventTypeWarning:
-			x.refused[o.UID] = later(x.refused[o.UID], e)
+			x.refused[of] = later(x.refused[of], e)
 		case o.Kind == "Pod" && e.Reason == "FailedScheduling":
-			x.unscheduled[o.UID] = later(x.unscheduled[o.UID], e)
+			x.unscheduled[of] = later(x.unscheduled[of], e)
 		}
 	}
 	return x

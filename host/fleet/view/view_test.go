@@ -96,7 +96,7 @@ func allocate(c *resourceapi.ResourceClaim, memory, compute string) {
 
 func (f *fake) event(kind, uid, reason, text string, at time.Time) {
 	e := corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: text, LastTimestamp: metav1.NewTime(at)}
-	e.InvolvedObject = corev1.ObjectReference{Kind: kind, UID: types.UID(uid)}
+	e.Namespace, e.InvolvedObject = "team", corev1.ObjectReference{Kind: kind, Namespace: "team", UID: types.UID(uid)}
 	f.events = append(f.events, e)
 }
 
@@ -114,6 +114,12 @@ func TestRead(t *testing.T) {
 	f.event("Pod", "pod-uid-waits", "FailedScheduling", "too old", now.Add(-time.Minute))
 	f.event("Pod", "pod-uid-waits", "FailedScheduling", "cannot allocate all claims", now)
 	f.event("Pod", "pod-uid-bad", "FailedScheduling", "of another pod", now.Add(time.Minute))
+	f.event("Pod", "pod-uid-waits", "FailedScheduling", "another namespace's word", now.Add(time.Minute))
+	f.event("ResourceClaim", "uid-bad", "CausewayRefused", "another namespace's word", now.Add(time.Minute))
+	for i := range 2 {
+		e := &f.events[len(f.events)-1-i]
+		e.Namespace, e.InvolvedObject.Namespace = "other", "other"
+	}
 	f.add("alone", "causeway", "1Gi", "")
 	f.add("fresh", "causeway", "1Gi", corev1.PodPending)
 	gone := f.add("leaves", "causeway", "1Gi", "")
