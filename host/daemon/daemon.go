@@ -43,6 +43,8 @@ type Options struct {
 	// 0: api.LeaseRenew.
 	Now   func() time.Time
 	Renew time.Duration
+	// Agree is how long other peers may take to say that they await a VM, too, when one has said so; 0: 1 s.
+	Agree time.Duration
 	// Lookup asks for DNS SRV records; nil: the host's resolver does.
 	Lookup discover.Lookup
 	Log    *slog.Logger
@@ -120,6 +122,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		return nil, fmt.Errorf("%w: devices.log = \"journal\": this host was not booted with systemd: use \"file\"", config.ErrValue)
 	}
 	o.Grace, o.Renew, o.Obey = cmp.Or(o.Grace, 5*time.Second), cmp.Or(o.Renew, api.LeaseRenew), cmp.Or(o.Obey, 10*time.Second)
+	o.Agree = cmp.Or(o.Agree, time.Second)
 	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)

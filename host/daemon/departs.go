@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -47,18 +49,47 @@ func (d *Daemon) sendAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	if st, err := d.ask(ctx, v); err != nil || st.Copy != nil {
 		return
 	}
-	peers := d.config().Migration.Peers
-	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec, aheadTime); n < len(peers); n++ {
-		one := <-a
-		if one.err == nil {
-			one.err = d.sendTo(ctx, one.peer, &rec.Spec, near)
-		}
-		if one.err == nil {
-			log.Info("memory went ahead", "host", one.peer)
-			return
-		}
-		log.Info("memory does not go ahead to this peer", "host", one.peer, "reason", one.err)
+	peer, err := d.awaitedBy(ctx, d.config().Migration.Peers, &rec.Spec)
+	if err == nil {
+		err = d.sendTo(ctx, peer, &rec.Spec, near)
 	}
+	if err != nil {
+		log.Info("memory does not go ahead", "reason", err)
+		return
+	}
+	log.Info("memory went ahead", "host", peer)
+}
+
+// errTwoAwait says that a VM is awaited where it cannot be.
+var errTwoAwait = errors.New("two hosts say that they await this VM, of which one is mistaken or lies: its memory goes to neither")
+
+// awaitedBy is the peer that awaits a VM. If two hosts do it is neither: that one was the first to answer does not make it the right one.
+func (d *Daemon) awaitedBy(ctx context.Context, peers []string, s *api.Spec) (string, error) {
+	var yes peerAnswer
+	var late <-chan time.Time
+	why := errNoPeers
+	answers := d.askPeers(ctx, peers, s, aheadTime)
+	for n := range peers {
+		select {
+		case <-late:
+			return yes.peer, nil
+		case one := <-answers:
+			switch {
+			case one.err == nil && yes.peer == "":
+				yes, late = one, time.After(d.opt.Agree)
+			case one.err == nil && yes.host != one.host:
+				return "", fmt.Errorf("%w: %s and %s", errTwoAwait, yes.peer, one.peer)
+			case one.err != nil && n == 0:
+				why = one.err
+			case one.err != nil:
+				why = errors.Join(why, one.err)
+			}
+		}
+	}
+	if yes.peer == "" {
+		return "", why
+	}
+	return yes.peer, nil
 }
 
 // sendTo returns when the pre-copy ends, or does not begin.

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"causeway/host/api"
@@ -104,7 +106,8 @@ const awaitedTime = 3 * time.Second
 
 type peerAnswer struct {
 	peer string
-	err  error // why it does not await the VM
+	host [sha256.Size]byte // of its certificate, if it does: a host may have several names
+	err  error             // why it does not await the VM
 }
 
 // askPeers asks all at once which awaits a VM: one that cannot be reached holds nobody up.
@@ -114,18 +117,40 @@ func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec, limi
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			far, err := api.NewHostClient(peer, func(host string) (*tls.Config, error) { return m.Files().Client(api.HostProtocol, host) })
+			var host atomic.Pointer[[sha256.Size]byte]
+			far, err := api.NewHostClient(peer, func(name string) (*tls.Config, error) {
+				c, err := m.Files().Client(api.HostProtocol, name)
+				if err == nil {
+					c.VerifyConnection = whoIs(&host, c.VerifyConnection)
+				}
+				return c, err
+			})
 			if err == nil {
 				err = far.Do(ctx, http.MethodGet, api.AwaitedPath(s), nil, nil)
 				far.Close()
 			}
 			if err != nil {
-				err = atOther(peer, err)
+				answers <- peerAnswer{peer: peer, err: atOther(peer, err)}
+				return
 			}
-			answers <- peerAnswer{peer, err}
+			answers <- peerAnswer{peer: peer, host: *host.Load()}
 		}()
 	}
 	return answers
+}
+
+// whoIs notes whose certificate a connection has that verify, if it is not nil, lets pass: what a host says of itself is its word.
+func whoIs(host *atomic.Pointer[[sha256.Size]byte], verify func(tls.ConnectionState) error) func(tls.ConnectionState) error {
+	return func(st tls.ConnectionState) error {
+		if verify != nil {
+			if err := verify(st); err != nil {
+				return err
+			}
+		}
+		sum := sha256.Sum256(st.PeerCertificates[0].Raw)
+		host.Store(&sum)
+		return nil
+	}
 }
 
 // watchHanded sees to it that a lease which another host may take over stays here if the VM does. The vGPU's gate of hand-overs is held.

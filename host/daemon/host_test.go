@@ -44,6 +44,7 @@ type host struct {
 	lookup  discover.Lookup  // of DNS SRV records
 	obey    time.Duration    // Options.Obey
 	renew   time.Duration    // Options.Renew; 0: often
+	agree   time.Duration    // Options.Agree
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -107,7 +108,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
-		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: cmp.Or(h.renew, 20*time.Millisecond), Lookup: h.lookup,
+		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: cmp.Or(h.renew, 20*time.Millisecond), Lookup: h.lookup, Agree: h.agree,
 		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond, Obey: h.obey,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

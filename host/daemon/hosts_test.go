@@ -160,6 +160,39 @@ func TestMovesAs(t *testing.T) {
 	}
 }
 
+// TestTwoAwait: memory goes to no host where another says, too, that it awaits the VM; one with two names is one.
+func TestTwoAwait(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	right, thief, here := newHost(t, daemontest.Soft(1<<30)).start(), newHost(t, daemontest.Soft(1<<30)).start(), newHost(t, daemontest.Soft(1<<30))
+	right.awaitsHosts(hostFiles(t, dir, "hostb"))
+	thief.awaitsHosts(hostFiles(t, dir, "hostc"))
+	files := hostFiles(t, dir, "hosta")
+	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
+	here.cfg.Migration.Peers = []string{right.address, right.address, thief.address}
+	here.agree = time.Minute // all answer, on any machine
+	here.start()
+	s := api.Spec{VM: "vm1", Name: "gpu0"}
+	s.Memory = 64 << 20
+	for _, h := range []*host{here, right, thief} {
+		h.ensure(s)
+	}
+	depart := func(said string) {
+		t.Helper()
+		before := here.log.times(said)
+		here.tell(s, api.Status{Connected: true, Migrating: true})
+		until(t, said, func() bool { return here.log.times(said) > before })
+	}
+	right.tell(s, api.Status{Connected: true})
+	thief.tell(s, api.Status{Connected: true})
+	depart("two hosts say that they await this VM")
+	if n := here.vgpu(s).Status.Copied; n != 0 {
+		t.Errorf("%d bytes went", n)
+	}
+	thief.tell(s, api.Status{})
+	depart("memory went ahead")
+}
+
 // TestHostsOfClaims: another host has no vGPU of a fleet's claim made here, and brings memory to none that awaits no VM, by whichever name; what it has made is not found for VMs that move.
 func TestHostsOfClaims(t *testing.T) {
 	t.Parallel()

@@ -234,6 +234,9 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return err
 }
 
+// killedTime is how long, beyond grace, a process that was killed may take to be gone on a crowded host.
+const killedTime = 5 * time.Second
+
 // End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for the end, or for ctx.
 func (p *Process) End(ctx context.Context, grace time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -253,7 +256,7 @@ func (p *Process) End(ctx context.Context, grace time.Duration) error {
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(grace + time.Second):
+	case <-time.After(grace + killedTime):
 		return fmt.Errorf("process %d does not end although it was killed: it waits for the kernel, see `cat /proc/%[1]d/stack`", p.pid)
 	}
 }
