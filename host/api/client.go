@@ -99,13 +99,17 @@ func (c *Client) refusal(resp *http.Response, method, path string) error {
 // printable is another host's text as a terminal may show it.
 func printable(s string) string {
 	const most = 1000
-	s = strings.Map(func(r rune) rune {
+	return Printable(s[:min(len(s), most)])
+}
+
+// Printable is somebody else's text with a question mark for each character that a terminal should not get.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, s[:min(len(s), most)])
-	return s
+	}, s)
 }
 
 // unreached says why nobody answered.

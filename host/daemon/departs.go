@@ -67,9 +67,9 @@ var errTwoAwait = errors.New("two hosts say that they await this VM, of which on
 func (d *Daemon) awaitedBy(ctx context.Context, peers []string, s *api.Spec) (string, error) {
 	var yes peerAnswer
 	var late <-chan time.Time
-	why := errNoPeers
+	var no []error
 	answers := d.askPeers(ctx, peers, s, aheadTime)
-	for n := range peers {
+	for range peers {
 		select {
 		case <-late:
 			return yes.peer, nil
@@ -79,15 +79,13 @@ func (d *Daemon) awaitedBy(ctx context.Context, peers []string, s *api.Spec) (st
 				yes, late = one, time.After(d.opt.Agree)
 			case one.err == nil && yes.host != one.host:
 				return "", fmt.Errorf("%w: %s and %s", errTwoAwait, yes.peer, one.peer)
-			case one.err != nil && n == 0:
-				why = one.err
 			case one.err != nil:
-				why = errors.Join(why, one.err)
+				no = append(no, one.err)
 			}
 		}
 	}
 	if yes.peer == "" {
-		return "", why
+		return "", nobodyAwaits(no)
 	}
 	return yes.peer, nil
 }

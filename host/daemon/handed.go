@@ -26,6 +26,14 @@ const handedPatience = 10 * time.Minute
 // errNoPeers is why nobody is asked.
 var errNoPeers = errors.New("migration.peers of this host's causewayd names no host")
 
+// nobodyAwaits is why no peer takes a VM, by what each has said.
+func nobodyAwaits(said []error) error {
+	if len(said) == 0 {
+		return errNoPeers
+	}
+	return errors.Join(said...)
+}
+
 // handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device process why it cannot be. A lease that is just being taken back after the last migration is handed over again behind that.
 func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	rec, _ := d.copyOf(v)
@@ -46,7 +54,7 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 		return
 	}
 	peers := d.peersOf(ctx, v)
-	why := errNoPeers
+	var no []error
 	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec, awaitedTime); n < len(peers); n++ {
 		one := <-a
 		if one.err == nil {
@@ -59,15 +67,11 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 			return
 		}
 		log.Info("a lease is not handed to this peer", "host", one.peer, "reason", one.err)
-		if n == 0 {
-			why = one.err
-			continue
-		}
-		why = errors.Join(why, one.err)
+		no = append(no, one.err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := near.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Why: shortened(why.Error())}, nil); err != nil {
+	if err := near.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Why: shortened(nobodyAwaits(no).Error())}, nil); err != nil {
 		log.Warn("a device process is not told that no host takes its VM over", "error", err)
 	}
 }

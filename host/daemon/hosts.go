@@ -65,7 +65,7 @@ func (d *Daemon) ServeHosts(ctx context.Context, ln net.Listener) error {
 			return reply(w, name)
 		},
 		"GET /v1/vgpus/{vm}/{name}/awaited": func(w http.ResponseWriter, r *http.Request) error {
-			v := d.findComing(&api.Spec{VM: r.PathValue("vm"), Name: r.PathValue("name"), MovesAs: r.URL.Query().Get(api.MovesAsQuery)})
+			v := d.findComing(r.PathValue("vm"), r.PathValue("name"), r.URL.Query().Get(api.MovesAsQuery))
 			if err := d.awaits(r.Context(), v, key(r)); err != nil {
 				return err
 			}
@@ -113,7 +113,7 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	log := d.log.With("vgpu", key(r), "host", mtls.Peer(r.TLS))
 	defer d.unexpect(key(r), made, log)
-	v := d.findComing(&api.Spec{VM: a.Wish.VM, Name: a.Wish.Name, MovesAs: a.Wish.MovesAs})
+	v := d.findComing(a.Wish.VM, a.Wish.Name, a.Wish.MovesAs)
 	if v == nil {
 		return unknown(key(r))
 	}
@@ -142,7 +142,7 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 // expect has a vGPU ready for a VM that may come. made: there was none. One of a fleet's claim is made by who serves the fleet here, and gets nothing before its VM is awaited: a node that was taken over has a host's certificate as well.
 func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err error) {
 	w := a.Wish
-	v := d.findComing(&api.Spec{VM: w.VM, Name: w.Name, MovesAs: w.MovesAs})
+	v := d.findComing(w.VM, w.Name, w.MovesAs)
 	awaited := a.Awaited || strings.HasPrefix(w.VM, api.ClaimPrefix)
 	if v != nil {
 		rec, _ := d.copyOf(v)
@@ -162,15 +162,15 @@ func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err err
 }
 
 // findComing finds the vGPU here of a VM of another host: the one of that name, or else the only one of a VM that moves as it does, which has another name on each host.
-func (d *Daemon) findComing(s *api.Spec) *vgpu {
+func (d *Daemon) findComing(vm, name, movesAs string) *vgpu {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if v := d.vgpus[s.Key()]; v != nil || s.MovesAs == "" {
+	if v := d.vgpus[vm+"/"+name]; v != nil || movesAs == "" {
 		return v
 	}
 	var found *vgpu
 	for _, v := range d.vgpus {
-		if v.end || v.rec.Spec.MovesAs != s.MovesAs || v.rec.Spec.Name != s.Name {
+		if v.end || v.rec.Spec.MovesAs != movesAs || v.rec.Spec.Name != name {
 			continue
 		}
 		if found != nil { // which of them it is nobody can tell

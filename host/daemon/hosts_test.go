@@ -121,8 +121,7 @@ func TestMovesAs(t *testing.T) {
 	there := newHost(t, daemontest.Soft(1<<30)).start()
 	there.awaitsHosts(files)
 	here := newHost(t, daemontest.Soft(1<<30))
-	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
-	here.cfg.Migration.Peers = []string{there.address}
+	here.knownAs(files).cfg.Migration.Peers = []string{there.address}
 	here.start()
 	claim := func(uid, vm string) api.Spec {
 		s := api.Spec{VM: api.ClaimPrefix + uid, Name: "gpu0", MovesAs: "team/virt-launcher-" + vm}
@@ -167,9 +166,7 @@ func TestTwoAwait(t *testing.T) {
 	right, thief, here := newHost(t, daemontest.Soft(1<<30)).start(), newHost(t, daemontest.Soft(1<<30)).start(), newHost(t, daemontest.Soft(1<<30))
 	right.awaitsHosts(hostFiles(t, dir, "hostb"))
 	thief.awaitsHosts(hostFiles(t, dir, "hostc"))
-	files := hostFiles(t, dir, "hosta")
-	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
-	here.cfg.Migration.Peers = []string{right.address, right.address, thief.address}
+	here.knownAs(hostFiles(t, dir, "hosta")).cfg.Migration.Peers = []string{right.address, right.address, thief.address}
 	here.agree = time.Minute // all answer, on any machine
 	here.start()
 	s := api.Spec{VM: "vm1", Name: "gpu0"}
@@ -263,8 +260,7 @@ func TestDeparts(t *testing.T) {
 	there := newHost(t, daemontest.Soft(1<<30)).start()
 	there.awaitsHosts(files)
 	here := newHost(t, daemontest.Soft(1<<30))
-	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
-	here.cfg.Migration.Peers = []string{"127.0.0.1:1", there.address}
+	here.knownAs(files).cfg.Migration.Peers = []string{"127.0.0.1:1", there.address}
 	here.start()
 	here.ensure(one)
 	depart := func() {

@@ -240,14 +240,13 @@ func (d *Device) arrives(to io.Writer, f copyFrame) error {
 		return fmt.Errorf("%w: %w", errElsewhere, errno)
 	}
 	s := opened.(*session)
-	var a *arrival
-	err := s.onRoutine(func() error {
+	a, err := askRoutine(s, func() (*arrival, error) {
 		s.base, s.rehearses = base, flags == rehearses
 		err := s.expect(true)
-		if a = s.arrival; err == nil {
-			copy(a.token[:], f.body)
+		if err == nil {
+			copy(s.arrival.token[:], f.body)
 		}
-		return err
+		return s.arrival, err
 	})
 	if err != nil {
 		s.fail(nil)
@@ -287,11 +286,11 @@ func (a *arrival) take(b []byte) error {
 			return nil
 		}
 		// The worker says why it takes no more. A session that ends meanwhile may still be asking it.
-		said := make(chan error, 1)
-		if a.s.onRoutine(func() error { said <- a.adopted(); return nil }) != nil {
+		said, gone := askRoutine(a.s, func() (error, error) { return a.adopted(), nil })
+		if gone != nil {
 			return err
 		}
-		return <-said
+		return said
 	}
 	a.sum = crc32.Update(a.sum, castagnoli, b)
 	a.bytes += uint64(len(b))

@@ -199,18 +199,7 @@ const (
 )
 
 // SaveHead implements fs.MovableHandle.
-func (s *session) SaveHead() ([]byte, error) {
-	head := make(chan []byte, 1)
-	err := s.onRoutine(func() error {
-		b, err := s.saveHead()
-		head <- b
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return <-head, nil
-}
+func (s *session) SaveHead() ([]byte, error) { return askRoutine(s, s.saveHead) }
 
 func (s *session) saveHead() ([]byte, error) {
 	if err := s.dev.awaitHanded(); err != nil {

@@ -39,7 +39,7 @@ func (d *Device) eachSession(f func(*session) error) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// onRoutine has routine do something, and waits for it. A session that ends lets the caller go while f may run still: what f finds goes through a channel.
+// onRoutine has routine do something, and waits for it. A session that ends lets the caller go while f may run still: askRoutine has what f finds.
 func (s *session) onRoutine(f func() error) error {
 	done := make(chan error, 1)
 	if !s.do(func() { done <- f() }) {
@@ -51,6 +51,20 @@ func (s *session) onRoutine(f func() error) error {
 	case <-s.over:
 		return errGone
 	}
+}
+
+// askRoutine is onRoutine where something is to be found.
+func askRoutine[T any](s *session, f func() (T, error)) (found T, err error) {
+	got := make(chan T, 1)
+	err = s.onRoutine(func() error {
+		v, err := f()
+		got <- v
+		return err
+	})
+	if err == nil {
+		found = <-got
+	}
+	return found, err
 }
 
 // rebuild moves the session, elsewhere to another GPU. It runs on routine, so that nothing else is sent to the worker meanwhile.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
@@ -161,6 +163,15 @@ type Lent struct {
 	Addr, Size uint64
 	Dev        uint32
 	File       int // descriptor
+}
+
+// CloseLent closes the descriptors of what was lent, for whoever has taken them over.
+func CloseLent(list []Lent) {
+	for _, l := range list {
+		if l.File >= 0 {
+			_ = unix.Close(l.File)
+		}
+	}
 }
 
 // Pinner is a Session that copies straight to and from memory of this process that the GPU reaches: what readers are asked to fill, and what

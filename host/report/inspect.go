@@ -84,20 +84,13 @@ func inspectLimits(p *paper, l api.Limits) {
 	p.line("host", fmt.Sprintf("%s of its memory, half of that for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
 }
 
-// managedHere is the managed memory of the sessions that lies in the guest, or on a GPU server in that host's memory, for lack of room at the GPU.
-func managedHere(s *api.Status) (n uint64) {
+// managed is the managed memory of sessions that have more than the GPU has room for: what lies here, in the guest, or on a GPU server in that host's memory, and what lies at the GPU.
+func managed(s *api.Status) (here, atGPU uint64) {
 	for i := range s.Sessions {
-		n += s.Sessions[i].ManagedHere
+		here += s.Sessions[i].ManagedHere
+		atGPU += s.Sessions[i].ManagedAtGPU
 	}
-	return n
-}
-
-// managedAtGPU is that which lies at the GPU, of sessions that have more than it has room for.
-func managedAtGPU(s *api.Status) (n uint64) {
-	for i := range s.Sessions {
-		n += s.Sessions[i].ManagedAtGPU
-	}
-	return n
+	return here, atGPU
 }
 
 // usersOf is what one user of the guest may have of the sessions.
@@ -120,7 +113,7 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.line("sessions", fmt.Sprintf("%d now, %d so far, %d refused by a limit", len(s.Sessions), s.Opened, s.Refused))
 	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
 	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
-	if here := managedHere(s); here > 0 || all.Evicted+all.Returned > 0 {
+	if here, _ := managed(s); here > 0 || all.Evicted+all.Returned > 0 {
 		p.line("managed", fmt.Sprintf("%s outside the GPU's memory for lack of room; %d pieces left it (%s), %d came back (%s)", Bytes(here), all.Evicted, Bytes(all.ManagedOut), all.Returned, Bytes(all.ManagedIn)))
 	}
 	p.line("time", fmt.Sprintf("GPU busy %s, work held back by limits %s, workers' CPU %s", seconds(all.BusyNanos), seconds(all.WaitNanos), seconds(all.WorkerNanos)))

@@ -230,11 +230,12 @@ func (t *Top) vgpuRow(r *Row) row {
 		if limit := memoryOf(v); limit > 0 {
 			full = cell{bar(part(s.Memory, limit), memoryBar), level(part(s.Memory, limit))}
 		}
+		here, atGPU := managed(s)
 		switch {
 		case all.ThrottledNow:
 			state = cell{"held back", Warm}
-		case managedHere(s) > 0:
-			state = managedCell(r.Rates, managedAtGPU(s), managedHere(s))
+		case here > 0:
+			state = managedCell(r.Rates, atGPU, here)
 		case s.Away > 0:
 			state = cell{"away " + strings.TrimSpace(Bytes(s.Away)), Warm}
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"causeway/host/api"
 )
@@ -114,12 +113,7 @@ func clean(s string) string {
 
 // whole is clean for an error and its remedy, which are as long as they are.
 func whole(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	return api.Printable(strings.ToValidUTF8(s, "?"))
 }
 
 // grid writes a table: lines of cells, columns two spaces apart.

@@ -37,7 +37,7 @@ type readingGPU struct{ *lendingGPU }
 
 func (g readingGPU) Fetch(list []driver.Lent) (uint64, error) {
 	g.fetched++
-	closeLent(list)
+	driver.CloseLent(list)
 	if len(list) != 1 || list[0].Addr != 1<<40 || list[0].Size != 2<<20 || list[0].Dev != 3 {
 		return 0, errors.New("not what was lent")
 	}

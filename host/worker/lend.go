@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/driver"
 	"causeway/remote/sys"
 )
@@ -36,7 +34,7 @@ func (h *handover) lend(w *Worker) (driver.Lender, error) {
 			h.copied(w, err)
 		}
 	}
-	defer closeLent(list)
+	defer driver.CloseLent(list)
 	b := binary.LittleEndian.AppendUint32(nil, uint32(len(list)))
 	files, bytes := make([]int, 0, len(list)), uint64(0)
 	for _, m := range list {
@@ -52,17 +50,15 @@ func (h *handover) lend(w *Worker) (driver.Lender, error) {
 	if len(list) == 0 {
 		return nil, err
 	}
-	w.log.Info(map[bool]string{false: "memory is handed over", true: "memory is for the other GPU to read"}[h.elsewhere], "pieces", len(list), "bytes", bytes)
+	how := "memory is handed over"
+	if h.elsewhere {
+		how = "memory is for the other GPU to read"
+	}
+	w.log.Info(how, "pieces", len(list), "bytes", bytes)
 	if err != nil {
 		l.Keep()
 	}
 	return l, err
-}
-
-func closeLent(list []driver.Lent) {
-	for _, m := range list {
-		_ = unix.Close(m.File)
-	}
 }
 
 func (h *handover) receiveLent() ([]driver.Lent, error) {
@@ -133,7 +129,7 @@ func (h *handover) receiveLentVerdict() (why, err error) {
 func (h *handover) borrow(w *Worker, list []driver.Lent) error {
 	l, ok := w.session.(driver.Lender)
 	if !ok {
-		closeLent(list)
+		driver.CloseLent(list)
 		return h.sendLent(errors.New("this GPU borrows nothing"))
 	}
 	return h.sendLent(l.Borrow(list))
@@ -143,7 +139,7 @@ func (h *handover) borrow(w *Worker, list []driver.Lent) error {
 func (h *handover) fetch(w *Worker, list []driver.Lent) error {
 	f, ok := w.session.(driver.Fetcher)
 	if !ok {
-		closeLent(list)
+		driver.CloseLent(list)
 		return h.sendLent(errors.New("this GPU reads no other's memory"))
 	}
 	begin := time.Now()

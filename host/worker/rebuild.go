@@ -286,7 +286,7 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 	snap, err := readSnapshot(h.in)
 	if err != nil {
 		sys.CloseAll(files)
-		closeLent(lent)
+		driver.CloseLent(lent)
 		return nil, nil, fmt.Errorf("snapshot: %w", err)
 	}
 	carrier, err := s.adoptCarrier(snap, files)
@@ -294,7 +294,7 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 		err = w.carry(carrier)
 	}
 	if err != nil {
-		closeLent(lent)
+		driver.CloseLent(lent)
 		return nil, nil, err
 	}
 	if err := h.restore(w, snap, lent); err != nil {
@@ -335,7 +335,7 @@ func (h *handover) restore(w *Worker, snap *snapshot, lent []driver.Lent) (err e
 	w.host.move(false)
 	if h.elsewhere && len(lent) > 0 {
 		if err != nil {
-			closeLent(lent)
+			driver.CloseLent(lent)
 			return err
 		}
 		return h.fetch(w, lent)

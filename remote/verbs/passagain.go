@@ -75,7 +75,8 @@ func (p *pass) fromServer(server io.Reader) error {
 				p.closeClient()
 				return nil
 			}
-			return p.tell(lostMagic, 0)
+			p.tell(lostMagic, 0)
+			return nil
 		}
 		switch string(b[:8]) {
 		case endMagic:
@@ -93,11 +94,10 @@ func (p *pass) fromServer(server io.Reader) error {
 }
 
 // tell says a word to the client. One that is gone has its end found by who reads it.
-func (p *pass) tell(magic string, n uint64) error {
+func (p *pass) tell(magic string, n uint64) {
 	if _, err := p.client.Write(word(magic, n)); err != nil {
 		p.closeClient()
 	}
-	return nil
 }
 
 // again has both ends agree inside another connection, and returns what on.
@@ -147,7 +147,8 @@ func (p *pass) find(ctx context.Context, why error, got uint64) error {
 		return errors.Join(err, errCut, <-seen)
 	}
 	p.goOver(server)
-	return errors.Join(p.tell(foundMagic, received), <-seen)
+	p.tell(foundMagic, received)
+	return <-seen
 }
 
 // agreeAgain is agree where a server that is lost meanwhile is nobody's end: the client hears a reason, as of any other that has come to nothing.

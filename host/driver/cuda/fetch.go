@@ -43,7 +43,7 @@ const fetchFrom = 0x6600_0000_0000
 
 // Fetch implements driver.Fetcher.
 func (s *session) Fetch(list []driver.Lent) (total uint64, err error) {
-	defer closeLent(list)
+	defer driver.CloseLent(list)
 	if !s.arenas.on {
 		return 0, immovable("it was not started as one that may (--migratable)")
 	}

@@ -159,7 +159,7 @@ func TestFetchOfOtherMemory(t *testing.T) {
 	to.alloc(t, size, at)
 	files := openFiles(t)
 	for what, change := range map[string]func(l []driver.Lent) []driver.Lent{
-		"nothing":              func(l []driver.Lent) []driver.Lent { closeLent(l); return nil },
+		"nothing":              func(l []driver.Lent) []driver.Lent { driver.CloseLent(l); return nil },
 		"elsewhere":            func(l []driver.Lent) []driver.Lent { l[0].Addr += 2 << 20; return l },
 		"at the end":           func(l []driver.Lent) []driver.Lent { l[0].Addr = 1<<64 - 2<<20; return l },
 		"of another device":    func(l []driver.Lent) []driver.Lent { l[0].Dev = 1; return l },
@@ -168,7 +168,7 @@ func TestFetchOfOtherMemory(t *testing.T) {
 		"more than it is":      func(l []driver.Lent) []driver.Lent { l[0].Size = 1 << 30; return l },
 		"more than there is":   func(l []driver.Lent) []driver.Lent { l[0].Size = 1<<64 - 1; return l },
 		"of no bytes, besides": func(l []driver.Lent) []driver.Lent { return append(l, driver.Lent{Addr: at + 1<<30, File: -1}) },
-		"no file":              func(l []driver.Lent) []driver.Lent { closeLent(l); l[0].File = -1; return l },
+		"no file":              func(l []driver.Lent) []driver.Lent { driver.CloseLent(l); l[0].File = -1; return l },
 	} {
 		cudatest.PassedProcess(0)
 		list, err := from.Lend()

@@ -46,7 +46,7 @@ func (s *session) Lend() (list []driver.Lent, err error) {
 			}
 			fd, err := s.export(p)
 			if err != nil {
-				closeLent(list)
+				driver.CloseLent(list)
 				return nil, fmt.Errorf("memory at %#x is not lent: %w", at, err)
 			}
 			list = append(list, driver.Lent{Addr: at, Size: p.mem.Size(), Dev: dev, File: fd})
@@ -68,16 +68,10 @@ func (s *session) export(p backed) (int, error) {
 // Keep implements driver.Lender.
 func (s *session) Keep() { s.arenas.lent = false }
 
-func closeLent(list []driver.Lent) {
-	for _, l := range list {
-		closeFile(l.File)
-	}
-}
-
 // Borrow implements driver.Lender.
 func (s *session) Borrow(list []driver.Lent) error {
 	if !s.arenas.on {
-		closeLent(list)
+		driver.CloseLent(list)
 		return immovable("it was not started as one that may (--migratable)")
 	}
 	s.arenas.borrowed = map[uint64]borrowed{}
@@ -85,14 +79,14 @@ func (s *session) Borrow(list []driver.Lent) error {
 		h, res := s.drv.MemImportFromShareableHandle(l.File, posixFD)
 		if res != cuda.Success {
 			s.giveUpBorrowed()
-			closeLent(list[i:])
+			driver.CloseLent(list[i:])
 			return fmt.Errorf("memory at %#x is not borrowed: %w", l.Addr, res)
 		}
 		s.arenas.borrowed[l.Addr] = borrowed{h, l.Size, l.Dev, l.File}
 		var p bind.MemAllocationProp
 		if res = s.drv.MemGetAllocationPropertiesFromHandle(&p, h); res != cuda.Success || p.Location.Id != int32(l.Dev) {
 			s.giveUpBorrowed()
-			closeLent(list[i+1:])
+			driver.CloseLent(list[i+1:])
 			return fmt.Errorf("memory at %#x is of another GPU: %w", l.Addr, res)
 		}
 	}

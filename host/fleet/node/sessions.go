@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -151,13 +150,7 @@ func staying(v *api.VGPU) string {
 	}
 	for i := range v.Status.Sessions {
 		if o := &v.Status.Sessions[i]; o.Unmovable != "" {
-			text := strings.Map(func(r rune) rune {
-				if !unicode.IsPrint(r) {
-					return '?'
-				}
-				return r
-			}, o.Unmovable)
-			return fmt.Sprintf("process %d: %.*s", o.GuestPID, mostStaying, text)
+			return fmt.Sprintf("process %d: %.*s", o.GuestPID, mostStaying, api.Printable(o.Unmovable))
 		}
 	}
 	return ""
