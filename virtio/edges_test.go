@@ -1,11 +1,9 @@
 package virtio_test
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,27 +194,9 @@ func TestNoKicksWhileBusy(t *testing.T) {
 	b.r.StopQueue(0)
 }
 
-// logged are the lines of a log.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
 // TestWhatALogSays: of chains that make no sense there is a line a second, however many come; of chains that nobody completed there is one, and none where all came back.
 func TestWhatALogSays(t *testing.T) {
-	b, l := newRunner(t, virtiotest.Options{}), &logged{}
+	b, l := newRunner(t, virtiotest.Options{}), &virtiotest.Log{}
 	b.r = virtio.NewRunner(b.mem, 1, b.k, slog.New(slog.NewTextHandler(l, nil)))
 	begin := time.Now()
 	must(t, b.r.StartQueue(0, b.cfg))
@@ -228,11 +208,11 @@ func TestWhatALogSays(t *testing.T) {
 		b.add(t, 1)
 		b.await(t, 1)
 	}
-	if n := l.count("malformed"); n == 0 || n > 1+int(time.Since(begin)/time.Second) {
+	if n := strings.Count(l.String(), "malformed"); n == 0 || n > 1+int(time.Since(begin)/time.Second) {
 		t.Errorf("%d lines after %v", n, time.Since(begin))
 	}
 	next := b.r.StopQueue(0)
-	if l.count("did not complete") != 0 {
+	if strings.Count(l.String(), "did not complete") != 0 {
 		t.Error("a stop in order is logged")
 	}
 	b.cfg.Base = next
@@ -241,7 +221,7 @@ func TestWhatALogSays(t *testing.T) {
 	b.await(t, 1)
 	b.k.leave = 1
 	b.r.StopQueue(0)
-	if l.count("did not complete") != 1 {
+	if strings.Count(l.String(), "did not complete") != 1 {
 		t.Error("a chain that was forgotten is not logged")
 	}
 }

@@ -148,17 +148,24 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestBeginsAnew: of what was before a queue begins nothing is left, a completion that was under way neither.
-func TestBeginsAnew(t *testing.T) {
+// newInFlight is of memory that nobody has used.
+func newInFlight(t *testing.T) *InFlight {
+	t.Helper()
 	mem, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Munmap(mem) }()
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
 	f, err := NewInFlight(mem)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// TestBeginsAnew: of what was before a queue begins nothing is left, a completion that was under way neither.
+func TestBeginsAnew(t *testing.T) {
+	f := newInFlight(t)
 	if _, _, ok := f.left(0); ok {
 		t.Error("it never ran")
 	}
@@ -175,15 +182,7 @@ func TestBeginsAnew(t *testing.T) {
 
 // TestResumeOfNonsense: what was in flight by another process's word, and cannot be, is not taken; a chain that makes no sense goes back.
 func TestResumeOfNonsense(t *testing.T) {
-	words, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Munmap(words) }()
-	f, err := NewInFlight(words)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := newInFlight(t)
 	mem := vhostuser.NewMemory()
 	ram, err := vhosttest.NewMemory(0x100000, 1<<20)
 	if err != nil {

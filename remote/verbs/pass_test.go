@@ -224,14 +224,7 @@ func TestPassRules(t *testing.T) {
 			b, _ := io.ReadAll(far)
 			heard <- b
 		}()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, c.want) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("%s: it goes on", name)
-		}
+		endsWith(t, name, ended, c.want)
 		if b := <-heard; strings.Contains(string(b), "CWVCUT\x00\x01 8") {
 			t.Errorf("%s: the server hears %q", name, b)
 		}
@@ -309,5 +302,18 @@ func hears(t *testing.T, b []byte) {
 		if err != nil {
 			t.Fatalf("the server hears %q: %v", b, err)
 		}
+	}
+}
+
+// endsWith waits for a pass to end, with an error.
+func endsWith(t *testing.T, name string, ended <-chan error, want error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("%s: it goes on", name)
 	}
 }

@@ -216,14 +216,7 @@ func TestPassAgainEnds(t *testing.T) {
 			<-asked
 			_ = near.Close()
 		}
-		select {
-		case err := <-ended:
-			if !errors.Is(err, c.want) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("%s: it goes on", name)
-		}
+		endsWith(t, name, ended, c.want)
 		_, _ = near.Close(), far.Close()
 	}
 }

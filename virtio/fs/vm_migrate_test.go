@@ -1,14 +1,12 @@
 package fs_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,6 +14,7 @@ import (
 
 	"causeway/vhostuser"
 	"causeway/virtio/fs"
+	"causeway/virtio/virtiotest"
 )
 
 const scTerm = 7
@@ -57,33 +56,16 @@ func (h *termHandle) Read(r *fs.ReadRequest) {
 type vm struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	out  *lockedBuffer
+	out  *virtiotest.Log
 	conn net.Conn
 	dec  *json.Decoder
 	done chan struct{}
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func startVM(t *testing.T, qemu string, args ...string) *vm {
 	t.Helper()
 	sock := filepath.Join(t.TempDir(), "qmp")
-	v := &vm{t: t, out: &lockedBuffer{}, done: make(chan struct{})}
+	v := &vm{t: t, out: &virtiotest.Log{}, done: make(chan struct{})}
 	v.cmd = exec.Command(qemu, append(args, "-qmp", "unix:"+sock+",server=on,wait=off")...)
 	v.cmd.Stdout, v.cmd.Stderr = v.out, v.out
 	if err := v.cmd.Start(); err != nil {
