@@ -7,16 +7,12 @@
  *   memory 0 ordered     memory in stream order alone
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "driver.h"
 #include "timing.h"
-
-typedef int CUresult;
-typedef unsigned long long CUdeviceptr;
-typedef void *handle;
 
 #define ENTRIES(X) \
 	X(cuInit, cuInit, (unsigned)) \
@@ -39,7 +35,6 @@ typedef void *handle;
 	X(cuLaunchKernel, cuLaunchKernel, \
 	  (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))
 
-#define DECLARE(f, name, args) static CUresult(*f) args;
 ENTRIES(DECLARE)
 
 /*
@@ -72,16 +67,7 @@ static void check(CUresult r, const char *what)
 
 static void bind_all(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!lib) {
-		fprintf(stderr, "memory: %s\n", dlerror());
-		exit(1);
-	}
-#define BIND(f, name, args) \
-	if (!(*(void **)&f = dlsym(lib, #name))) { \
-		fprintf(stderr, "memory: libcuda.so.1 lacks %s\n", #name); \
-		exit(1); \
-	}
+	static const char program[] = "memory";
 	ENTRIES(BIND)
 }
 

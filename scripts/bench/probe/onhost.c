@@ -5,31 +5,15 @@
  *   onhost [MIB]      the size of a piece (32)
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver.h"
 #include "timing.h"
 
-typedef int CUresult;
-typedef unsigned long long CUdeviceptr;
-typedef void *handle;
-struct location {
-	int type, id;
-};
-struct prop { /* CUmemAllocationProp */
-	int type, handles;
-	struct location at;
-	void *windows;
-	unsigned char flags[8];
-};
-struct access_desc {
-	struct location at;
-	int flags;
-};
-enum { PINNED = 1, DEVICE = 1, HOST_NUMA = 3, READ_WRITE = 3, MAPS_HOST_NUMA = 141, HOST_NUMA_ID = 134, TIMES = 9 };
+enum { HOST_NUMA = 3, MAPS_HOST_NUMA = 141, HOST_NUMA_ID = 134, TIMES = 9 };
 
 #define ENTRIES(X) \
 	X(cuInit, cuInit, (unsigned)) \
@@ -56,7 +40,6 @@ enum { PINNED = 1, DEVICE = 1, HOST_NUMA = 3, READ_WRITE = 3, MAPS_HOST_NUMA = 1
 	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, handle)) \
 	X(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, handle))
 
-#define DECLARE(f, name, args) static CUresult(*f) args;
 ENTRIES(DECLARE)
 
 static void check(CUresult r, const char *what)
@@ -70,16 +53,7 @@ static void check(CUresult r, const char *what)
 
 static void bind_all(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!lib) {
-		fprintf(stderr, "onhost: %s\n", dlerror());
-		exit(1);
-	}
-#define BIND(f, name, args) \
-	if (!(f = (CUresult(*) args)dlsym(lib, #name))) { \
-		fprintf(stderr, "onhost: no %s\n", #name); \
-		exit(1); \
-	}
+	static const char program[] = "onhost";
 	ENTRIES(BIND)
 }
 

@@ -6,7 +6,6 @@
  *   peer [MIB]      how much (4096)
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdint.h>
@@ -17,25 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "driver.h"
 #include "timing.h"
 
-typedef int CUresult;
-typedef unsigned long long CUdeviceptr;
-typedef void *handle;
-struct location {
-	int type, id;
-};
-struct prop { /* CUmemAllocationProp */
-	int type, handles;
-	struct location at;
-	void *windows;
-	unsigned char flags[8];
-};
-struct access_desc {
-	struct location at;
-	int flags;
-};
-enum { PINNED = 1, DEVICE = 1, POSIX_FD = 1, READ_WRITE = 3, TIMES = 5, PATTERN = 0x5a17c0de, OTHER = 0x77777777, NON_BLOCKING = 1 };
+enum { POSIX_FD = 1, TIMES = 5, PATTERN = 0x5a17c0de, OTHER = 0x77777777, NON_BLOCKING = 1 };
 
 #define ENTRIES(X) \
 	X(cuInit, cuInit, (unsigned)) \
@@ -58,7 +42,6 @@ enum { PINNED = 1, DEVICE = 1, POSIX_FD = 1, READ_WRITE = 3, TIMES = 5, PATTERN 
 	X(cuCtxSynchronize, cuCtxSynchronize, (void)) \
 	X(cuStreamCreate, cuStreamCreate, (handle *, unsigned))
 
-#define DECLARE(f, name, args) static CUresult(*f) args;
 ENTRIES(DECLARE)
 
 static const char *who = "exporter";
@@ -73,16 +56,7 @@ static void check(CUresult r, const char *what)
 
 static void start(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!lib) {
-		printf("# peer: %s\n", dlerror());
-		exit(1);
-	}
-#define BIND(f, name, args) \
-	if (!(f = (CUresult(*) args)dlsym(lib, #name))) { \
-		printf("# peer: no %s\n", #name); \
-		exit(1); \
-	}
+	static const char program[] = "peer";
 	ENTRIES(BIND)
 	handle ctx;
 	CK(cuInit(0));

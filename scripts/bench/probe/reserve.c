@@ -3,14 +3,13 @@
  * host's memory was registered there, and one beside the other. Managed memory's pieces have theirs by that (guest/libcuda/memory/pieces.h).
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-typedef unsigned long long CUdeviceptr;
-typedef void *handle;
+#include "driver.h"
+
 enum { DEVICE_MAP = 2 /* CU_MEMHOSTREGISTER_DEVICEMAP */ };
 
 #define ENTRIES(X) \
@@ -23,7 +22,6 @@ enum { DEVICE_MAP = 2 /* CU_MEMHOSTREGISTER_DEVICEMAP */ };
 	X(cuMemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned)) \
 	X(cuMemHostUnregister, cuMemHostUnregister, (void *))
 
-#define DECLARE(f, name, args) static int(*f) args;
 ENTRIES(DECLARE)
 
 /* "kept", where it has what it is asked for, "elsewhere", or the error. */
@@ -79,16 +77,11 @@ static void beside(uint64_t at, uint64_t mib)
 int main(void)
 {
 	static const uint64_t sizes[] = {2, 10, 32, 34, 128, 144}, pieces[] = {2, 32, 128};
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	static const char program[] = "reserve";
 	uint64_t at = 0x650000000000;
 	handle ctx;
 	int dev;
-#define FIND(f, name, args) \
-	if (!lib || !(*(void **)&f = dlsym(lib, #name))) { \
-		puts("# no " #name); \
-		return 1; \
-	}
-	ENTRIES(FIND)
+	ENTRIES(BIND)
 	if (cuInit(0) || cuDeviceGet(&dev, 0) || cuDevicePrimaryCtxRetain(&ctx, dev) || cuCtxSetCurrent(ctx)) {
 		puts("# no context");
 		return 1;

@@ -156,14 +156,18 @@ func patiently(do func() error) error {
 	}
 }
 
+// create has the API server make something, patiently.
+func create[T any](ctx context.Context, do func(context.Context, T, metav1.CreateOptions) (T, error), what T) error {
+	return patiently(func() error {
+		_, err := do(ctx, what, metav1.CreateOptions{})
+		return err
+	})
+}
+
 func (s *sim) host(ctx context.Context, i int) error {
 	name := fmt.Sprintf("sim-%04d", i)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
-	err := patiently(func() error {
-		_, err := s.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
+	if err := create(ctx, s.client.CoreV1().Nodes().Create, n); err != nil {
 		return err
 	}
 	room := corev1.ResourceList{"cpu": resource.MustParse("128"), "memory": resource.MustParse("1128Gi"), "pods": resource.MustParse("250")}
@@ -180,10 +184,7 @@ func (s *sim) host(ctx context.Context, i int) error {
 	if err := patiently(func() error { return retry.RetryOnConflict(retry.DefaultRetry, set) }); err != nil {
 		return err
 	}
-	return patiently(func() error {
-		_, err := s.client.ResourceV1().ResourceSlices().Create(ctx, s.slice(name), metav1.CreateOptions{})
-		return err
-	})
+	return create(ctx, s.client.ResourceV1().ResourceSlices().Create, s.slice(name))
 }
 
 func (s *sim) slice(host string) *resourceapi.ResourceSlice {
@@ -208,11 +209,7 @@ func (s *sim) templates(ctx context.Context) error {
 		t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: template(gib)}}
 		t.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "causeway",
 			Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(fmt.Sprint(gib, "Gi"))}}}}}
-		err := patiently(func() error {
-			_, err := s.client.ResourceV1().ResourceClaimTemplates("default").Create(ctx, t, metav1.CreateOptions{})
-			return err
-		})
-		if err != nil {
+		if err := create(ctx, s.client.ResourceV1().ResourceClaimTemplates("default").Create, t); err != nil {
 			return err
 		}
 	}
@@ -231,10 +228,7 @@ func (s *sim) pod(ctx context.Context, i int) error {
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "vgpu", ResourceClaimTemplateName: &from}},
 		Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "vgpu"}},
 			Requests: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(gib)*100, resource.DecimalSI), "memory": resource.MustParse(fmt.Sprint(gib, "Gi"))}}}}}}
-	return patiently(func() error {
-		_, err := s.client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-		return err
-	})
+	return create(ctx, s.client.CoreV1().Pods("default").Create, p)
 }
 
 // kubelets set pods running that are bound.
