@@ -5,7 +5,7 @@
 #
 # --gpu is what the vGPUs ask for (default soft). --fault is a CUDA program that faults on a real GPU, for example
 # "build/tests/.../faults oob": the driver then reports an XID that must be told and not drain. Prints one line for each check; the status is
-# not 0 if one failed. Takes some seconds; needs curl and python3.
+# not 0 if one failed. Takes some seconds; needs python3.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -28,7 +28,7 @@ daemon= failed=0
 json() { python3 -c 'import json,sys; x=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$@"; }
 
 # ask PATH prints causewayd's answer.
-ask() { curl -s --unix-socket "$CAUSEWAY_RUN_DIR/causewayd.sock" "http://causeway/v1/$1" || true; }
+ask() { python3 "$ROOT/scripts/lib/get.py" "$CAUSEWAY_RUN_DIR/causewayd.sock" "/v1/$1" 2>/dev/null || true; }
 
 start_daemon() {
   "$causeway" daemon --run-dir "$CAUSEWAY_RUN_DIR" --config "$tmp/causewayd.toml" 2>>"$tmp/causewayd.log" &
@@ -98,7 +98,7 @@ check "made again without options it keeps them" "$("$causeway" ps a --format '{
   test "$("$causeway" ps a --format '{{.Memory}} {{.Share}}')" = "768 MiB 300"
 check "a size without a unit" "" refused 1 "write 4GiB" "$causeway" limits a --memory 4
 check "a profile" "$("$causeway" limits a --profile eighth --json | tr -d ' \n')" test "$("$causeway" ps a --format '{{.Share}}')" = 12
-unheld() { curl -s --unix-socket "$CAUSEWAY_RUN_DIR/a/gpu0.ctl" http://causeway/v1/status | grep -q '"unheld"'; }
+unheld() { python3 "$ROOT/scripts/lib/get.py" "$CAUSEWAY_RUN_DIR/a/gpu0.ctl" /v1/status | grep -q '"unheld"'; }
 kill -STOP "$daemon"; kill -9 "$(json "$CAUSEWAY_RUN_DIR/scheduler.json" 'x["pid"]')"; sleep 0.3
 check "without a scheduler it says what does not hold" "" unheld
 kill -CONT "$daemon"; sleep 4

@@ -134,7 +134,7 @@ relay() {
 # goes_on STATUS...: the source's migration gets there; a QEMU that waits for its device does not answer meanwhile.
 sent_kib() { ask "$source_host" 'info migrate' | tr -d '\r' | sed -n 's/^transferred ram: *\([0-9]*\).*/\1/p'; }
 sent_some() { local n; n=$(sent_kib); [ "${n:-0}" -ge 512 ]; }
-logs_writes() { curl -s --unix-socket "$tmp/$source_host.ctl" http://causeway/v1/status | grep -q '"migrating":true'; }
+logs_writes() { python3 "$ROOT/scripts/lib/get.py" "$tmp/$source_host.ctl" /v1/status | grep -q '"migrating":true'; }
 settled() { migration_is "$source_host" completed failed cancelled; }
 
 # reach PART has the migration come to it.
@@ -179,7 +179,7 @@ callers() { # programs that call all the time, and so hear of an error
 
 # vgpu_says HOST PATTERN...: its device process says all of that of itself, and nothing of what stands behind a !.
 vgpu_says() {
-  local said pattern; said=$(curl -s -m 5 --unix-socket "$tmp/$1.ctl" http://causeway/v1/status); shift
+  local said pattern; said=$(python3 "$ROOT/scripts/lib/get.py" "$tmp/$1.ctl" /v1/status 2>/dev/null); shift
   for pattern; do
     case $pattern in
       !*) ! [[ $said =~ ${pattern#!} ]] ;;

@@ -38,7 +38,7 @@ in_root() {
   local dir=$1; shift
   # shellcheck disable=SC2016 # the inner shell expands
   unshare --mount --pid --fork --kill-child --propagation private bash -c '
-    mount --bind "$0" "$0" && cd "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/dev/shm" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
+    mount --rbind "$0" "$0" && cd "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/dev/shm" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
     [ ! -e /etc/resolv.conf ] || cp -L /etc/resolv.conf "$0/etc/resolv.conf"
     # Not chroot: who is in one may not make or enter namespaces, as the sandbox of workers does.
     pivot_root . . && umount -l . && cd / || exit 125
