@@ -124,7 +124,7 @@ func TestHonestAccounts(t *testing.T) {
 			add(s)
 			s.parts(3, 1, says(map[*program]time.Duration{}))
 			for i, p := range s.list {
-				if p.Charged != 0 {
+				if p.Charged != 0 || !p.suspect.IsZero() {
 					t.Errorf("%s, %s account: program %d was charged %v of %v", mix, kind, i, p.Charged, p.Card)
 				}
 			}
@@ -150,6 +150,9 @@ func TestForgerPaysForAllOfIt(t *testing.T) {
 		for n := range 20 {
 			now = now.Add(accountPeriod)
 			charged += g.Account(s, now, accountPeriod, accountPeriod)
+			if s.byHeld.at != s.Held-s.returned || s.byBusy.at != s.BusyTotal {
+				t.Fatalf("%s: %v of %v and %v of %v are accounted for", what, s.byHeld.at, s.Held-s.returned, s.byBusy.at, s.BusyTotal)
+			}
 			if used := time.Duration(n+1) * accountPeriod; charged < used-accountPeriod || charged > used {
 				t.Fatalf("%s: of %v that nobody counted %v are charged", what, used, charged)
 			}

@@ -23,16 +23,22 @@ func TestNextLook(t *testing.T) {
 		"it is not left by one that had nothing": {func(h, o *Share) { h.Mode, o.opened = Closed, false }, 1, 0},
 		"nor by one that is drained":             {func(h, o *Share) { h.Mode, o.drained = Closed, true }, 1, 0},
 		"nor by one that is quiet":               {func(h, o *Share) { h.Mode, o.active = Closed, false }, 1, 0},
+		"nor by the holder itself":               {func(h, o *Share) { h.Mode, h.opened, h.closedAt, o.active = Closed, true, now, false }, 1, 0},
 		"the holder does not wait":               {func(*Share, *Share) {}, 1, 0},
 		"a bucket that fills":                    {func(_, o *Share) { o.Limits, o.throttled = capped, true }, 1, 4 * ms}, // 2 ms, at half the time
+		"one that is not empty":                  {func(_, o *Share) { o.Limits, o.throttled, o.tokens = capped, true, float64(ms) }, 1, 2 * ms},
 		"of one that is quiet":                   {func(_, o *Share) { o.Limits, o.throttled, o.active = capped, true, false }, 1, 0},
 		"a bucket that drains":                   {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Metered, float64(3*ms) }, 1, 6 * ms},
+		"of one that is quiet, and may begin":    {func(_, o *Share) { o.Limits, o.Mode, o.tokens, o.active = capped, Metered, float64(3*ms), false }, 1, 0},
 		"of one that is free":                    {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Free, float64(3*ms) }, 1, 0},
 		"one that may come back":                 {func(_, o *Share) { o.active, o.leftAt = false, now.Add(-Calm/4) }, 1, Calm * 3 / 4},
 		"not beside one that is free":            {func(h, o *Share) { h.Mode, o.active, o.leftAt = Free, false, now.Add(-Calm/4) }, 1, 0},
 		"beside one that is capped": {func(h, o *Share) {
 			h.Limits, h.tokens, o.active, o.leftAt = capped, float64(ms), false, now.Add(-Calm/4)
 		}, 1, 2 * ms}, // by its own bucket
+		"however late that is": {func(h, o *Share) {
+			h.Limits, h.tokens, o.active, o.leftAt = capped, float64(2*time.Second), false, now.Add(-Calm/4)
+		}, 1, 4 * time.Second},
 		"the first of several": {func(h, o *Share) { h.Mode, o.closedAt = Closed, now.Add(-Patience+ms/2) }, 2, ms / 2},
 		"not before a moment":  {func(h, o *Share) { h.Mode, o.closedAt = Closed, epoch }, 1, shortNext},
 	} {
@@ -107,6 +113,7 @@ func TestWhoTypes(t *testing.T) {
 		"both little, one less":        {0.05, 0.04, false, 0, b},
 		"both little, the other":       {0.03, 0.04, false, 0, a},
 		"suspected":                    {0.05, 0.5, false, time.Nanosecond, nil},
+		"both as little":               {0.04, 0.04, false, 0, a},
 		"suspected until a moment ago": {0.05, 0.5, false, 0, a},
 	} {
 		a.recent, b.recent, c.active, a.suspect = f.a, f.b, f.c, now.Add(f.suspect)
@@ -131,12 +138,17 @@ func TestWhoIsGranted(t *testing.T) {
 		"beside one that types":    {func(_ *GPU, h, o *Share) { h.Mode, o.recent = Metered, 0 }, Metered, Closed, FlightInteractive},
 		"that typed just now": {func(_ *GPU, h, o *Share) { h.Mode, o.recent, o.active, o.leftAt = Metered, 0, false, now.Add(-Calm/2) },
 			Metered, Metered, FlightInteractive},
-		"that typed long ago":      {func(_ *GPU, _, o *Share) { o.recent, o.active = 0, false }, Free, Metered, Quantum / 2},
-		"one under a cap":          {func(_ *GPU, h, o *Share) { h.Limits, o.active = Limits{Cap: 50}, false }, Metered, Closed, Quantum / 2},
-		"while work is left":       {func(_ *GPU, _, o *Share) { o.opened, o.drained, o.closedAt = true, false, now }, Closed, Closed, Quantum / 2},
-		"for too long":             {func(_ *GPU, _, o *Share) { o.opened, o.drained, o.closedAt = true, false, now.Add(-Patience) }, Metered, Closed, Quantum / 2},
-		"beside work that is left": {func(g *GPU, _, o *Share) { g.beside, o.opened, o.drained, o.closedAt = true, true, false, now }, Metered, Closed, Quantum / 2},
-		"the other is throttled":   {func(_ *GPU, h, o *Share) { h.Mode, o.active, o.recent, o.throttled = Metered, false, 0, true }, Free, Closed, Quantum / 2},
+		"that typed long ago": {func(_ *GPU, _, o *Share) { o.recent, o.active = 0, false }, Free, Metered, Quantum / 2},
+		"one under a cap":     {func(_ *GPU, h, o *Share) { h.Limits, o.active = Limits{Cap: 50}, false }, Metered, Closed, Quantum / 2},
+		"that types itself":   {func(_ *GPU, h, _ *Share) { h.Mode, h.recent = Metered, 0 }, Metered, Closed, Quantum / 2},
+		"that goes on while work is left": {func(_ *GPU, h, o *Share) { h.Mode, o.opened, o.drained, o.closedAt = Metered, true, false, now },
+			Metered, Closed, Quantum / 2},
+		"that has work of its own left":     {func(_ *GPU, h, _ *Share) { h.opened, h.drained, h.closedAt = true, false, now }, Metered, Closed, Quantum / 2},
+		"beside one that has begun nothing": {func(_ *GPU, _, o *Share) { o.drained, o.closedAt = false, now }, Metered, Closed, Quantum / 2},
+		"while work is left":                {func(_ *GPU, _, o *Share) { o.opened, o.drained, o.closedAt = true, false, now }, Closed, Closed, Quantum / 2},
+		"for too long":                      {func(_ *GPU, _, o *Share) { o.opened, o.drained, o.closedAt = true, false, now.Add(-Patience) }, Metered, Closed, Quantum / 2},
+		"beside work that is left":          {func(g *GPU, _, o *Share) { g.beside, o.opened, o.drained, o.closedAt = true, true, false, now }, Metered, Closed, Quantum / 2},
+		"the other is throttled":            {func(_ *GPU, h, o *Share) { h.Mode, o.active, o.recent, o.throttled = Metered, false, 0, true }, Free, Closed, Quantum / 2},
 	} {
 		h, o := busy(), busy()
 		g := &GPU{holder: h, shares: []*Share{h, o}, last: now, sliceAt: epoch, sliceEnd: epoch}
@@ -156,6 +168,10 @@ func TestWhoIsGranted(t *testing.T) {
 		if began := was == Closed && c.h == Metered; began != (g.sliceAt == now && g.sliceEnd == now.Add(Quantum)) {
 			t.Errorf("%s: the slice is from %v to %v", what, g.sliceAt.Sub(now), g.sliceEnd.Sub(now))
 		}
+	}
+	a, b := &Share{leftAt: epoch, recent: 0.5}, &Share{leftAt: epoch, recent: 0.5}
+	if (&GPU{shares: []*Share{a, b}, last: now}).grant(now, nil); a.Mode != Metered || b.Mode != Metered {
+		t.Errorf("two of which neither wants the GPU: %v and %v", a.Mode, b.Mode)
 	}
 	alone := &Share{leftAt: epoch}
 	g := &GPU{shares: []*Share{alone}}
@@ -185,6 +201,10 @@ func TestClosing(t *testing.T) {
 	}
 	if s.set(epoch, Metered, 0); !s.opened {
 		t.Error("not opened")
+	}
+	s.drained = true
+	if s.set(epoch.Add(time.Second), Metered, 0); !s.drained || s.closedAt != epoch {
+		t.Errorf("opened again, as if it had been closed: %+v", s)
 	}
 }
 

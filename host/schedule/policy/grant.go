@@ -111,7 +111,7 @@ func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
 				at(now.Add(time.Duration(s.tokens / (1 - c))))
 			}
 		}
-		if h != nil && h.Mode == Metered && h.cap() == 0 && s != h && !s.active && s.recently(now) {
+		if h != nil && h.Mode == Metered && h.cap() == 0 && !s.active && s.recently(now) {
 			at(s.leftAt.Add(Calm)) // the holder becomes free
 		}
 	}

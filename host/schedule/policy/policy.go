@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -59,7 +60,7 @@ type Limits struct {
 func (l Limits) weight() float64 { return float64(max(l.Weight, 1)) }
 
 func (l Limits) cap() float64 {
-	if l.Cap == 0 || l.Cap >= 100 {
+	if l.Cap >= 100 {
 		return 0
 	}
 	return float64(l.Cap) / 100
@@ -134,12 +135,9 @@ func (g *GPU) Join(now time.Time, l Limits) *Share {
 	return s
 }
 
-// Leave removes a virtual GPU.
+// Leave removes a virtual GPU. One that holds the GPU does so until Decide.
 func (g *GPU) Leave(s *Share) {
 	g.shares = slices.DeleteFunc(g.shares, func(o *Share) bool { return o == s })
-	if g.holder == s {
-		g.holder = nil
-	}
 }
 
 // Len is how many virtual GPUs there are.
@@ -293,24 +291,16 @@ func (g *GPU) pick(now time.Time, want []*Share) {
 		return
 	}
 	if h == nil || !g.interactive(h) {
-		if i := g.typist(want); i != nil && i != h {
+		if i := g.typist(want); i != nil { // it is not the holder
 			g.begin(now, i, true)
 			return
 		}
 	}
-	best := slices.MinFunc(want, func(a, b *Share) int {
-		switch {
-		case a.virtual < b.virtual:
-			return -1
-		case a.virtual > b.virtual:
-			return 1
-		}
-		return 0
-	})
+	best := slices.MinFunc(want, func(a, b *Share) int { return cmp.Compare(a.virtual, b.virtual) })
 	switch {
 	case h == nil, !now.Before(g.sliceEnd):
 		g.begin(now, best, false)
-	case best != h && now.Sub(g.sliceAt) >= g.minSlice() && best.virtual+float64(g.quantum())/best.weight() < h.virtual:
+	case now.Sub(g.sliceAt) >= g.minSlice() && best.virtual+float64(g.quantum())/best.weight() < h.virtual:
 		g.begin(now, best, false) // it was away for a moment, and is behind
 	}
 }
