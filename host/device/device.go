@@ -140,7 +140,7 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{crowded: crowded, mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), along: make(chan another), began: time.Now(), limits: withDefaults(o.Limits)}
+		hands: make(chan struct{}, copyHands(runtime.NumCPU())), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), along: make(chan another), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		nvml = newNVMLFile(d.inventory(), o.Log)

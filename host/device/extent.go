@@ -1,7 +1,6 @@
 package device
 
 import (
-	"runtime"
 	"syscall"
 
 	"causeway/remote"
@@ -26,8 +25,8 @@ type extent struct {
 	end   func(n int, errno syscall.Errno) bool
 }
 
-// copyHands is how many extents of a VM are copied at once.
-func copyHands() int { return min(max(runtime.NumCPU()/2, 1), 6) }
+// copyHands is how many extents of a VM are copied at once on a host with so many processors.
+func copyHands(cpus int) int { return min(max(cpus/2, 1), 6) }
 
 // queueExtent has an extent copied by one of the device's hands.
 func (s *session) queueExtent(e *extent) {
@@ -71,7 +70,7 @@ func (s *session) lentLocked(e *extent) ([]virtio.Segment, syscall.Errno) {
 	switch {
 	case s.state >= dead:
 		return nil, syscall.EPIPE
-	case r == nil || id == 0 || r.ending || at > r.size || uint64(e.size) > r.size-at:
+	case r == nil || id == 0 || r.ending || uint64(e.size) > r.size || at > r.size-uint64(e.size):
 		return nil, syscall.EINVAL
 	case s.state != running:
 		return nil, syscall.EAGAIN
@@ -103,7 +102,7 @@ func (r *region) pieceAt(at uint64) (uint64, *piece) {
 		return at, p
 	}
 	for off, p := range r.pieces {
-		if off <= at && at-off < p.size {
+		if at-off < p.size { // which is far more where it begins behind that byte
 			return off, p
 		}
 	}

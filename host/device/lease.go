@@ -7,6 +7,7 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/remote"
+	"causeway/virtio"
 	"causeway/virtio/fs"
 )
 
@@ -35,10 +36,10 @@ type piece struct {
 // lend takes a READ as the lease of a piece. It returns the READ that it renews, to be completed, if there is one.
 func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.ReadRequest, err error) {
 	size := uint64(req.Size)
-	if off%pageSize != 0 || size == 0 || size%pageSize != 0 || off > r.size || size > r.size-off {
+	if off%pageSize != 0 || size == 0 || size > r.size || off > r.size-size {
 		return nil, fmt.Errorf("lease of %#x+%#x in region %d of %#x bytes", off, size, r.id, r.size)
 	}
-	ranges, err := pages(req, size)
+	ranges, err := pages(req.Ranges(), size)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +135,9 @@ func (r *region) messages() []link.ToWorker {
 	return ms
 }
 
-// pages lists the pages of a READ in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
+// pages are those of a READ of so many bytes, in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
 // bounce buffers.
-func pages(req *fs.ReadRequest, size uint64) ([]link.Range, error) {
-	list := req.Ranges()
+func pages(list []virtio.Range, size uint64) ([]link.Range, error) {
 	es := make([]link.Range, 0, len(list))
 	var total uint64
 	for _, e := range list {
