@@ -96,8 +96,7 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 	}
 	was := rec.Spec
 	next := d.wanted(w, &was)
-	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner && next.Migratable == was.Migratable &&
-		next.Programs == was.Programs { // its place it has
+	if doesAs(&next, &was) {
 		_, err := d.change(ctx, v, w.Change)
 		return err == nil, err
 	}
@@ -105,6 +104,11 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 		return false, refuse(http.StatusConflict, "detach it first: only limits change while a VM has it", "%s is in use, as %s", w.Key(), describe(&was))
 	}
 	return false, nil
+}
+
+// doesAs reports whether a vGPU serves as another, but for limits, which change at once, and for what chose its place, which it has.
+func doesAs(a, b *api.Spec) bool {
+	return a.GPU == b.GPU && a.MIG == b.MIG && a.Remote == b.Remote && a.Owner == b.Owner && a.Migratable == b.Migratable && a.Programs == b.Programs
 }
 
 func describe(s *api.Spec) string {

@@ -141,13 +141,17 @@ func (d *Daemon) leaseOf(ctx context.Context, v *vgpu, f *lease.File, r lease.Re
 // offered are the GPUs as a host is told of them: not what others have there.
 func (d *Daemon) offered(ctx context.Context) ([]api.GPU, error) {
 	list, err := d.GPUs(ctx)
+	forHosts(list)
+	return list, err
+}
+
+func forHosts(list []api.GPU) {
 	for i := range list {
 		list[i].VGPUs = nil
 		if list[i].Drained {
 			list[i].Why = "drained"
 		}
 	}
-	return list, err
 }
 
 // renew has a lease go on.
