@@ -91,6 +91,8 @@ func TestChosenGPU(t *testing.T) {
 	}{
 		"the software GPU":            {Reading{GPUs: soft(1)}, config.SoftAuto, api.Spec{GPU: "any"}, "", "soft", "soft-0", 0},
 		"the second of them":          {Reading{GPUs: soft(2)}, config.SoftAuto, api.Spec{GPU: "soft/1"}, "", "soft/1", "soft-1", 0},
+		"one with a file":             {Reading{GPUs: soft(2)}, config.SoftAuto, api.Spec{GPU: "soft:sm_90"}, "", "soft:sm_90", "soft-0", 0},
+		"a real one of such a name":   {Reading{GPUs: []api.GPU{{ID: "soft:x", Backend: "cuda", Memory: gib, NUMA: -1}}}, config.SoftAuto, api.Spec{GPU: "any"}, "", "soft:x", "soft:x", 0},
 		"though the driver is broken": {Reading{GPUs: soft(1), Missing: "broken"}, config.SoftAuto, api.Spec{GPU: "any"}, "", "", "", -1},
 		"by name all the same":        {Reading{GPUs: soft(1), Missing: "broken"}, config.SoftAuto, api.Spec{GPU: "soft"}, "", "soft", "soft-0", 0},
 		"by name only":                {Reading{GPUs: soft(1)}, config.SoftNamed, api.Spec{GPU: "any"}, "", "", "", -1},

@@ -49,11 +49,7 @@ func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
 		return refuse(http.StatusForbidden, "a VM moves to a pod of the same claim there, if the fleet lets claims of this GPU host move; else end the pod, and start it where it is to run",
 			"the lease is of the claim %s, whose fleet gave it to %s alone", r.Of, cmp.Or(r.Heir, e.Host))
 	}
-	before := e.Before
-	if before == heir {
-		before = ""
-	}
-	d.leases.Allow(e.ID, heir, before)
+	d.leases.Allow(e.ID, heir, e.Before)
 	if heir != "" {
 		d.log.Info("a lease may move with its VM", "host", h, "to", heir, "vgpu", e.VGPU, "lease", e.ID)
 	}

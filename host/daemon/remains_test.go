@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,18 +196,27 @@ func TestHeirs(t *testing.T) {
 		allow    []string
 		status   int // of the refusal
 	}{
-		"its host":                     {"hosta", "hostb", nil, 0},
-		"another":                      {"hostb", "hostb", nil, http.StatusForbidden},
-		"itself":                       {"hosta", "hosta", nil, http.StatusConflict},
-		"nobody":                       {"hosta", "", []string{"hosta"}, 0},
-		"one that is allowed":          {"hosta", "hostb", []string{"hosta", "hostb"}, 0},
-		"one that is not":              {"hosta", "hostb", []string{"hosta"}, http.StatusForbidden},
-		"the one that had it before":   {"hosta", "hostz", nil, 0},
-		"a third, who is known before": {"hosta", "hostc", nil, 0},
+		"its host":                      {"hosta", "hostb", nil, 0},
+		"another":                       {"hostb", "hostb", nil, http.StatusForbidden},
+		"itself":                        {"hosta", "hosta", nil, http.StatusConflict},
+		"nobody":                        {"hosta", "", []string{"hosta"}, 0},
+		"one that is allowed":           {"hosta", "hostb", []string{"hosta", "hostb"}, 0},
+		"one that is not":               {"hosta", "hostb", []string{"hosta"}, http.StatusForbidden},
+		"the one that had it before":    {"hosta", "hostz", nil, 0},
+		"a third, who is known before":  {"hosta", "hostc", nil, 0},
+		"of a claim, as its fleet says": {"hosta", "hostf", nil, 0},
+		"of a claim, another":           {"hosta", "hostb", nil, http.StatusForbidden},
+		"of a claim, nobody":            {"hosta", "", nil, 0},
 	} {
 		d := bare(t)
 		d.cfg.Remote.Allow = c.allow
 		spec := api.Spec{VM: "hosta", Name: "vm1:gpu0", Lease: "hosta"}
+		if strings.HasPrefix(what, "of a claim") {
+			r := api.Reservation{VM: "vm1", Name: "gpu0", ID: "1", Of: "default/claim", Host: "hosta", Heir: "hostf"}
+			if err := d.fleet.Put(lease.Kept{Reservation: r}); err != nil || r.Lease() != spec.Key() {
+				t.Fatal(r.Lease(), err)
+			}
+		}
 		f, err := newLeaseFile(hostNamed(t, "hosta"), [32]byte{})
 		if err != nil {
 			t.Fatal(err)
@@ -237,12 +247,42 @@ func TestHeirs(t *testing.T) {
 		}
 	}
 	d := bare(t)
+	gone := &vgpu{rec: record{Spec: api.Spec{VM: "hosta", Name: "vm1:gpu0"}}}
+	if err := d.noteHeir(gone, leaseID(1)); !errors.Is(err, lease.ErrUnknown) {
+		t.Errorf("of a lease that is over: %v", err)
+	}
 	if err := d.leases.Add(leaseID(1), "hosta", "hosta/vm1:gpu0", 0); err != nil {
 		t.Fatal(err)
 	}
 	e, _ := d.leases.Find(leaseID(1))
 	if err := d.setHeir(hostNamed(t, "hosta"), e, "hostb"); !errors.Is(err, lease.ErrUnknown) {
 		t.Errorf("of a vGPU that is gone: %v", err)
+	}
+}
+
+// TestTakenOver: a lease that its heir has taken over is the heir's in what is written down of it, and the host's from which it came no more.
+func TestTakenOver(t *testing.T) {
+	d := bare(t)
+	spec := api.Spec{VM: "hosta", Name: "vm1:gpu0", Lease: "hosta"}
+	f, err := newLeaseFile(hostNamed(t, "hosta"), [32]byte{7})
+	if err != nil || f.Identity.Peer != [32]byte{7} || f.Host != "hosta" || f.ID.IsZero() {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(spec.LeasePath(d.run)), 0o755), f.Write(spec.LeasePath(d.run)), d.leases.Add(f.ID, "hosta", spec.Key(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec}}
+	d.add(v)
+	d.leases.Allow(f.ID, "hostb", "")
+	if _, took, err := d.leases.Renew(f.ID, "hostb", 1, true); err != nil || !took {
+		t.Fatal(took, err)
+	}
+	if err := d.noteHeir(v, f.ID); err != nil || v.rec.Spec.Lease != "hostb" {
+		t.Errorf("%+v, %v", v.rec.Spec, err)
+	}
+	written, err := lease.Read(spec.LeasePath(d.run))
+	if rec, err2 := readRecord(d.run, spec.VM, spec.Name); err != nil || err2 != nil || written.Host != "hostb" || written.Heir != "" || written.Before != "hosta" || rec.Spec.Lease != "hostb" {
+		t.Errorf("%+v, %+v, %v, %v", written, rec.Spec, err, err2)
 	}
 }
 
