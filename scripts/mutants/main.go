@@ -1,11 +1,13 @@
 // Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
 // package notices.
 //
-//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-within 8m] [-list] [-only NAME,...] [-limit 5m]
+//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-within 8m] [-list] [-only NAME,...] [-in FILE,...] [-limit 5m]
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
 // change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
 // fail, twice and by the same one where that can be told, or do not end within the limit, or within four times what they take without it; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
+//
+// With -in the draw is from these files alone, wherever their names end so: with a large -go once at each place.
 //
 // With -jobs so many mutants of Go are tried beside each other. What has no verdict -within that time is none.
 package main
@@ -60,6 +62,7 @@ func main() {
 	goes := flag.Int("go", 30, "mutants of Go")
 	cs := flag.Int("c", 12, "mutants of C")
 	areasOnly := flag.String("areas", "", "draw from these alone, by name")
+	in := flag.String("in", "", "draw from these files alone, by how their names end")
 	list := flag.Bool("list", false, "only print the first of the draw, also those that do not compile")
 	only := flag.String("only", "", "run these of the draw alone, by name")
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
@@ -94,7 +97,7 @@ func main() {
 		if len(set.areas) == 0 {
 			continue
 		}
-		d, err := newDraw(*seed, set.kind, set.areas, set.read)
+		d, err := newDraw(*seed, set.kind, set.areas, set.read, *in)
 		if err == nil {
 			if *list {
 				err = d.list(ctx, set.n)
@@ -247,14 +250,16 @@ type draw struct {
 	n     int
 }
 
-func newDraw(seed uint64, kind string, areas []area, read func(string, []byte) []site) (*draw, error) {
+func newDraw(seed uint64, kind string, areas []area, read func(string, []byte) []site, in string) (*draw, error) {
 	d := &draw{kind: kind, areas: areas, rng: rand.New(rand.NewPCG(seed, uint64(len(kind))))}
+	all := 0
 	for _, a := range areas {
 		var sites []site
 		files, err := a.files()
 		if err != nil {
 			return nil, err
 		}
+		files = slices.DeleteFunc(files, func(f string) bool { return !among(in, f) })
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if err != nil {
@@ -262,12 +267,21 @@ func newDraw(seed uint64, kind string, areas []area, read func(string, []byte) [
 			}
 			sites = append(sites, read(f, text)...)
 		}
-		if len(sites) == 0 {
+		if len(sites) == 0 && in == "" {
 			return nil, fmt.Errorf("nothing to change in %s", a.name)
 		}
+		all += len(sites)
 		d.sites = append(d.sites, sites)
 	}
+	if all == 0 {
+		return nil, fmt.Errorf("nothing to change in %s", in)
+	}
 	return d, nil
+}
+
+// among reports whether a file's name ends as one of a list, or there is no list.
+func among(list, file string) bool {
+	return list == "" || slices.ContainsFunc(strings.Split(list, ","), func(end string) bool { return strings.HasSuffix("/"+file, "/"+end) })
 }
 
 func (d *draw) next() (mutant, bool) {

@@ -74,7 +74,7 @@ func TestDraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	draws := func(seed uint64) (list []string) {
-		d, err := newDraw(seed, "go", []area{{name: "one", patterns: []string{file}}, {name: "two", patterns: []string{file}}}, goSites)
+		d, err := newDraw(seed, "go", []area{{name: "one", patterns: []string{file}}, {name: "two", patterns: []string{file}}}, goSites, "")
 		if err != nil {
 			t.Fatal(err)
 		}
