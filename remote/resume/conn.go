@@ -104,7 +104,6 @@ func newConnOver(first *frame.Secure, l Lifted, limit time.Duration, b Budget) (
 		up = l.Way
 	}
 	if err != nil {
-		c.cancel()
 		up.Abort()
 		return nil, err
 	}
@@ -187,8 +186,8 @@ func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
 	room := c.kept.grow(some[:0], n)
 	c.mu.Unlock()
 	err := fill(room)
-	for i := 0; err == nil && i < len(room); i++ {
-		c.wrote.pass(room[i])
+	for _, r := range room {
+		c.wrote.pass(r) // a frame that was not filled has its header, and all its bytes
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"causeway/remote"
@@ -169,5 +170,73 @@ func TestSends(t *testing.T) {
 	c.sending = true // by another
 	if send(c, 100); len(up.sent) != 0 || !c.sending {
 		t.Error("two send at a time")
+	}
+}
+
+// TestBegins: a stream begins over its first connection, or over what was agreed on inside of it, with its budget; what has no room is ended.
+func TestBegins(t *testing.T) {
+	first := func() *frame.Secure {
+		k := newKeys(t)
+		near, far := pair(t)
+		go func() { _, _ = frame.Server(context.Background(), far, k.server) }()
+		s, err := frame.Client(context.Background(), near, k.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Abort)
+		return s
+	}
+	s := first()
+	room, none := &budget{limit: 1 << 30}, &budget{}
+	dials := make(chan error, 1)
+	var dial Dialer = func(_ context.Context, why error) (net.Conn, error) {
+		dials <- why
+		return nil, ErrGone
+	}
+	for _, x := range []struct {
+		over, client bool
+		b            *budget
+	}{{false, true, room}, {true, true, room}, {false, false, room}, {true, false, room}, {true, true, none}, {true, false, none}} {
+		way := newWay()
+		l, want := Lifted{}, Way(s)
+		if x.over {
+			l.Way, want = way, way
+		}
+		var c *Conn
+		var err error
+		if x.client {
+			c, err = NewClientOver(s, l, nil, dial, x.b)
+		} else {
+			c, err = NewServerOver(s, l, x.b)
+		}
+		if x.b == none {
+			if c != nil || !errors.Is(err, ErrBudget) || way.counts() != [2]int{1, 0} || none.used() != 0 {
+				t.Errorf("%+v: %v, %v", x, err, way.counts())
+			}
+			continue
+		}
+		if err != nil || c.up != want || c.lift.Way != l.Way || c.branches.kept != Budget(room) || room.used() != keptLeast*keptChunk || c.client != x.client || c.limit != Limit {
+			t.Errorf("%+v: over %T, %v", x, c.up, err)
+		}
+		if c.SetLimit(minute); c.limit != minute || c.now != minute {
+			t.Errorf("it waits for %v, %v", c.limit, c.now)
+		}
+		if !x.over {
+			c.mu.Lock()
+			c.up = way // the other is used again
+			c.mu.Unlock()
+		}
+		if x.client {
+			c.broken(way, errTest)
+			if why := <-dials; !errors.Is(why, errTest) {
+				t.Error(why)
+			}
+			<-c.ctx.Done()
+		} else {
+			c.end(errTest)
+		}
+		if room.used() != 0 {
+			t.Errorf("%d bytes stay booked", room.used())
+		}
 	}
 }
