@@ -241,6 +241,9 @@ func TestReadersHear(t *testing.T) {
 					t.Errorf("the connection is %v; %d bytes came", c.up, c.got)
 				}
 				c.mu.Unlock()
+				if n := up.counts(); name == "bytes of one that is lost" && n != [2]int{} {
+					t.Errorf("what is no more the stream's is ended again: %v", n)
+				}
 				c.end(ErrLost)
 				if !ended() {
 					t.Error("it waits still")
