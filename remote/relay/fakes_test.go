@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"causeway/remote"
@@ -64,20 +65,32 @@ func (p *pausing) Write(b []byte) (int, error) {
 	return len(b), p.writes
 }
 
-func (p *pausing) do(what byte, held, closed bool) {
+func (p *pausing) do(what byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.did, p.held, p.closed = append(p.did, what), held, closed
+	p.did = append(p.did, what)
+	p.held, p.closed = what == 'h' || p.held && what != 'r', p.closed || what == 'c'
 	p.changed.Broadcast()
 }
 
-func (p *pausing) Hold() error { p.do('h', true, p.closed); return p.fail }
-func (p *pausing) Release()    { p.do('r', false, p.closed) }
-func (p *pausing) Close() error {
-	p.do('c', p.held, true)
-	return nil
-}
+func (p *pausing) Hold() error                        { p.do('h'); return p.fail }
+func (p *pausing) Release()                           { p.do('r') }
+func (p *pausing) Close() error                       { p.do('c'); return nil }
 func (p *pausing) SetReadDeadline(at time.Time) error { p.at = at; return nil }
+
+// acts is what was done with it so far.
+func (p *pausing) acts() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return string(p.did)
+}
+
+// sent is what was written to it so far.
+func (p *pausing) sent() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out
+}
 
 // await waits until something holds of the stream.
 func (p *pausing) await(f func() bool) {
@@ -91,12 +104,12 @@ func (p *pausing) await(f func() bool) {
 // fakeFork is a branch of a test.
 type fakeFork struct {
 	*pausing
-	backlog uint64
+	backlog atomic.Uint64
 	ready   func(ctx context.Context) error
 	fills   error
 }
 
-func (f *fakeFork) Backlog() uint64                 { return f.backlog }
+func (f *fakeFork) Backlog() uint64                 { return f.backlog.Load() }
 func (f *fakeFork) Ready(ctx context.Context) error { return f.ready(ctx) }
 func (f *fakeFork) Fill(h frame.Header, fill func(p []byte, at int) error) error {
 	p := make([]byte, h.Len)
@@ -113,7 +126,6 @@ type fakeGuest struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	state   uint32
-	states  []uint32
 	words   map[uint32]uint32
 	records []remote.Incoming
 	mem     []byte // of region 1
@@ -155,7 +167,7 @@ func (g *fakeGuest) Poll(int) bool {
 func (g *fakeGuest) SetState(s uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.state, g.states = s, append(g.states, s)
+	g.state = s
 }
 
 func (g *fakeGuest) Complete(word, value uint32) {
@@ -171,6 +183,19 @@ func (g *fakeGuest) awaitWord(word, value uint32) {
 	for g.words[word] != value {
 		g.changed.Wait()
 	}
+}
+
+// word and lastState are what the guest sees.
+func (g *fakeGuest) word(n uint32) uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.words[n]
+}
+
+func (g *fakeGuest) lastState() uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state
 }
 
 func (g *fakeGuest) submit(b []byte) {

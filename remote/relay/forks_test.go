@@ -105,7 +105,9 @@ func TestQueues(t *testing.T) {
 		one, two uint64
 		want     string
 	}{{0, 0, "branches"}, {frame.Away, 5, "branches"}, {5, frame.Away, "branches"}, {frame.Away, frame.Away, "first"}} {
-		if one.backlog, two.backlog = x.one, x.two; queue(frame.Bulk) != x.want {
+		one.backlog.Store(x.one)
+		two.backlog.Store(x.two)
+		if queue(frame.Bulk) != x.want {
 			t.Errorf("%+v: %s", x, queue(frame.Bulk))
 		}
 	}
@@ -141,12 +143,12 @@ func TestServesBranch(t *testing.T) {
 		if synctest.Wait(); len(up.out) != frame.HeaderSize+frame.Bulk || b.answering != nil {
 			t.Errorf("%d bytes of an answer", len(up.out))
 		}
-		up.backlog = frame.Away
+		up.backlog.Store(frame.Away)
 		s.wide.reads <- read{8, frame.Extent{Region: 1, Size: frame.Bulk}}
 		if synctest.Wait(); len(up.out) != frame.HeaderSize+frame.Bulk || len(s.reads) != 1 || (<-s.reads).id != 8 || b.answering != nil {
 			t.Errorf("without a connection %d bytes are sent, %d READs wait for others", len(up.out), len(s.reads))
 		}
-		up.backlog = 0
+		up.backlog.Store(0)
 		ready <- nil
 		s.wide.reads <- read{9, frame.Extent{Region: 1, Size: frame.Bulk}}
 		if synctest.Wait(); len(up.out) != 2*(frame.HeaderSize+frame.Bulk) {
@@ -178,7 +180,7 @@ func TestServesBranch(t *testing.T) {
 				return errTest
 			}
 			if x.again {
-				up.backlog = frame.Away
+				up.backlog.Store(frame.Away)
 				s.wide.reads <- read{1, frame.Extent{Region: 1, Size: frame.Bulk}}
 			}
 			if err := s.serveBranch(ctx, s.wide.list[0]); !errors.Is(err, errTest) || bytes.Count(log.Bytes(), []byte("\n")) != x.logs {
@@ -275,7 +277,7 @@ func TestBehindCounts(t *testing.T) {
 			}
 		}, 16 * patience / behindLooks, true},
 		"away": {0, 1, func(_ *Session, b *branch, up *fakeFork, look int) {
-			up.backlog = map[bool]uint64{true: frame.Away}[look < 20]
+			up.backlog.Store(map[bool]uint64{true: frame.Away}[look < 20])
 		}, 30 * patience / behindLooks, true},
 		"out of reach": {0, 1, func(s *Session, b *branch, _ *fakeFork, look int) {
 			switch look {

@@ -63,7 +63,7 @@ func TestStandsStill(t *testing.T) {
 			t.Error("something of it runs")
 		}
 		s.parks.mu.Unlock()
-		if g.words[3] == round+1 {
+		if g.word(3) == round+1 {
 			t.Error("a word came while it stood still")
 		}
 
@@ -94,14 +94,14 @@ func TestStandsStill(t *testing.T) {
 				t.Errorf("the region has %q", x.g.mem[16:24])
 			}
 			clear(x.g.mem)
-			was := len(x.c.out)
+			was := len(x.c.sent())
 			x.g.submit(make([]byte, 64))
 			x.c.await(func() bool { return len(x.c.out) == was+frame.HeaderSize+64 })
-			if h := frame.ParseHeader(x.c.out[was:]); h.Kind != frame.Ring || h.Arg != st.Sent {
+			if h := frame.ParseHeader(x.c.sent()[was:]); h.Kind != frame.Ring || h.Arg != st.Sent {
 				t.Errorf("%+v, where %d bytes were sent", h, st.Sent)
 			}
 		}
-		if did := string(elsewhere.did); did != "r" {
+		if did := elsewhere.acts(); did != "r" {
 			t.Errorf("the other's stream: %s", did)
 		}
 		close(other.done)
@@ -109,13 +109,13 @@ func TestStandsStill(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if did := string(conn.did); did != "hhrhhrhhr" {
+	if did := conn.acts(); did != "hhrhhrhhr" {
 		t.Errorf("the stream: %s", did)
 	}
 	g.err = errTest
 	close(g.done)
-	if err := <-ended; !errors.Is(err, errTest) || string(conn.did[9:]) == "" {
-		t.Errorf("%v, %s", err, conn.did)
+	if err := <-ended; !errors.Is(err, errTest) || conn.acts()[9] != 'c' {
+		t.Errorf("%v, %s", err, conn.acts())
 	}
 }
 
@@ -143,8 +143,8 @@ func TestStandsStillInVain(t *testing.T) {
 	conn.say(word(3, 1))
 	g.awaitWord(3, 1)
 	close(g.done)
-	if err := <-ended; err != nil || string(conn.did[:3]) != "hhr" {
-		t.Errorf("%v, %s", err, conn.did)
+	if err := <-ended; err != nil || conn.acts()[:3] != "hhr" {
+		t.Errorf("%v, %s", err, conn.acts())
 	}
 }
 
@@ -171,11 +171,11 @@ func TestEndsWhileStill(t *testing.T) {
 		if err := s.Resume(nothing); !errors.Is(err, ErrOver) {
 			t.Error(err)
 		}
-		if err := s.touch(nothing); !errors.Is(err, remote.ErrClosed) || g.states[len(g.states)-1] == remote.WorkerDead {
+		if err := s.touch(nothing); !errors.Is(err, remote.ErrClosed) || g.lastState() == remote.WorkerDead {
 			t.Errorf("memory that does not come back is touched: %v", err)
 		}
-		if conn.did[len(conn.did)-1] != 'c' {
-			t.Errorf("the stream stays: %s", conn.did)
+		if acts := conn.acts(); acts[len(acts)-1] != 'c' {
+			t.Errorf("the stream stays: %s", acts)
 		}
 		cancel()
 	}

@@ -28,7 +28,9 @@ func TestLosses(t *testing.T) {
 		}
 		timer := c.timer
 		c.overdueSoon(t, minute-1, false)
+		c.mu.Lock()
 		c.loseLocked(ErrFresh)
+		c.mu.Unlock()
 		if c.timer != timer || !poked(c.lost) {
 			t.Error("a loss begins anew, or is not heard of")
 		}
@@ -133,8 +135,8 @@ func TestEndsOnce(t *testing.T) {
 		}
 		shakes := newWay()
 		c.up, c.pending, c.timer = up, []net.Conn{shakes}, time.AfterFunc(minute, func() { t.Error("its clock runs still") })
-		waits := away(func() { _ = c.Ready(t.Context()) })
 		c.mute = up
+		waits := away(func() { _ = c.Ready(t.Context()) })
 		if waits() {
 			t.Error("it is ready")
 		}
@@ -159,9 +161,11 @@ func TestTakesNothing(t *testing.T) {
 		c.unwritable(up, errTest)
 		time.Sleep(readable / 2)
 		c.unwritable(up, ErrLost)
+		c.mu.Lock()
 		if c.writableLocked() != nil || c.up != up {
 			t.Errorf("it is written to: %v", c.up)
 		}
+		c.mu.Unlock()
 		time.Sleep(readable / 2)
 		synctest.Wait()
 		if c.mu.Lock(); c.up != nil || !errors.Is(c.why, errTest) {
