@@ -78,6 +78,9 @@ func TestRingRules(t *testing.T) {
 				if !errors.Is(err, remote.ErrProtocol) {
 					t.Errorf("%s: %v", name, err)
 				}
+				if got != 0 {
+					t.Errorf("%s: %d records ahead of what breaks a rule", name, got)
+				}
 				got = -1
 			}
 			if !ok {
