@@ -2,6 +2,7 @@ package vhostuser_test
 
 import (
 	"errors"
+	"runtime/debug"
 	"testing"
 
 	"causeway/vhostuser"
@@ -68,6 +69,34 @@ func TestEventsOfARunningRing(t *testing.T) {
 	dev.config(1).Call.Signal()
 	if call.Wait(0) {
 		t.Error("an eventfd that was taken back was signalled")
+	}
+}
+
+// TestEventsAreLetGo: of eventfds that were replaced none stays open, nor of a ring that was asked for its base.
+func TestEventsAreLetGo(t *testing.T) {
+	_, f, _, _ := liveRing(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them sooner or later
+	e := newEvent(t)
+	ids := []vhostuser.MessageID{vhostuser.SetVringKick, vhostuser.SetVringCall, vhostuser.SetVringErr}
+	for _, id := range ids { // those that are there
+		must(t, f.Set(id, vhosttest.U64(1), e.FD()))
+	}
+	before := openFDs(t)
+	for range 10 {
+		for _, id := range ids {
+			must(t, f.Set(id, vhosttest.U64(1), e.FD()))
+		}
+	}
+	if n := openFDs(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+	for n := range 3 {
+		if _, err := f.GetU64(vhostuser.GetVringBase, vhosttest.U32s(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if got := openFDs(t); got != before-1 {
+			t.Errorf("%d times asked for its base: %d descriptors, %d before", n+1, got, before)
+		}
 	}
 }
 

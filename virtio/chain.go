@@ -167,7 +167,7 @@ func (q *Queue) loadIndirect(v *vhostuser.View, d descriptor) ([]byte, error) {
 	if !q.indirect {
 		return nil, fmt.Errorf("indirect table without negotiation: %w", ErrBadDescriptor)
 	}
-	if d.len == 0 || d.len%descSize != 0 {
+	if d.len%descSize != 0 { // one of no bytes has no descriptor that walk could follow
 		return nil, fmt.Errorf("indirect table of %d bytes: %w", d.len, ErrBadDescriptor)
 	}
 	if int64(d.len) > int64(q.maxDescs)*descSize {

@@ -212,7 +212,7 @@ func TestWhatALogSays(t *testing.T) {
 		t.Errorf("%d lines after %v", n, time.Since(begin))
 	}
 	next := b.r.StopQueue(0)
-	if strings.Count(l.String(), "did not complete") != 0 {
+	if strings.Count(l.String(), "did not complete") != 0 || strings.Contains(l.String(), "kick") {
 		t.Error("a stop in order is logged")
 	}
 	b.cfg.Base = next

@@ -235,6 +235,16 @@ func TestShellsAreKept(t *testing.T) {
 	if len(q.free) != 64 {
 		t.Errorf("%d are kept", len(q.free))
 	}
+	q.ring = &ring{size: 100}
+	for n := 63; n >= 0; n-- {
+		last := q.free[n]
+		if c, err := q.take(); err != nil || c != last || len(q.free) != n {
+			t.Errorf("another is made where %d are kept: %v", n+1, err)
+		}
+	}
+	if c, err := q.take(); err != nil || c == nil || c.q != q || q.inflight != 65 {
+		t.Errorf("none is made: %v, %d in flight", err, q.inflight)
+	}
 }
 
 // TestEveryHeadIsKept: each of all heads that there may be is in flight from when it is taken until it is dropped, and says nothing of others; a completion that was under way is known for each.

@@ -292,12 +292,10 @@ func (q *Queue) Stop(limit time.Duration) (lost int) {
 		idle := make(chan struct{})
 		q.idle = idle
 		q.mu.Unlock()
-		t := time.NewTimer(limit)
 		select {
 		case <-idle:
-		case <-t.C:
+		case <-time.After(limit):
 		}
-		t.Stop()
 		q.mu.Lock()
 	}
 	defer q.mu.Unlock()
