@@ -33,7 +33,8 @@ func (g *tight) ModuleLoad(_ *wire.Call, a *wire.ModuleLoadArgs, _ *wire.ModuleL
 func TestStalledRecord(t *testing.T) {
 	for what, granted := range map[string]bool{"granted": true, "denied": false} {
 		t.Run(what, func(t *testing.T) {
-			g := &tight{short: 4096}
+			lacks := map[bool]uint64{true: 4096, false: 1}[granted]
+			g := &tight{short: lacks}
 			w, c := newFake(t, func(d driver.Session) driver.Session { g.Session = d; return g })
 			asked := make(chan link.Want, 4)
 			w.room = room{
@@ -58,7 +59,7 @@ func TestStalledRecord(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- w.loop(context.Background()) }()
 			m := <-asked
-			if m.Bytes != 4096 {
+			if m.Bytes != lacks {
 				t.Errorf("asked for %d", m.Bytes)
 			}
 			if err := w.onLoop(func() error {
