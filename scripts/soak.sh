@@ -8,12 +8,15 @@
 # made, attached, given other limits under load, detached and deleted; one lives from the beginning to the end. What was not killed must have the
 # right results. When it ends, or is interrupted, everything must be where it was after the first round: descriptors and memory of the
 # services, processes, files, and the GPU's memory. One line for each check; the status is 0 if all hold.
+# Of a program that has not ended in its time, overrun/ in the logs keeps what it, its workers and its service were at, and the goroutines of its workers; whether it
+# ended by itself in half that time again tells slow from hung. Either is wrong.
 #
 # --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --rest (0) how long each waits before the next, for a
 # machine that others use, --seed (1) picks what happens; --keep leaves the logs, and --logs packs them into DIR if something failed. What memory.txt
 # beside the logs has of each service, once a minute: seconds, process, KiB of its own (a heap and stacks), KiB of files (its program's pages). Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/stacks.sh"
 
 minutes=120 gpu=soft jobs=2 rest=0 seed=1 keep= logs=
 while [ $# -gt 0 ]; do
@@ -25,7 +28,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=$2; shift 2 ;;
     --logs) logs=$2; shift 2 ;;
     --keep) keep=1; shift ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -41,6 +44,7 @@ done
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-soak.XXXXXX")
 export CAUSEWAY_RUN_DIR=$tmp/run
 port= serve= daemon= lives= front= failed=0
+allowed=120 # seconds, for one program
 memory=1024 late=1 # MiB of a vGPU; a real GPU's context takes half of that, and its driver's start some of the first seconds of a program
 [ "$gpu" = soft ] || memory=8192 late=3
 mkdir -p "$tmp/counts" "$tmp/lanes"
@@ -108,16 +112,40 @@ count() { yes '' | head -n "${2:-1}" >>"$tmp/counts/$1"; }
 counted() { if [ -f "$tmp/counts/$1" ]; then wc -l <"$tmp/counts/$1"; else echo 0; fi; }
 bad() { count wrong; printf '%s\n' "$*" >>"$tmp/wrong.txt"; }
 
+# watch NAME PID [SERVICE] waits until a process has had its time, which it does not have if who waits for it ends this. Then it writes down what that, all below it, the service
+# and all below that are at, and shortly before the end has the workers' runtime say what their goroutines are at, which ends them.
+watch() {
+  local nap file=$tmp/overrun/$1 pid=$2 service=${3:-} who
+  sleep "$allowed" & nap=$!
+  trap 'kill $nap 2>/dev/null; [ ! -e "$file" ] || echo "=== it ended by itself, at $SECONDS s" >>"$file"; exit' TERM
+  wait "$nap"
+  mkdir -p "$tmp/overrun"
+  bad "$1 has not ended after $allowed s: see overrun/$1-$SECONDS in the logs"
+  file=$file-$SECONDS
+  stacks $(tree "$pid") $(tree $service) >"$file" 2>&1
+  sleep $((allowed / 2 - 15)) & nap=$!
+  wait "$nap"
+  stacks $(tree "$pid") $(tree $service) >>"$file" 2>&1
+  who=$(for p in $(below "$pid") ${service:+$(below "$service")}; do tr '\0' '\n' <"/proc/$p/cmdline" | grep -qx worker && echo "$p"; done 2>/dev/null)
+  echo "=== it hangs: SIGQUIT to its workers, $who, and then to itself" >>"$file"
+  [ -z "$service" ] || count tcp-workers-killed
+  kill -QUIT $who 2>/dev/null
+  sleep 5
+  kill -QUIT "$pid" 2>/dev/null
+  cp "$tmp/lanes"/*.err "$tmp/serve.log" "$tmp/overrun/" 2>/dev/null
+}
+
 # one LANE HOW PROGRAM FATE: runs a program by run or tcp. FATE: whole, or who is killed: program, worker, everything; or stopped for a while.
 one() {
-  local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed
+  local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed watcher
   killed=$(counted tcp-workers-killed)
   if [ "$how" = run ]; then
-    timeout -k 5 120 "$causeway" run --gpu "$gpu" -- "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
+    timeout -k 5 $((allowed * 3 / 2)) "$causeway" run --gpu "$gpu" -- "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
   else
-    CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib timeout -k 5 120 "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
+    CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib timeout -k 5 $((allowed * 3 / 2)) "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
   fi
   pid=$!
+  watch "$lane-$program-$fate" "$pid" "$([ "$how" = run ] || echo "$serve")" & watcher=$!
   if [ "$fate" != whole ]; then
     sleep "$((RANDOM % late)).$((RANDOM % 9))$((RANDOM % 10))"
     case $fate in
@@ -128,7 +156,7 @@ one() {
     esac
     [ -z "$victim" ] || kill -9 $victim 2>/dev/null
   fi
-  { wait "$pid" || rc=$?; } 2>/dev/null # the shell would say of each that it was killed
+  { wait "$pid" || rc=$?; kill "$watcher"; wait "$watcher"; } 2>/dev/null # the shell would say of each that it was killed
   count "$how-$fate"
   [ "$rc" != 77 ] || { count "$how-not-possible"; return; }
   case $rc in 124 | 137) [ "$rc" = 137 ] && [ "$fate" != whole ] && [ "$fate" != stopped ] || bad "$program by $how, $fate: it hung, or was killed by nobody ($rc)" ;; esac
@@ -160,7 +188,7 @@ lives_since() { [ "$(kills)" = "$1" ] && [ "${1% *}" = "${1#* }" ]; }
 # deleted.
 lane_vgpu() {
   RANDOM=$((seed * 100 + 50 + $1))
-  local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
+  local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons watcher
   while [ ! -e "$tmp/stop" ]; do
     sleep "$rest"
     dies= daemons=$(kills)
@@ -170,18 +198,20 @@ lane_vgpu() {
       bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
     fi
     count vgpu-made
-    CAUSEWAY_FRONT_SOCKET=$socket CAUSEWAY_FRONT_SECONDS=8 CAUSEWAY_FRONT_PROGRAMS=$jobs timeout -k 5 120 "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/$vm.front" 2>&1 &
+    CAUSEWAY_FRONT_SOCKET=$socket CAUSEWAY_FRONT_SECONDS=8 CAUSEWAY_FRONT_PROGRAMS=$jobs timeout -s QUIT -k 5 $((allowed * 3 / 2)) "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/$vm.front" 2>&1 &
     front=$!
+    watch "$vm-front" "$front" "$(device "$vm")" & watcher=$!
     for _ in 1 2 3 4; do
       sleep "1.$((RANDOM % 10))"
       "$causeway" limits "$vm" --memory $((memory * (70 + RANDOM % 80) / 100))MiB --share $((1 + RANDOM % 300)) --sessions $((8 + RANDOM % 50)) >>"$tmp/lanes/$vm.out" 2>&1 && count limits-changed
       case $((RANDOM % 12)) in
         0) kill -9 $(tree $(device "$vm") | sed -n '2,$p' | shuf -n 1) 2>/dev/null && { count vgpu-worker-killed; dies=1; } ;;
         1) kill -9 $(device "$vm") 2>/dev/null && { count device-killed; dies=1; } ;;
-        2) kill -9 "$front" 2>/dev/null && { count front-killed; dies=1; } ;;
+        2) kill -9 $(tree "$front") 2>/dev/null && { count front-killed; dies=1; } ;;
       esac
     done
-    rc=0; { wait "$front" || rc=$?; } 2>/dev/null
+    rc=0; { wait "$front" || rc=$?; kill "$watcher"; wait "$watcher"; } 2>/dev/null
+    case $rc in 124 | 131 | 137) cp "$tmp/lanes/$vm.front" "$tmp/overrun/$vm-front-goroutines-$SECONDS" 2>/dev/null ;; esac
     count front-runs
     if [ "$rc" != 0 ] && [ -z "$dies" ]; then bad "front end of $vm: status $rc: $(grep -E 'front_test|panic' "$tmp/lanes/$vm.front" | head -3)"; fi
     for _ in $(seq 40); do
@@ -204,9 +234,11 @@ begin_lives() {
 
 # end_lives: its programs, however often causewayd and the scheduler were killed meanwhile, must have ended well.
 end_lives() {
-  local rc=0
+  local rc=0 watcher
+  watch lives-front "$front" "$lives" & watcher=$!
   kill -0 "$lives" 2>/dev/null || bad "the device process of the vGPU that stays is gone"
   wait "$front" || rc=$?
+  { kill "$watcher"; wait "$watcher"; } 2>/dev/null
   [ "$rc" = 0 ] && grep -q 'gone false' "$tmp/lanes/lives.front" || bad "the front end that stays: status $rc: $(grep -E 'front_test|panic|^programs' "$tmp/lanes/lives.front" | head -3)"
   count lives-programs "$(sed -n 's/^programs \([0-9]*\).*/\1/p' "$tmp/lanes/lives.front")"
 }

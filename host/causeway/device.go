@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
+	"causeway/host/daemon/process"
 	"causeway/host/device"
 	"causeway/host/driver"
 	"causeway/host/limit"
@@ -36,7 +37,7 @@ type deviceFlags struct {
 	vm, name, owner, scheduler string
 	profile, suspendTo         string
 	lease, relay               string
-	swap, programs             bool
+	swap, programs, held       bool
 	share                      *limit.Share
 	cap                        *limit.Cap
 	sessions                   *limit.Sessions
@@ -65,6 +66,11 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
+			if f.held {
+				if err := process.AwaitBegin(ctx); err != nil {
+					return err
+				}
+			}
 			return serveDevice(ctx, &f, cmd.OutOrStdout())
 		},
 	}
@@ -88,7 +94,8 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	userSessionsFlag(c, &f.userSessions, " (default half)")
 	fl.StringVar(&f.lease, "lease", "", "`FILE` of a lease that another host has of this virtual GPU: the socket takes its programs' connections from causewayd, and no VM")
 	fl.StringVar(&f.relay, "relay", "", "`FILE` of a lease that this host has on a GPU server, where the virtual GPU's programs then run")
-	for _, internal := range []string{"lease", "relay"} {
+	fl.BoolVar(&f.held, "held", false, "begin when who started it says so")
+	for _, internal := range []string{"lease", "relay", "held"} {
 		_ = fl.MarkHidden(internal) // causewayd's
 	}
 	f.group.register(c)

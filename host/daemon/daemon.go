@@ -48,6 +48,8 @@ type Options struct {
 	// Lookup asks for DNS SRV records; nil: the host's resolver does.
 	Lookup discover.Lookup
 	Log    *slog.Logger
+	// step is told of each step of a vGPU's start and end when it is taken; nil: nobody is. Tests end causewayd there.
+	step func(name string)
 }
 
 // Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.

@@ -165,7 +165,7 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 	if slices.ContainsFunc(r.GPUs, func(g api.GPU) bool { return g.Backend != "soft" }) {
 		d.refresh(ctx) // what of a GPU's use is our vGPUs'
 	}
-	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now(), Starting: true}}
 	gpu, err := d.placeVGPU(r, v, w.Change)
 	v.rec.Swap = d.swaps(v.rec.GPU)
 	if err == nil {
@@ -183,6 +183,7 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 	if err != nil {
 		return nil, "", errors.Join(fmt.Errorf("write down the vGPU: %w", err), d.undo(v))
 	}
+	d.reached(stepIntent)
 	return v, gpu, nil
 }
 
@@ -303,7 +304,7 @@ func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.P
 	return v.rec.GPU, nil // numbers change when a GPU falls off the bus
 }
 
-// undo removes what is left of a vGPU that did not start.
+// undo removes what is left of a vGPU that did not start. Of one whose process does not end all stays, so that it can be deleted later.
 func (d *Daemon) undo(v *vgpu) error {
 	d.mu.Lock()
 	proc := v.proc
@@ -312,7 +313,12 @@ func (d *Daemon) undo(v *vgpu) error {
 	var err error
 	if proc != nil {
 		// Not the request's context: that may be why it failed.
-		err = proc.End(context.Background(), d.opt.Grace)
+		if err = proc.End(context.Background(), d.opt.Grace); err != nil {
+			d.mu.Lock()
+			v.end, v.ready = false, true
+			d.mu.Unlock()
+			return err
+		}
 	}
 	err = errors.Join(err, d.giveBack(v))
 	return errors.Join(err, d.forget(v))
@@ -332,7 +338,10 @@ func (d *Daemon) forget(v *vgpu) error {
 	if proc != nil {
 		_ = proc.Close()
 	}
-	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run), filepath.Join(spec.ProgramsPath(d.run), api.ProgramsNVML))
+	err := removeAll(spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run), filepath.Join(spec.ProgramsPath(d.run), api.ProgramsNVML))
+	d.reached(stepSwept)
+	err = errors.Join(err, removeAll(recordPath(d.run, &spec))) // last: what was left of the others would be nobody's
+	d.reached(stepForgotten)
 	if spec.Lease != "" {
 		d.leases.Remove(spec.Key())
 	}

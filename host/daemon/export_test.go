@@ -9,3 +9,9 @@ func (d *Daemon) Handing(key string) int {
 	}
 	return 0
 }
+
+// Stepped has somebody told of each step of a vGPU's start and end.
+func (o Options) Stepped(told func(name string)) Options {
+	o.step = told
+	return o
+}

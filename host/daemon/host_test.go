@@ -26,6 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	daemontest.Main()
+	killedMain()
 	os.Exit(m.Run())
 }
 
@@ -76,12 +77,7 @@ func (l *lines) times(text string) int {
 // newHost is a host on which causewayd does not run yet. At the end nothing of it runs.
 func newHost(t *testing.T, m *daemontest.Machine) *host {
 	t.Helper()
-	h := &host{t: t, cfg: config.Default(), m: m, log: &lines{}}
-	h.cfg.Below(t.TempDir())
-	h.cfg.Devices.Log = config.LogFile
-	h.cfg.Devices.SocketOwner = "0"
-	h.cfg.Scheduler.Enabled = false
-	h.cfg.Health.Interval = 100e6
+	h := &host{t: t, cfg: settings(t.TempDir()), m: m, log: &lines{}}
 	t.Cleanup(func() {
 		h.stop()
 		records, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "*", "*.json"))

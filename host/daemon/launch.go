@@ -28,12 +28,14 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	}
 	defer out.Close()
 	from, begun := logEnd(out), time.Now()
+	// It waits until its record names it: if causewayd ends before, it does, too, and the next causewayd finds none that it does not know.
 	p, err := process.Start(process.Command{
-		Path: d.opt.Program, Args: d.deviceArgs(&rec, gpu), Env: d.environment(), Output: out,
+		Path: d.opt.Program, Args: append(d.deviceArgs(&rec, gpu), "--held"), Env: d.environment(), Output: out, Held: true,
 	})
 	if err != nil {
 		return fmt.Errorf("start the device process: %w", err)
 	}
+	d.reached(stepStarted)
 	d.mu.Lock()
 	v.proc, v.rec.PID, v.rec.Start, v.rec.Journal = p, p.PID(), p.StartTime(), journal
 	rec = v.rec
@@ -44,8 +46,13 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
+	d.reached(stepNamed)
 	c := d.config()
 	d.scope(ctx, systemd.UnitName(spec.VM, spec.Name), "Causeway vGPU "+spec.Key(), p, c.Isolation.Limits())
+	if err := p.Begin(); err != nil {
+		return fmt.Errorf("let the device process begin: %w", err)
+	}
+	d.reached(stepBegun)
 	st, err := d.awaitReady(ctx, v, p)
 	if err != nil {
 		if why := d.lastWords(logName(spec), from, begun, journal); why != "" {
@@ -58,8 +65,9 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 			return err
 		}
 	}
+	d.reached(stepAnswered)
 	d.mu.Lock()
-	v.rec.Version, v.ready = st.Version, true
+	v.rec.Version, v.rec.Starting, v.ready = st.Version, false, true
 	rec = v.rec
 	d.mu.Unlock()
 	if !p.Alive() { // routineWatch may have seen its end when it was not ready yet
@@ -68,6 +76,7 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
+	d.reached(stepReady)
 	if rec.Swap {
 		d.wg.Go(func() { d.routineRoom(v, p) })
 	}

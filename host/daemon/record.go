@@ -29,8 +29,10 @@ type record struct {
 	Version string    `json:"version"`        // of the device process
 	Journal bool      `json:"journal"`        // its log goes to the journal
 	Swap    bool      `json:"swap,omitempty"` // its sessions wait for room
-	Lost    bool      `json:"lost,omitempty"`
-	Why     string    `json:"why,omitempty"`
+	// Starting: it has not answered yet, and nobody was told of it.
+	Starting bool   `json:"starting,omitempty"`
+	Lost     bool   `json:"lost,omitempty"`
+	Why      string `json:"why,omitempty"`
 }
 
 const recordSuffix = ".json"

@@ -77,7 +77,7 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	}
 	proc, err := d.processOf(&rec)
 	if err != nil {
-		if rec.PID == 0 { // it was never ready, so nobody was told of it
+		if rec.PID == 0 || rec.Starting { // it was never ready, so nobody was told of it
 			d.log.Info("a vGPU was being started when causewayd ended: nothing is left of it", "vgpu", rec.Spec.Key())
 			if err := d.forget(v); err != nil {
 				d.log.Warn("remains of a vGPU", "error", err)
@@ -99,6 +99,11 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	v.proc, v.ready, v.rec.PID, v.rec.Start = proc, true, proc.PID(), proc.StartTime()
 	d.add(v)
 	st, err := d.ask(ctx, v)
+	if rec.Starting && (err != nil || st.PID != proc.PID()) {
+		d.endUnready(v)
+		return
+	}
+	v.rec.Starting = false
 	if err != nil {
 		d.log.Warn("a device process runs but does not answer", "vgpu", rec.Spec.Key(), "pid", proc.PID(), "error", err)
 	} else {
@@ -131,17 +136,30 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	}
 }
 
+// endUnready ends a vGPU that an earlier causewayd was starting, and of which nobody was told: its process may never be let begin.
+func (d *Daemon) endUnready(v *vgpu) {
+	key, pid := v.rec.Spec.Key(), v.proc.PID()
+	if err := d.undo(v); err != nil {
+		d.log.Error("a vGPU that was being started when causewayd ended is not ended", "vgpu", key, "pid", pid, "error", err)
+		return
+	}
+	d.log.Info("a vGPU was being started when causewayd ended: it is ended, too", "vgpu", key, "pid", pid)
+}
+
 func (d *Daemon) add(v *vgpu) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.vgpus[v.rec.Spec.Key()] = v
 }
 
-// processOf finds a record's process. If only the intent was written, whoever serves the control socket is it, which the kernel tells,
-// if it says so itself.
+// processOf finds a record's process. If only the intent was written there is none: it would have waited for its record to name it. Of a causewayd that did not have
+// it wait, whoever serves the control socket is it, which the kernel tells, if it says so itself.
 func (d *Daemon) processOf(rec *record) (*process.Process, error) {
 	if rec.PID != 0 {
 		return process.Adopt(rec.PID, rec.Start)
+	}
+	if rec.Starting {
+		return nil, process.ErrGone
 	}
 	p, err := peer.Serving(rec.Spec.ControlPath(d.run))
 	if err != nil {

@@ -68,7 +68,7 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*v
 
 // startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held.
 func (d *Daemon) startFar(ctx context.Context, spec api.Spec, leased func(*vgpu) error) (*vgpu, error) {
-	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now(), Starting: true}}
 	d.add(v)
 	err := os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
 	if err == nil {

@@ -219,6 +219,7 @@ func (d *Daemon) end(ctx context.Context, v *vgpu) error {
 	v.end = true
 	rec, proc := v.rec, v.proc
 	d.mu.Unlock()
+	d.reached(stepEnding)
 	if proc != nil && proc.Alive() {
 		c := api.NewClient(rec.Spec.ControlPath(d.run))
 		stop, cancel := context.WithTimeout(ctx, askTimeout)
@@ -232,6 +233,7 @@ func (d *Daemon) end(ctx context.Context, v *vgpu) error {
 			return err
 		}
 	}
+	d.reached(stepEnded)
 	d.log.Info("vGPU ended", "vgpu", rec.Spec.Key())
 	if err := d.giveBack(v); err != nil {
 		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "error", err)

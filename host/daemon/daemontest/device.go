@@ -1,6 +1,7 @@
 package daemontest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
+	"causeway/host/daemon/process"
 	sizes "causeway/host/limit"
 )
 
@@ -27,6 +30,8 @@ const (
 	NoSchedulerEnv = "FAKE_NO_SCHEDULER"
 	// DelayEnv: it is ready after this time.
 	DelayEnv = "FAKE_DEVICE_DELAY"
+	// WaitEnv names a file: it is ready once that is there.
+	WaitEnv = "FAKE_DEVICE_WAIT"
 	// VersionEnv is its version.
 	VersionEnv = "FAKE_DEVICE_VERSION"
 	// StubbornEnv: nothing but SIGKILL ends it.
@@ -102,8 +107,19 @@ func runDevice(args []string) error {
 	swap := f.Bool("swap", false, "")
 	f.StringVar(&d.lease, "lease", "", "")
 	f.String("relay", "", "")
+	held := f.Bool("held", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if *held {
+		if err := process.AwaitBegin(context.Background()); err != nil {
+			return err
+		}
+	}
+	for name := os.Getenv(WaitEnv); name != ""; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(name); err == nil {
+			break
+		}
 	}
 	if name := os.Getenv(CountEnv); name != "" {
 		if err := appendLine(name); err != nil {
@@ -298,7 +314,11 @@ func (d *device) move(w http.ResponseWriter, r *http.Request) {
 
 func (d *device) end() { d.once.Do(func() { close(d.ended) }) }
 
+// listen makes the folder, too, as a device process does.
 func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
 	_ = os.Remove(path)
 	return net.Listen("unix", path)
 }

@@ -27,6 +27,8 @@ type Command struct {
 	Env  []string // all of it
 	// Output gets stderr; it stays the caller's.
 	Output *os.File
+	// Held has it wait at AwaitBegin until Begin lets it begin. It ends instead if this process ends before, or End ends it.
+	Held bool
 }
 
 // Process is a process of this host, a child of ours or not. Its methods may be called from any goroutine.
@@ -36,23 +38,34 @@ type Process struct {
 	child *os.Process // nil: not ours
 	fd    *os.File    // pidfd
 	done  chan struct{}
-	end   string // why it ended; valid once done is closed
+	end   string   // why it ended; valid once done is closed
+	hold  *os.File // to a process that waits for Begin; nil: none does
 }
 
 // Start starts a command in a session and process group of its own, with / as its folder, no input and nobody to read its output. It has no
-// descriptor of ours but Output.
+// descriptor of ours but Output, and what it is held by.
 func Start(c Command) (*Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
+	files, hold := []*os.File{null, null, c.Output}, (*os.File)(nil)
+	if c.Held {
+		var waits *os.File
+		if waits, hold, err = os.Pipe(); err != nil {
+			return nil, err
+		}
+		defer waits.Close()
+		files = append(files, waits)
+	}
 	fd := -1
 	child, err := os.StartProcess(c.Path, append([]string{c.Path}, c.Args...), &os.ProcAttr{
-		Dir: "/", Env: c.Env, Files: []*os.File{null, null, c.Output},
+		Dir: "/", Env: c.Env, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &fd},
 	})
 	if err != nil {
+		_ = hold.Close()
 		return nil, err
 	}
 	if fd < 0 {
@@ -65,9 +78,10 @@ func Start(c Command) (*Process, error) {
 	if err != nil {
 		_ = child.Kill()
 		_, _ = child.Wait()
+		_ = hold.Close()
 		return nil, fmt.Errorf("watch process %d: %w", child.Pid, err)
 	}
-	p.child = child
+	p.child, p.hold = child, hold
 	go p.routineWatch()
 	return p, nil
 }
@@ -239,6 +253,7 @@ const killedTime = 5 * time.Second
 
 // End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for the end, or for ctx.
 func (p *Process) End(ctx context.Context, grace time.Duration) error {
+	_ = p.hold.Close()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d: %w", p.pid, err)
 	}
@@ -261,8 +276,11 @@ func (p *Process) End(ctx context.Context, grace time.Duration) error {
 	}
 }
 
-// Close forgets the process, which goes on.
-func (p *Process) Close() error { return p.fd.Close() }
+// Close forgets the process, which goes on if it has begun.
+func (p *Process) Close() error {
+	_ = p.hold.Close()
+	return p.fd.Close()
+}
 
 // CloseOnExec keeps what this process inherited from its starter out of those that it starts: all descriptors but the first three.
 func CloseOnExec() error {
