@@ -82,12 +82,14 @@ tree() { [ $# = 0 ] || printf '%s\n' /proc/[0-9]*/stat | sort -t/ -k3n | xargs c
   function all(p, i, n, c) { print p; n = split(below[p], c, " "); for (i = 1; i <= n; i++) all(c[i]) }
   END { n = split(of, root, " "); for (i = 1; i <= n; i++) if (root[i] in there) all(root[i]) }'; }
 below() { tree "$1" | sed 1d; }
-devices() { python3 -c 'import glob,json,sys
-for f in glob.glob(sys.argv[1] + "/*/*.json"):
-    try: print(json.load(open(f))["pid"])
-    except Exception: pass' "$CAUSEWAY_RUN_DIR"; }
-device() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$CAUSEWAY_RUN_DIR/$1/gpu0.json" 2>/dev/null; }
-scheduler() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$CAUSEWAY_RUN_DIR/scheduler.json" 2>/dev/null; }
+# recorded FILE prints the process that a record names, unless that has ended: its number may be anybody's by then.
+recorded() { python3 -c 'import json,sys
+r = json.load(open(sys.argv[1]))
+stat = open("/proc/%d/stat" % r["pid"]).read().rpartition(")")[2].split()
+if int(stat[19]) == r["start"]: print(r["pid"])' "$1" 2>/dev/null; }
+devices() { for f in "$CAUSEWAY_RUN_DIR"/*/*.json; do recorded "$f"; done; }
+device() { recorded "$CAUSEWAY_RUN_DIR/$1/gpu0.json"; }
+scheduler() { recorded "$CAUSEWAY_RUN_DIR/scheduler.json"; }
 
 stop_all() {
   touch "$tmp/stop"
@@ -96,6 +98,7 @@ stop_all() {
   for v in $("$causeway" ps -q 2>/dev/null); do "$causeway" delete "$v" >/dev/null 2>&1; done
 }
 cleanup() {
+  [ "$BASHPID" = $$ ] || return # a subshell that is told to end early has this trap still
   touch "$tmp/stop"
   for p in $front $(devices) $(scheduler) $daemon $serve; do kill "$p" 2>/dev/null; done
   wait 2>/dev/null
@@ -112,19 +115,19 @@ count() { yes '' | head -n "${2:-1}" >>"$tmp/counts/$1"; }
 counted() { if [ -f "$tmp/counts/$1" ]; then wc -l <"$tmp/counts/$1"; else echo 0; fi; }
 bad() { count wrong; printf '%s\n' "$*" >>"$tmp/wrong.txt"; }
 
-# watch NAME PID [SERVICE] waits until a process has had its time, which it does not have if who waits for it ends this. Then it writes down what that, all below it, the service
-# and all below that are at, and shortly before the end has the workers' runtime say what their goroutines are at, which ends them.
+# watch NAME PID [SERVICE] follows a process to its end. Of one that has had its time it writes down what that, all below it, the service and all below that are at, and shortly before the
+# end has the workers' runtime say what their goroutines are at, which ends them.
 watch() {
-  local nap file=$tmp/overrun/$1 pid=$2 service=${3:-} who
-  sleep "$allowed" & nap=$!
-  trap 'kill $nap 2>/dev/null; [ ! -e "$file" ] || echo "=== it ended by itself, at $SECONDS s" >>"$file"; exit' TERM
-  wait "$nap"
+  local pid=$2 service=${3:-} began=$SECONDS file who
+  while [ "$SECONDS" -lt $((began + allowed)) ]; do kill -0 "$pid" 2>/dev/null || return; sleep 1; done
   mkdir -p "$tmp/overrun"
-  bad "$1 has not ended after $allowed s: see overrun/$1-$SECONDS in the logs"
-  file=$file-$SECONDS
+  file=$tmp/overrun/$1-$SECONDS
+  bad "$1 has not ended after $allowed s: see overrun/${file##*/} in the logs"
   stacks $(tree "$pid") $(tree $service) >"$file" 2>&1
-  sleep $((allowed / 2 - 15)) & nap=$!
-  wait "$nap"
+  while [ "$SECONDS" -lt $((began + allowed * 3 / 2 - 15)) ]; do
+    kill -0 "$pid" 2>/dev/null || { echo "=== it ended by itself after $((SECONDS - began)) s" >>"$file"; return; }
+    sleep 1
+  done
   stacks $(tree "$pid") $(tree $service) >>"$file" 2>&1
   who=$(for p in $(below "$pid") ${service:+$(below "$service")}; do tr '\0' '\n' <"/proc/$p/cmdline" | grep -qx worker && echo "$p"; done 2>/dev/null)
   echo "=== it hangs: SIGQUIT to its workers, $who, and then to itself" >>"$file"
@@ -137,7 +140,7 @@ watch() {
 
 # one LANE HOW PROGRAM FATE: runs a program by run or tcp. FATE: whole, or who is killed: program, worker, everything; or stopped for a while.
 one() {
-  local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed watcher
+  local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed
   killed=$(counted tcp-workers-killed)
   if [ "$how" = run ]; then
     timeout -k 5 $((allowed * 3 / 2)) "$causeway" run --gpu "$gpu" -- "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
@@ -145,7 +148,7 @@ one() {
     CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib timeout -k 5 $((allowed * 3 / 2)) "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
   fi
   pid=$!
-  watch "$lane-$program-$fate" "$pid" "$([ "$how" = run ] || echo "$serve")" & watcher=$!
+  watch "$lane-$program-$fate" "$pid" "$([ "$how" = run ] || echo "$serve")" &
   if [ "$fate" != whole ]; then
     sleep "$((RANDOM % late)).$((RANDOM % 9))$((RANDOM % 10))"
     case $fate in
@@ -156,7 +159,7 @@ one() {
     esac
     [ -z "$victim" ] || kill -9 $victim 2>/dev/null
   fi
-  { wait "$pid" || rc=$?; kill "$watcher"; wait "$watcher"; } 2>/dev/null # the shell would say of each that it was killed
+  { wait "$pid" || rc=$?; } 2>/dev/null # the shell would say of each that it was killed
   count "$how-$fate"
   [ "$rc" != 77 ] || { count "$how-not-possible"; return; }
   case $rc in 124 | 137) [ "$rc" = 137 ] && [ "$fate" != whole ] && [ "$fate" != stopped ] || bad "$program by $how, $fate: it hung, or was killed by nobody ($rc)" ;; esac
@@ -188,7 +191,7 @@ lives_since() { [ "$(kills)" = "$1" ] && [ "${1% *}" = "${1#* }" ]; }
 # deleted.
 lane_vgpu() {
   RANDOM=$((seed * 100 + 50 + $1))
-  local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons watcher
+  local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
   while [ ! -e "$tmp/stop" ]; do
     sleep "$rest"
     dies= daemons=$(kills)
@@ -200,7 +203,7 @@ lane_vgpu() {
     count vgpu-made
     CAUSEWAY_FRONT_SOCKET=$socket CAUSEWAY_FRONT_SECONDS=8 CAUSEWAY_FRONT_PROGRAMS=$jobs timeout -s QUIT -k 5 $((allowed * 3 / 2)) "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/$vm.front" 2>&1 &
     front=$!
-    watch "$vm-front" "$front" "$(device "$vm")" & watcher=$!
+    watch "$vm-front" "$front" "$(device "$vm")" &
     for _ in 1 2 3 4; do
       sleep "1.$((RANDOM % 10))"
       "$causeway" limits "$vm" --memory $((memory * (70 + RANDOM % 80) / 100))MiB --share $((1 + RANDOM % 300)) --sessions $((8 + RANDOM % 50)) >>"$tmp/lanes/$vm.out" 2>&1 && count limits-changed
@@ -210,7 +213,7 @@ lane_vgpu() {
         2) kill -9 $(tree "$front") 2>/dev/null && { count front-killed; dies=1; } ;;
       esac
     done
-    rc=0; { wait "$front" || rc=$?; kill "$watcher"; wait "$watcher"; } 2>/dev/null
+    rc=0; { wait "$front" || rc=$?; } 2>/dev/null
     case $rc in 124 | 131 | 137) cp "$tmp/lanes/$vm.front" "$tmp/overrun/$vm-front-goroutines-$SECONDS" 2>/dev/null ;; esac
     count front-runs
     if [ "$rc" != 0 ] && [ -z "$dies" ]; then bad "front end of $vm: status $rc: $(grep -E 'front_test|panic' "$tmp/lanes/$vm.front" | head -3)"; fi
@@ -234,11 +237,10 @@ begin_lives() {
 
 # end_lives: its programs, however often causewayd and the scheduler were killed meanwhile, must have ended well.
 end_lives() {
-  local rc=0 watcher
-  watch lives-front "$front" "$lives" & watcher=$!
+  local rc=0
+  watch lives-front "$front" "$lives" &
   kill -0 "$lives" 2>/dev/null || bad "the device process of the vGPU that stays is gone"
   wait "$front" || rc=$?
-  { kill "$watcher"; wait "$watcher"; } 2>/dev/null
   [ "$rc" = 0 ] && grep -q 'gone false' "$tmp/lanes/lives.front" || bad "the front end that stays: status $rc: $(grep -E 'front_test|panic|^programs' "$tmp/lanes/lives.front" | head -3)"
   count lives-programs "$(sed -n 's/^programs \([0-9]*\).*/\1/p' "$tmp/lanes/lives.front")"
 }
