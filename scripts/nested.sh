@@ -181,7 +181,7 @@ for row in "${cannot[@]}"; do
   for i in "${!all[@]}"; do [ "${all[i]}" != "$program" ] || unset "all[i]"; done
 done
 programs nested soft 0 "${all[@]}"
-MIGRATABLE=1 programs nested-migratable soft 0 pools twoproc vmm # what sessions that may move share
+MIGRATABLE=1 programs nested-migratable soft 0 pools twoproc vmm nvml # what sessions that may move share, and give back
 programs nested-two soft:2 0,1 managedpeers peer twoproc vmm
 cannot_run
 moved

@@ -37,7 +37,7 @@ type Options struct {
 	Journal *systemd.Journal
 	// Grace is what a process may take to end by itself; 0: 5 s.
 	Grace time.Duration
-	// Obey is what a device process may take to take other limits; 0: 10 s.
+	// Obey is what a device process may take to take other limits, or which host may take over its lease; 0: 10 s.
 	Obey time.Duration
 	// Now is the clock by which leases that others have here end; nil: time.Now. Renew is how often those that this host has are renewed;
 	// 0: api.LeaseRenew.

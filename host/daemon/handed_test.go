@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/config"
@@ -90,10 +91,11 @@ func TestHandAhead(t *testing.T) {
 	}
 }
 
-// again waits until a migration that has begun has come so far. On a machine with much else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
-func (m *moving) again(what string, come func() bool) {
+// again has a migration begin, or go on, and waits until it has come so far. On a machine with much else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
+func (m *moving) again(what string, begin func(), come func() bool) {
 	m.t.Helper()
 	vain := m.here.log.times("a lease is not handed to this peer")
+	begin()
 	until(m.t, what, func() bool {
 		if n := m.here.log.times("a lease is not handed to this peer"); n > vain {
 			vain = n
@@ -104,19 +106,27 @@ func (m *moving) again(what string, come func() bool) {
 	})
 }
 
+// heirIs reports whether the first host's device process has it that this one may take over its lease. One that answers late says nothing.
+func (m *moving) heirIs(name string) bool {
+	m.t.Helper()
+	st := m.here.vgpu(one).Status
+	return st != nil && st.Heir == name
+}
+
 // TestHandedAgain: a migration that begins while the lease of the last one is being taken back has it handed over behind that, and watched again.
 func TestHandedAgain(t *testing.T) {
 	t.Parallel()
 	hold := filepath.Join(t.TempDir(), "hold")
 	m := movingHosts(t, t.TempDir(), 4<<30, func(*config.Remote) {})
-	m.here.env(daemontest.HoldEnv, hold)
+	m.here.stop()
+	m.here.obey = 10 * time.Minute // the device process is held for as long as the test takes
+	m.here.env(daemontest.HoldEnv, hold).start()
 	m.peers(m.at)
 	w := one
 	w.Remote, w.Memory = m.server.address, 1<<30
 	m.v = m.here.ensure(w)
 	m.waits()
-	m.is(m.here, true, true, program1)
-	m.again("it may be taken over", func() bool { return m.here.vgpu(one).Status.Heir == "hostb" })
+	m.again("it may be taken over", func() { m.is(m.here, true, true, program1) }, func() bool { return m.heirIs("hostb") })
 	if err := os.WriteFile(hold, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -124,15 +134,17 @@ func TestHandedAgain(t *testing.T) {
 	until(t, "it is being taken back", func() bool { _, err := os.Stat(hold + ".held"); return err == nil })
 	m.is(m.here, true, true, program1)
 	until(t, "who hands it over again waits", func() bool { return m.here.d.Handing(one.Key()) == 2 })
-	if err := os.Remove(hold); err != nil {
-		t.Fatal(err)
-	}
-	m.again("it may be taken over again", func() bool { return m.here.log.times("may be taken over with its VM") == 2 })
-	if h := m.here.vgpu(one).Status.Heir; h != "hostb" || m.lease(m.next) != m.v.Upstream.Lease {
-		t.Errorf("%q may take it over", h)
+	m.again("it may be taken over again", func() {
+		if err := os.Remove(hold); err != nil {
+			t.Fatal(err)
+		}
+	}, func() bool { return m.here.log.times("may be taken over with its VM") == 2 })
+	until(t, "the device process has it so", func() bool { return m.heirIs("hostb") })
+	if m.lease(m.next) != m.v.Upstream.Lease {
+		t.Errorf("%+v", m.next.vgpu(one).Upstream)
 	}
 	m.is(m.here, false, true, program1)
-	until(t, "it is taken back again", func() bool { return m.here.vgpu(one).Status.Heir == "" })
+	until(t, "it is taken back again", func() bool { return m.heirIs("") })
 	if !m.has("hosta") || m.here.vgpu(one).Upstream.Lost {
 		t.Errorf("%+v", m.here.vgpu(one).Upstream)
 	}

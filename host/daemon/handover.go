@@ -110,12 +110,12 @@ func atOther(host string, err error) error {
 	return refuse(http.StatusBadGateway, "see to causewayd there (migration.listen), and the way to it", "the other host, %s: %v", host, err)
 }
 
-// allowHandover has the device process give out the state of programs, or not.
+// allowHandover has the device process give out the state of programs, or not. It has the time of a change of limits: what it does later, when nobody waits for it, would undo what it is told next.
 func (d *Daemon) allowHandover(ctx context.Context, v *vgpu, host string) error {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.Obey)
 	defer cancel()
 	return c.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Host: host}, nil)
 }
