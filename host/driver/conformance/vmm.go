@@ -94,6 +94,9 @@ func testVirtualMemory(t *testing.T, guest *Guest) {
 	if g.unreserve(resv) == cuda.Success {
 		t.Error("addresses in use were given back")
 	}
+	if g.release(one) == cuda.Success {
+		t.Error("memory that is mapped was released")
+	}
 	g.ok(g.unmap(a), "MemUnmap")
 	if g.unmap(a) == cuda.Success {
 		t.Error("unmapped twice")

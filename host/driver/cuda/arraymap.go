@@ -19,7 +19,7 @@ func (s *session) MemMapArray(c *wire.Call, a *wire.MemMapArrayArgs) cuda.Result
 		func(id uint64) (bind.MipmappedArray, bool) { x, ok := s.mipmaps.get(uint32(id)); return x.handle, ok },
 		func(id uint64) (bind.MemGenericAllocationHandle, bool) {
 			m, ok := s.mems.get(uint32(id))
-			if !ok {
+			if !ok || m.host {
 				return bind.MemGenericAllocationHandle{}, false
 			}
 			return m.handle, true

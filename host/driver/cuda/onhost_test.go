@@ -70,8 +70,19 @@ func TestMemoryOnHostCalls(t *testing.T) {
 	if _, res := s.space.Mem(at.Ptr+5, 8<<20-5); res != cuda.Success {
 		t.Errorf("the guest cannot name what it has mapped: %v", res)
 	}
-	if res := s.MemUnmap(c, &wire.MemUnmapArgs{Mapping: 31}); res != cuda.Success {
+	// The driver would keep what is mapped, and it would be of nobody's budget.
+	if res := s.MemMap(c, &wire.MemMapArgs{Mapping: 32, Resv: 30, Memhandle: 22, Ptr: at.Ptr + 8<<20, Size: 4 << 20}); res != cuda.Success {
 		t.Fatal(res)
+	}
+	for id := wire.ID(20); id <= 22; id += 2 {
+		if res := s.MemRelease(&wire.Call{}, &wire.MemReleaseArgs{Memhandle: id}); res != cuda.ErrorInvalidValue || s.used != 4<<20 {
+			t.Errorf("memory that is mapped is released: %v, %d bytes charged", res, s.used)
+		}
+	}
+	for id := wire.ID(31); id <= 32; id++ {
+		if res := s.MemUnmap(c, &wire.MemUnmapArgs{Mapping: id}); res != cuda.Success {
+			t.Fatal(res)
+		}
 	}
 	for id := wire.ID(20); id <= 22; id += 2 {
 		if res := s.MemRelease(&wire.Call{}, &wire.MemReleaseArgs{Memhandle: id}); res != cuda.Success {

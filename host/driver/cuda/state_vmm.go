@@ -31,6 +31,7 @@ type physical struct {
 	foreign bool   // another session's, which it is charged to
 	token   driver.ShareToken
 	awaited bool // foreign, and not here yet (rejoin.go)
+	mapped  int  // mappings of it
 }
 
 // mapping is memory without an address at reserved ones.

@@ -164,8 +164,11 @@ func (s *session) createOnHost(a *wire.MemCreateArgs) cuda.Result {
 	return cuda.Success
 }
 
-// MemRelease frees memory; the guest has seen to it that no mapping is left.
+// MemRelease frees memory that is not mapped. A driver keeps what is until its last mapping goes, and it would be charged to nobody.
 func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
+	if m, ok := s.mems.get(a.Memhandle); ok && m.mapped > 0 {
+		return cuda.ErrorInvalidValue
+	}
 	m, res := end(s, &s.mems, a.Memhandle, func(m *physical) cuda.Result { return s.drv.MemRelease(m.handle) })
 	if res == cuda.Success {
 		s.unshare(sharePhysical, uint64(a.Memhandle)) // counted for who has it open, before it counts no more here
@@ -195,7 +198,11 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		s.drv.MemUnmap(at)
 		return cuda.ErrorInvalidHandle
 	}
-	if res == cuda.Success && m.host {
+	if res != cuda.Success {
+		return res
+	}
+	m.mapped++
+	if m.host {
 		s.space.MapFar(at)
 	}
 	return res
@@ -204,7 +211,11 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 // MemUnmap takes memory from its addresses.
 func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
 	m, res := end(s, &s.mappings, a.Mapping, func(m *mapping) cuda.Result { return s.drv.MemUnmap(m.mem) })
-	if res == cuda.Success && m.of.host {
+	if res != cuda.Success {
+		return res
+	}
+	m.of.mapped--
+	if m.of.host {
 		s.space.UnmapFar(m.mem)
 	}
 	return res
