@@ -59,6 +59,8 @@ static void renew(area &a)
     static const size_t most[] = {200, 5000, 300000, 3 << 20, 9 << 20};
     size_t n = 1 + draw(most[draw(5)] * factor);
     managed(&a.p, n);
+    if (draw(2))
+        CU(cuMemAdvise_v2((CUdeviceptr)a.p, n, CU_MEM_ADVISE_SET_READ_MOSTLY, {CU_MEM_LOCATION_TYPE_DEVICE, 0}));
     a.want.resize(n);
     uint8_t v = (uint8_t)draw(256);
     memset(a.p, v, n);

@@ -1,10 +1,11 @@
 // Threads of a program that share no memory: what one writes to managed memory of its own, by the CPU or by copies, is not lost to another's launches,
-// copies and accesses. Argument: seconds (1).
+// copies and accesses; and memory that one frees while others name it. Argument: seconds (1).
 // needs: cuda 12.9
 #include "driver.h"
 
 #include <atomic>
 #include <chrono>
+#include <malloc.h>
 #include <thread>
 
 __global__ void nothing() {}
@@ -132,15 +133,70 @@ static void busy()
     CUDA(cudaFree(p));
 }
 
+// Memory that is freed while other threads advise, prefetch, attach and set it: they are refused, or were in time, and that is all.
+static void freed(double seconds)
+{
+    const size_t n = 6 << 20;
+    std::atomic<uint8_t *> at{nullptr};
+    std::atomic<long> refused{0};
+    long before = wrong, made = 0;
+    over = false;
+    auto names = [&](uint32_t x) {
+        cudaStream_t s;
+        CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+        while (!over) {
+            x = mix(x + 1);
+            CUmemLocation l = {x & 64 ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST, 0};
+            CUdeviceptr p = (CUdeviceptr)at.load(), q = p + x % (n - 5000);
+            CUresult r = CUDA_SUCCESS;
+            if (p == 0)
+                continue;
+            switch ((x >> 8) % 16) {
+            case 0: r = cuMemAdvise_v2(p, n, x & 128 ? CU_MEM_ADVISE_SET_READ_MOSTLY : CU_MEM_ADVISE_UNSET_READ_MOSTLY, l); break;
+            case 1: r = cuStreamAttachMemAsync(s, p, 0, CU_MEM_ATTACH_GLOBAL); break;
+            case 2: r = cuMemsetD8Async(q, 1, 5000, s); break;
+            case 3: cudaStreamSynchronize(s); break;
+            default: r = cuMemPrefetchAsync_v2(q, 5000, l, 0, s);
+            }
+            refused += r != CUDA_SUCCESS;
+            wrong += r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE;
+        }
+        cudaStreamSynchronize(s);
+        cudaGetLastError();
+    };
+    mallopt(M_PERTURB, 165); // whoever looks at what the library has freed falls over it
+    std::thread a(names, 1), b(names, 2), clock(until, seconds);
+    for (; !over; made++) {
+        uint8_t *p;
+        if (cudaMallocManaged(&p, n) != cudaSuccess) // a set that was refused is heard of here
+            continue;
+        at = p;
+        if (made % 3 == 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        wrong += cudaFree(p) == cudaErrorIllegalAddress;
+    }
+    a.join(), b.join(), clock.join();
+    mallopt(M_PERTURB, 0);
+    note("%ld times freed, %ld calls refused", made, refused.load());
+    uint8_t *p;
+    managed(&p, n);
+    memset(p, 7, n);
+    CUDA(cudaMemset(p + 1, 8, 1));
+    CUDA(cudaDeviceSynchronize());
+    expect(wrong == before && p[0] == 7 && p[1] == 8 && p[n - 1] == 7, "freed while others name it");
+    CUDA(cudaFree(p));
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);
     setenv("CAUSEWAY_MANAGED_PATIENCE", "60", 0);
-    double t = argument(argc, argv, 1, 1) / 4.0; // seconds
+    double t = argument(argc, argv, 1, 1) / 5.0; // seconds
     first_touch(t);
     beside(t);
     names(t);
     busy();
     expect(wrong == 0, "nothing that threads wrote is lost");
+    freed(3 * t);
     return finish();
 }

@@ -54,8 +54,7 @@ static uint64_t going(const struct departure *d, uint64_t k)
 	return rest < d->piece ? rest : d->piece;
 }
 
-/* The program may have thrown pages away (madvise), as allocators do. Reading them would wait for the lock that the caller has. */
-static void fill_gaps(uint64_t at, uint64_t size)
+void cw_pages_whole(uint64_t at, uint64_t size)
 {
 	enum { AT_ONCE = 256 };
 	unsigned char there[AT_ONCE];
@@ -73,7 +72,7 @@ static void pack(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct departure *d = arg;
 	uint64_t from = d->at + k * d->piece;
-	fill_gaps(from, going(d, k));
+	cw_pages_whole(from, going(d, k));
 	memcpy(chunk, (void *)(uintptr_t)from, going(d, k));
 	if (!d->stay)
 		forget(from, going(d, k));

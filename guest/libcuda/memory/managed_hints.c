@@ -1,7 +1,7 @@
 /*
  * Hints about managed memory: cuMemAdvise, cuMemPrefetchAsync and their kin. A hint is checked as by a driver and recorded, page by page, for
- * cuMemRangeGetAttribute to tell. Prefetches move what can move (resident.h): to the GPU at once, to the CPU with its first touch. Other advice
- * moves nothing.
+ * cuMemRangeGetAttribute to tell. Prefetches move what can move (resident.h): to the GPU at once, to the CPU with its first touch. What is read mostly
+ * may have duplicates (duplicates.c). Other advice moves nothing.
  *
  * Lock order: the hints lock, then the range lock. A range's record lives as long as the range can be found under the hints lock.
  */
@@ -182,6 +182,13 @@ static void take_advice(struct cw_stretch *s, const void *arg)
 	}
 }
 
+static void mostly(uint64_t ptr, uint64_t n, int on)
+{
+	struct cw_range r;
+	if (cw_range_find(ptr, &r) && r.area)
+		cw_resident_mostly(ptr, n, on);
+}
+
 static CUresult advise(CUdeviceptr ptr, size_t n, int what, const CUmemLocation *where)
 {
 	struct advice a = {what, {0, 0}};
@@ -195,7 +202,11 @@ static CUresult advise(CUdeviceptr ptr, size_t n, int what, const CUmemLocation 
 		res = place_of(where, &a.place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	if (res == 0 && of_pool(ptr))
 		res = CUDA_ERROR_NOT_SUPPORTED;
-	return res ? res : change(ptr, n, take_advice, &a);
+	if (res == 0)
+		res = change(ptr, n, take_advice, &a);
+	if (res == 0 && what <= UNSET_READ_MOSTLY)
+		mostly(ptr, n, what == SET_READ_MOSTLY);
+	return res;
 }
 
 CUresult cwi_cuMemAdvise(CUdeviceptr ptr, size_t n, CUmem_advise what, CUdevice dev)
@@ -217,10 +228,10 @@ static CUresult move_to(struct cw_place p, uint64_t ptr, uint64_t n)
 	if (!cw_range_find(ptr, &r) || !r.area)
 		return CUDA_SUCCESS;
 	n = n < r.size - (ptr - r.base) ? n : r.size - (ptr - r.base);
-	cw_room_wish(r.area, ptr, n, p.type == CU_MEM_LOCATION_TYPE_DEVICE);
+	cw_room_wish(ptr, n, p.type == CU_MEM_LOCATION_TYPE_DEVICE);
 	if (p.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		return cw_resident_yield(r.area, ptr, n);
-	cw_resident_wish(r.area, ptr, n);
+		return cw_resident_yield(ptr, n);
+	cw_resident_wish(ptr, n);
 	return CUDA_SUCCESS;
 }
 
@@ -399,5 +410,5 @@ CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags == CU_MEM_ATTACH_SINGLE && id <= 2)
 		return CUDA_ERROR_INVALID_VALUE; /* a default stream is nobody's own */
-	return r.area && !r.slice ? cw_resident_attach(r.area, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
+	return r.area && !r.slice ? cw_resident_attach(r.base, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
 }

@@ -53,9 +53,9 @@ CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *
 		cw_operand_still(src);
 	}
 	if (dst->area)
-		res = cw_resident_yield(dst->area, dst->addr, dst->size);
+		res = cw_resident_yield(dst->addr, dst->size);
 	if (res == 0 && src->area && !same)
-		res = cw_resident_yield(src->area, src->addr, src->size);
+		res = cw_resident_yield(src->addr, src->size);
 	return res;
 }
 

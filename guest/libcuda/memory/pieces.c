@@ -101,6 +101,8 @@ static CUresult take_addresses(struct cw_group *g)
 	return res;
 }
 
+static _Atomic uint32_t cut; /* allocations whose pieces have a reservation each */
+
 /* A reservation for each piece that has device memory, in place of one for all. */
 CUresult cw_group_cut(struct cw_group *g)
 {
@@ -109,8 +111,10 @@ CUresult cw_group_cut(struct cw_group *g)
 		if (g->all[i]->mapping)
 			cw_area_unmap(g->all[i]);
 	res = cw_addresses_leave(g->resv);
-	if (res == 0)
+	if (res == 0) {
 		g->resv = NULL;
+		atomic_fetch_add(&cut, 1);
+	}
 	for (uint32_t i = 0; i < g->count && res == 0; i++) {
 		struct cw_area *a = g->all[i];
 		if (!a->memory)
@@ -156,6 +160,8 @@ static void end_group(struct cw_group *g)
 		cw_addresses_give(g->base, cw_group_span(g));
 	if (g->resv)
 		cw_addresses_leave(g->resv);
+	else if (g->base)
+		atomic_fetch_sub(&cut, 1);
 	if (g->beside)
 		cw_addresses_unreserve(g->beside);
 	free_group(g);
@@ -283,15 +289,25 @@ void cw_pieces_free(struct cw_group *g)
 
 uint64_t cw_operand_reach(const struct cw_operand *side, uint64_t addr)
 {
-	const struct cw_group *g = side->area ? side->area->group : NULL;
-	return !g || g->resv || g->count == 1 ? UINT64_MAX : g->piece - (addr - g->base) % g->piece;
+	uint64_t reach = UINT64_MAX;
+	if (!side->area || atomic_load(&cut) == 0)
+		return reach;
+	cw_lock_acquire(&cw_resident_lock);
+	const struct cw_area *a = cw_area_at(addr);
+	const struct cw_group *g = a ? a->group : NULL;
+	if (g && !g->resv && g->count > 1)
+		reach = g->piece - (addr - g->base) % g->piece;
+	cw_lock_release(&cw_resident_lock);
+	return reach;
 }
 
 void cw_operand_still(const struct cw_operand *side)
 {
-	if (!side->area || !side->area->group)
+	if (!side->area)
 		return;
 	cw_lock_acquire(&cw_resident_lock);
-	side->area->group->still = 1;
+	struct cw_area *a = cw_area_at(side->addr);
+	if (a && a->group)
+		a->group->still = 1;
 	cw_lock_release(&cw_resident_lock);
 }

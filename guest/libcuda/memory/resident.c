@@ -28,8 +28,7 @@ CUresult cw_pages_failed(const char *what, int err)
 	return err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* Units [lo, hi) are held so from now on; cw_copies counts those that the CPU has. */
-static void hold(struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h)
+void cw_area_hold(struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h)
 {
 	uint32_t before = a->here;
 	for (uint32_t u = lo; u < hi; u++) {
@@ -84,19 +83,21 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 		if (res == 0)
 			res = cw_bytes_depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
 		if (res == 0 && !a->fresh)
-			hold(a, u, end, CW_AT_GPU);
+			cw_area_hold(a, u, end, CW_AT_GPU);
 	}
 	return res;
 }
 
 static void let_go(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
+	if (a->kept && lo == 0 && hi == a->units)
+		cw_kept_hide(a);
 	for (uint32_t u = lo, end; u < hi; u = end) {
 		end = run_end(a, u, hi, 0);
 		if (a->holder[u] == CW_AT_GPU)
 			continue;
 		cw_pages_forget(cw_unit_at(a, u), cw_units_bytes(a, u, end));
-		hold(a, u, end, CW_AT_GPU);
+		cw_area_hold(a, u, end, CW_AT_GPU);
 	}
 }
 
@@ -142,7 +143,7 @@ CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
 		if (a->holder[u] != CW_AT_GPU)
 			continue;
 		/* First: a thread that goes on when its page is there may give work at once. */
-		hold(a, u, end, write ? CW_AT_CPU : CW_AT_BOTH);
+		cw_area_hold(a, u, end, write ? CW_AT_CPU : CW_AT_BOTH);
 		res = cw_bytes_arrive(cw_unit_at(a, u), cw_units_bytes(a, u, end), v.stream, !write);
 		if (res != 0)
 			let_go(a, u, end);
@@ -160,7 +161,7 @@ CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
 			end++;
 		if (end == u)
 			continue;
-		hold(a, u, end, CW_AT_CPU);
+		cw_area_hold(a, u, end, CW_AT_CPU);
 		err = cw_uffd_protect(cw_unit_at(a, u), cw_units_bytes(a, u, end), 0);
 		u = end - 1;
 	}
@@ -183,14 +184,14 @@ static void find_pages(struct cw_area *a)
 		for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++) {
 			uint32_t u = (uint32_t)((done + i) * CW_PAGE / CW_UNIT);
 			if ((entry[i] >> 62 & THERE) && a->holder[u] == CW_AT_GPU)
-				hold(a, u, u + 1, CW_AT_CPU);
+				cw_area_hold(a, u, u + 1, CW_AT_CPU);
 		}
 		done += (uint64_t)got / sizeof entry[0];
 	}
 	if (fd >= 0)
 		close(fd);
 	if (done < pages)
-		hold(a, (uint32_t)(done * CW_PAGE / CW_UNIT), a->units, CW_AT_CPU);
+		cw_area_hold(a, (uint32_t)(done * CW_PAGE / CW_UNIT), a->units, CW_AT_CPU);
 }
 
 /* What nobody touched is zero, at the GPU too. */
@@ -240,12 +241,12 @@ CUresult cw_area_watch(struct cw_area *a)
 		res = send_late(a, v.stream);
 	if (res == 0) {
 		cw_pages_forget(a->base, a->size);
-		hold(a, 0, a->units, CW_AT_GPU);
+		cw_area_hold(a, 0, a->units, CW_AT_GPU);
 		a->fresh = 0;
 		atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
 		res = cw_own_wait(v.stream);
 	} else { /* tried again by whoever gives the GPU work next; its writers wait for nobody */
-		hold(a, 0, a->units, CW_AT_GPU);
+		cw_area_hold(a, 0, a->units, CW_AT_GPU);
 		cw_uffd_watch(a->base, a->size, 0);
 		cw_uffd_protect(a->base, a->size, 0);
 	}
@@ -269,23 +270,23 @@ void cw_area_unlist(struct cw_area *a)
 	*p = a->next;
 	if (atomic_load(&cw_forbidden) != 0)
 		cw_touch_restore(a->base, a->size); /* the addresses may be somebody else's soon */
-	hold(a, 0, a->units, CW_AT_GPU);
+	cw_kept_end(a);
+	cw_area_hold(a, 0, a->units, CW_AT_GPU);
 	cw_signals_wait(-1);
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPIES_POSSIBLE + (a->fresh ? CW_COPY : 0));
 }
 
 /* --- what the rest of the library calls -------------------------------------------------------------------------------------------- */
 
-CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size)
+CUresult cw_resident_yield(uint64_t ptr, uint64_t size)
 {
 	if (size == 0 || atomic_load(&cw_copies) < CW_COPY)
 		return CUDA_SUCCESS;
 	uint32_t lo, hi;
 	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
-	for (; a && res == 0; a = a->beside)
-		if (cw_units_within(a, ptr, size, &lo, &hi))
-			res = cw_area_yield(a, lo, hi);
+	for (struct cw_area *a = cw_area_at(ptr); a && res == 0 && cw_units_within(a, ptr, size, &lo, &hi); a = a->beside)
+		res = cw_area_yield(a, lo, hi);
 	cw_lock_release(&cw_resident_lock);
 	return res;
 }
@@ -311,24 +312,36 @@ CUresult cw_resident_settle(struct cw_area *a)
 	return res;
 }
 
-void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size)
+void cw_resident_wish(uint64_t ptr, uint64_t size)
 {
 	uint32_t lo, hi;
 	cw_lock_acquire(&cw_resident_lock);
-	for (; a; a = a->beside)
-		if (cw_units_within(a, ptr, size, &lo, &hi)) {
-			a->wish_lo = lo;
-			a->wish_hi = hi;
-			a->ahead = 0;
-		}
+	for (struct cw_area *a = cw_area_at(ptr); a && cw_units_within(a, ptr, size, &lo, &hi); a = a->beside) {
+		a->wish_lo = lo;
+		a->wish_hi = hi;
+		a->ahead = 0;
+	}
 	cw_lock_release(&cw_resident_lock);
 }
 
-CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream)
+void cw_resident_mostly(uint64_t ptr, uint64_t size, int on)
+{
+	uint32_t lo, hi;
+	cw_lock_acquire(&cw_resident_lock);
+	for (struct cw_area *a = cw_area_at(ptr); a && cw_units_within(a, ptr, size, &lo, &hi); a = a->beside) {
+		if (on)
+			cw_kept_begin(a);
+		else
+			cw_kept_end(a);
+	}
+	cw_lock_release(&cw_resident_lock);
+}
+
+CUresult cw_resident_attach(uint64_t base, uint32_t flags, uint32_t stream)
 {
 	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
-	for (; a && res == 0; a = a->beside) {
+	for (struct cw_area *a = cw_area_at(base); a && res == 0; a = a->beside) {
 		/* The CPU may write it while other work is given to the GPU, so its writes have to be seen. */
 		if (a->fresh && flags != CU_MEM_ATTACH_GLOBAL)
 			res = cw_area_watch(a);

@@ -10,6 +10,7 @@
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   forbidden.c  those that end with a signal
+ *   duplicates.c those of memory that is read mostly, out of sight while the GPU works
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
  *
  * CUDA's rule for devices without CONCURRENT_MANAGED_ACCESS is what makes this exact: the CPU leaves managed memory alone while the GPU works. So
@@ -52,6 +53,7 @@ struct cw_area {
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
 	uint32_t ahead;		   /* which of them comes next, without a fault of its own, since one of them was touched; 0: none was */
 	struct cw_burst touch[CW_BURSTS], change[CW_BURSTS];
+	struct cw_kept *kept;	  /* what it has out of sight (duplicates.c); NULL: it is not advised to be read mostly */
 	struct cw_blocks *blocks; /* an area that small allocations share */
 	/* Of an area that is a piece of an allocation and may change places (pieces.c). */
 	struct cw_group *group;	  /* NULL: it never does */
@@ -92,6 +94,8 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi);
 CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write);
 /* The CPU may write units that both have. */
 CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi);
+/* Units [lo, hi) are held so from now on; cw_copies counts those that the CPU has. Pages that come do so afterwards, pages that leave have left. */
+void cw_area_hold(struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h);
 /* From now on faults in the area are served here. */
 CUresult cw_area_watch(struct cw_area *a);
 void cw_area_list(struct cw_area *a);
@@ -125,10 +129,22 @@ static inline int cw_units_within(const struct cw_area *a, uint64_t ptr, uint64_
 CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay);
 /* The GPU's bytes become pages, perhaps protected from writes. */
 CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protect);
+/* The program may have thrown pages of it away (madvise), as allocators do: they are there as zeros then. Reading them would wait for the lock that the caller has. */
+void cw_pages_whole(uint64_t at, uint64_t size);
 /* They are no longer here. */
 void cw_pages_forget(uint64_t at, uint64_t size);
 /* Logs a -errno, and is the result that stands for it. */
 CUresult cw_pages_failed(const char *what, int err);
+
+/* --- duplicates: duplicates.c, under the lock ------------------------------------------------------------------------------ */
+
+/* The program advises that the area is read mostly; or not, and at its end. Whether there are duplicates is not told. */
+void cw_kept_begin(struct cw_area *a);
+void cw_kept_end(struct cw_area *a);
+/* All of the area is about to leave, and nothing of it is written: what is worth it goes out of sight, and is the GPU's. */
+void cw_kept_hide(struct cw_area *a);
+/* What is out of sight of the units [lo, hi), and near, comes back, as far as the GPU's bytes are still as theirs. The GPU has done with them. */
+void cw_kept_show(struct cw_area *a, uint32_t lo, uint32_t hi);
 
 /* --- making areas: places.c --------------------------------------------------------------------------------------------- */
 
@@ -170,13 +186,13 @@ extern _Atomic uint32_t cw_short;
 /* A launch with these arguments comes. May move pieces first. The caller holds no lock. */
 void cw_room_named(const uint8_t *args, uint32_t size);
 /* The program would have [ptr, ptr+size) at the GPU; or not need it there for now. */
-void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu);
+void cw_room_wish(uint64_t ptr, uint64_t size, int at_gpu);
 /* Under the lock: a piece was put here for lack of room, and never was elsewhere. */
 void cw_room_short(void);
 /* Under the lock: tells the host what is where. */
 void cw_room_tell(void);
 
-/* --- what the rest of the library calls: takes the lock ------------------------------------------------------------------ */
+/* --- what the rest of the library calls: takes the lock. Memory is named by addresses, as another thread may free it meanwhile ---------------- */
 
 /* Fills base, dev and area of a managed range of r->size bytes. CUDA_ERROR_NOT_SUPPORTED where memory cannot be of this kind. */
 CUresult cw_resident_alloc(struct cw_range *r);
@@ -186,11 +202,13 @@ CUresult cw_resident_settle(struct cw_area *a);
 void cw_resident_free(const struct cw_range *r);
 void cw_resident_end(const struct cw_range *r);
 /* The GPU is about to use [ptr, ptr+size). */
-CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size);
+CUresult cw_resident_yield(uint64_t ptr, uint64_t size);
 /* The CPU would have [ptr, ptr+size) soon. */
-void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size);
-/* Who may use it, from now on: CU_MEM_ATTACH_*. */
-CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream);
+void cw_resident_wish(uint64_t ptr, uint64_t size);
+/* [ptr, ptr+size) is advised to be read mostly, or no longer. */
+void cw_resident_mostly(uint64_t ptr, uint64_t size, int on);
+/* Who may use the allocation that begins there, from now on: CU_MEM_ATTACH_*. */
+CUresult cw_resident_attach(uint64_t base, uint32_t flags, uint32_t stream);
 
 /* --- faults: touch.c ---------------------------------------------------------------------------------------------------------- */
 

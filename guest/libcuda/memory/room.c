@@ -332,16 +332,14 @@ void cw_room_named(const uint8_t *args, uint32_t size)
 		ask(by_link);
 }
 
-void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
+void cw_room_wish(uint64_t ptr, uint64_t size, int at_gpu)
 {
 	uint32_t lo, hi;
 	int wanting = 0;
-	if (!a->group || (at_gpu && atomic_load(&cw_short) == 0))
+	if (at_gpu && atomic_load(&cw_short) == 0)
 		return;
 	cw_lock_acquire(&cw_resident_lock);
-	for (; a; a = a->beside) {
-		if (!cw_units_within(a, ptr, size, &lo, &hi))
-			continue;
+	for (struct cw_area *a = cw_area_at(ptr); a && a->group && cw_units_within(a, ptr, size, &lo, &hi); a = a->beside) {
 		a->warmth = (struct cw_warmth){room.launch, at_gpu ? CW_WISHED : 0, 0};
 		wanting |= at_gpu && cw_piece_away(a);
 	}

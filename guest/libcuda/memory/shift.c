@@ -173,6 +173,7 @@ CUresult cw_piece_out(struct cw_area *a)
 	CUresult res = cw_pieces_fit_here(a->size) ? open_file(a->group) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0)
 		res = cw_area_yield(a, 0, a->units);
+	cw_kept_end(a);
 	if (res == 0)
 		res = copy_out(a, half);
 	if (res == 0 && a->group->resv) {

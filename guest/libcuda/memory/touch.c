@@ -117,6 +117,8 @@ static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int w
 		int alone = beside_work(f);
 		if (alone && !cw_uffd_tracks())
 			end = u + 1;
+		if (a->kept && !alone)
+			cw_kept_show(a, u, end);
 		CUresult res = cw_area_bring(a, u, end, f->write && !alone);
 		if (res != 0)
 			refuse(f, why_not(res));
@@ -162,6 +164,8 @@ static int serve(const struct cw_fault *f, int waited)
 	cw_lock_acquire(&cw_resident_lock);
 	struct cw_area *a = cw_area_at(f->at);
 	uint32_t u = a ? cw_unit_of(a, f->at) : 0;
+	if (!a && cw_uffd_strange())
+		cw_uffd_unwatch(f->at, CW_PAGE); /* what the program has moved there is its own */
 	if (!a || a->region || (f->protect && a->holder[u] == CW_AT_GPU)) {
 		cw_uffd_wake(f->at, CW_PAGE); /* freed, sent away, or here for good, in the meantime */
 	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {

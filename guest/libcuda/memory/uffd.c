@@ -18,7 +18,9 @@
 static struct {
 	struct cw_lock lock;
 	int asked, fd; /* -errno */
-	int tracks;
+	int tracks, remaps;
+	_Atomic uint64_t moves; /* where the library moves something */
+	_Atomic int strange;
 } uffd;
 
 /* The system call asks for a privilege unless vm.unprivileged_userfaultfd is set; the device file goes by its permissions. */
@@ -51,7 +53,9 @@ int cw_uffd_open(void)
 		uffd.fd = new_descriptor();
 		int err = uffd.fd;
 		if (err >= 0) {
-			uffd.tracks = agree(uffd.fd, UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0;
+			uint64_t writes = UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
+			uffd.remaps = agree(uffd.fd, writes | UFFD_FEATURE_EVENT_REMAP) == 0;
+			uffd.tracks = uffd.remaps || agree(uffd.fd, writes) == 0;
 			err = uffd.tracks ? 0 : agree(uffd.fd, UFFD_FEATURE_THREAD_ID);
 		}
 		if (err < 0 && uffd.fd >= 0) {
@@ -65,6 +69,41 @@ int cw_uffd_open(void)
 }
 
 int cw_uffd_tracks(void) { return uffd.tracks; }
+int cw_uffd_remaps(void) { return uffd.remaps; }
+void cw_uffd_moves(uint64_t to) { atomic_store(&uffd.moves, to); }
+
+/* Somebody has moved watched memory, and waits for this to be read: the program, unless the library has gone on since. */
+static void moved(const struct uffd_msg *m)
+{
+	if (m->event == UFFD_EVENT_REMAP && m->arg.remap.to != atomic_load(&uffd.moves))
+		atomic_store(&uffd.strange, 1);
+}
+
+int cw_uffd_strange(void) { return atomic_load(&uffd.strange); }
+
+void cw_uffd_unwatch(uint64_t at, uint64_t size)
+{
+	struct uffdio_range r = {at, size};
+	ioctl(uffd.fd, UFFDIO_UNREGISTER, &r);
+}
+
+void cw_uffd_drain(void)
+{
+	struct uffd_msg m;
+	while (read(uffd.fd, &m, sizeof m) == (ssize_t)sizeof m) {
+		moved(&m);
+		if (m.event == UFFD_EVENT_PAGEFAULT)
+			cw_uffd_wake(m.arg.pagefault.address & ~(uint64_t)(CW_PAGE - 1), CW_PAGE);
+	}
+}
+
+/* Whether the kernel is to be asked again: something is being moved (EAGAIN), which waits until that is read. */
+static int again(int err)
+{
+	if (err == EAGAIN && uffd.remaps)
+		cw_uffd_drain();
+	return err == EAGAIN || err == EINTR;
+}
 
 int cw_uffd_watch(uint64_t at, uint64_t size, int missing)
 {
@@ -93,7 +132,7 @@ int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
 			done += (uint64_t)c.copy;
 		else if (err == EEXIST)
 			done += CW_PAGE;
-		else if (err != EAGAIN && err != EINTR)
+		else if (!again(err))
 			return -err;
 	}
 	return 0;
@@ -101,8 +140,12 @@ int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
 
 int cw_uffd_zero(uint64_t at, uint64_t size)
 {
-	struct uffdio_zeropage z = {.range = {at, size}};
-	return ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 ? 0 : errno == EEXIST ? 1 : -errno;
+	int err;
+	do {
+		struct uffdio_zeropage z = {.range = {at, size}};
+		err = ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 ? 0 : errno;
+	} while (err != 0 && again(err));
+	return err == EEXIST ? 1 : -err;
 }
 
 int cw_uffd_protect(uint64_t at, uint64_t size, int on)
@@ -119,7 +162,7 @@ int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 		most = size;
 		if (err == 0)
 			done += w.range.len;
-		else if (err != EAGAIN && err != EINTR)
+		else if (!again(err))
 			return -err;
 	}
 	return 0;
@@ -158,6 +201,7 @@ int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	for (size_t i = 0; i < (size_t)got / sizeof msg[0]; i++) {
+		moved(&msg[i]);
 		if (msg[i].event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		uint64_t flags = msg[i].arg.pagefault.flags;

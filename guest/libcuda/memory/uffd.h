@@ -15,6 +15,16 @@ enum { CW_PAGE = 4096 };
 int cw_uffd_open(void);
 /* Whether writes to memory that is there can be seen. Linux 5.7. */
 int cw_uffd_tracks(void);
+/* Whether watched memory that is moved (mremap) stays watched. Who moves it waits until that is read, by cw_uffd_read or cw_uffd_drain. */
+int cw_uffd_remaps(void);
+/* The library is about to move something to that address; what is moved elsewhere is the program's doing. */
+void cw_uffd_moves(uint64_t to);
+/* Whether the program may have moved watched memory of its own accord. It is watched where it is now, which it would not be else. */
+int cw_uffd_strange(void);
+/* Faults there are the kernel's again; who waits is to be woken. */
+void cw_uffd_unwatch(uint64_t at, uint64_t size);
+/* Reads all that can be read; accesses are tried again. For who waits for something to be moved, or holds up who reads. */
+void cw_uffd_drain(void);
 
 /* Whole pages, all. 0 or -errno. */
 

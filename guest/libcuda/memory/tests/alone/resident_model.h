@@ -145,6 +145,18 @@ CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protec
 	return CUDA_SUCCESS;
 }
 
+/* Duplicates have a test of their own. */
+static int begun, ended, hidden;
+void cw_kept_begin(struct cw_area *a) { CHECK(a == area && begun++ >= 0); }
+void cw_kept_end(struct cw_area *a) { CHECK(a && ended++ >= 0); }
+void cw_kept_hide(struct cw_area *a)
+{
+	CHECK(a == area && a->here > 0);
+	hidden++;
+	for (uint32_t u = 0; u < a->units; u++)
+		CHECK(a->holder[u] != CW_AT_CPU);
+}
+
 static uint32_t forgotten; /* calls */
 void cw_pages_forget(uint64_t at, uint64_t size)
 {

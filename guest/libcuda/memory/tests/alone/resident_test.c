@@ -110,7 +110,7 @@ static void fresh(void)
 				int old = waits;
 				CHECK((how == 0	  ? cw_before_work()
 				       : how == 1 ? cw_resident_settle(area)
-						  : cw_resident_yield(area, area->base + 5, 1)) == 0);
+						  : cw_resident_yield(area->base + 5, 1)) == 0);
 				CHECK(!area->fresh && watched && missing && late < 0 && waits == old + 1);
 				consistent();
 				for (uint32_t p = 0; p < PAGES; p++)
@@ -180,7 +180,7 @@ static void yield(uint32_t lo, uint32_t hi)
 	int reads = runs(lo, hi, 1 << CW_AT_BOTH); /* what was written leaves with its bytes */
 	uint64_t at = area->base + (uint64_t)lo * CW_UNIT, size = cw_units_bytes(area, lo, hi);
 	int ends = (int)next(2); /* not at the boundaries of units */
-	CHECK(cw_resident_yield(area, at + (ends ? 3 : 0), size - (ends ? 5 : 0)) == 0);
+	CHECK(cw_resident_yield(at + (ends ? 3 : 0), size - (ends ? 5 : 0)) == 0);
 	for (uint32_t u = lo; u < hi; u++)
 		CHECK(area->holder[u] == CW_AT_GPU);
 	CHECK(calls[DEPART] == departs + written && calls[PROTECT] == protects + written);
@@ -255,7 +255,7 @@ static void fails_in_turn(void)
 		if (brings)
 			yield(2, 2 + (uint32_t)next(9) + 1);
 		fail_in[kind] = 1 + (int)next(3);
-		CUresult res = brings ? cw_area_bring(area, 0, UNITS, (int)next(2)) : cw_resident_yield(area, area->base, area->size);
+		CUresult res = brings ? cw_area_bring(area, 0, UNITS, (int)next(2)) : cw_resident_yield(area->base, area->size);
 		CHECK((res != 0) == (fail_in[kind] == 0));
 		fail_in[kind] = 0;
 		for (uint32_t p = 0; p < PAGES; p++) { /* writers may be let go on by whoever serves them */
@@ -282,16 +282,17 @@ static void small_things(void)
 	      !cw_area_at(a->base - 1));
 	CHECK(cw_units_bytes(a, 0, 1) == CW_UNIT && cw_units_bytes(a, UNITS - 1, UNITS) == 2 * CW_PAGE &&
 	      cw_unit_of(a, a->base + CW_UNIT) == 1);
-	CHECK(cw_resident_yield(a, a->base, 0) == 0 && a->fresh); /* nothing is asked for */
-	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_GLOBAL, 0) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
-	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_SINGLE, 9) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE && a->stream == 9);
-	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_HOST, 0) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	CHECK(cw_resident_yield(a->base, 0) == 0 && a->fresh); /* nothing is asked for */
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, 0) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_SINGLE, 9) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE &&
+	      a->stream == 9);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_HOST, 0) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
 	a->blocks = (struct cw_blocks *)a; /* shared with others: nobody's own */
-	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_GLOBAL, 3) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, 3) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
 	a->blocks = NULL;
-	cw_resident_wish(a, a->base + CW_UNIT - 1, 2);
+	cw_resident_wish(a->base + CW_UNIT - 1, 2);
 	CHECK(a->wish_lo == 0 && a->wish_hi == 2);
-	cw_resident_wish(a, a->base + 2 * CW_UNIT, CW_UNIT);
+	cw_resident_wish(a->base + 2 * CW_UNIT, CW_UNIT);
 	CHECK(a->wish_lo == 2 && a->wish_hi == 3);
 	for (a->ahead = 0; a->wish_hi; a->ahead = 3) { /* a wish lasts until it was met and the GPU has work again */
 		CHECK(a->wish_hi == 3 && a->wish_lo == 2);
@@ -302,13 +303,26 @@ static void small_things(void)
 	CHECK(a->wish_lo == 0 && a->ahead == 3);
 	a->ahead = 0;
 	consistent();
+	/* Duplicates: of all of it, when nothing is written; the end of an area is theirs. */
+	static uint64_t something;
+	cw_resident_mostly(a->base + 5, 1, 1);
+	cw_resident_mostly(a->base + a->size, 1, 1); /* elsewhere */
+	cw_resident_mostly(a->base, a->size, 0);
+	CHECK(begun == 1 && ended == 1);
+	a->kept = (struct cw_kept *)&something;
+	CHECK(cw_area_bring(a, 0, a->units, 0) == 0 && cw_resident_yield(a->base, a->size - CW_UNIT) == 0 && hidden == 0);
+	write_pages(9, 10);
+	CHECK(cw_before_work() == 0 && hidden == 1 && a->here == 0 && cw_before_work() == 0 && hidden == 1);
+	a->kept = NULL;
+	consistent();
+	int ends = ended;
 	/* Two areas, of which the one that was listed first goes. */
 	struct cw_area b = {.base = 1ull << 40, .size = CW_PAGE, .fresh = 1};
 	cw_area_list(&b);
 	CHECK(cw_area_at(1ull << 40) == &b && cw_area_at(a->base) == a);
 	CHECK(atomic_load(&cw_copies) == 2 * CW_COPIES_POSSIBLE + CW_COPY);
 	cw_area_unlist(a);
-	CHECK(cw_areas == &b && b.next == NULL);
+	CHECK(cw_areas == &b && b.next == NULL && ended == ends + 1);
 	cw_area_list(a);
 	a->fresh = 0;
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);

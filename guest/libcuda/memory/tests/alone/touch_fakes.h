@@ -101,6 +101,23 @@ int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 	return 0;
 }
 
+static uint32_t shown; /* what was out of sight of units [shown_lo, shown_hi) comes back */
+static uint32_t shown_lo, shown_hi;
+void cw_kept_show(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	CHECK(a == area && lo < hi && hi <= a->units && atomic_load(&cw_copies) >= CW_COPY);
+	shown++;
+	for (uint32_t u = shown_lo; u < shown_hi; u++)
+		a->holder[u] = CW_AT_BOTH;
+}
+static int strange, unwatched;
+int cw_uffd_strange(void) { return strange; }
+void cw_uffd_unwatch(uint64_t at, uint64_t size)
+{
+	CHECK(size == CW_PAGE && at != 0);
+	unwatched++;
+}
+
 int cw_gpu_idle(void) { return idle; }
 static int tracks = 1;
 int cw_uffd_tracks(void) { return tracks; }

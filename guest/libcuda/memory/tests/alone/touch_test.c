@@ -89,7 +89,13 @@ static void each(void)
 	thrown = 0;
 	int woken = did[WAKE];
 	f.at = area->base + area->size; /* freed */
-	CHECK(serve(&f, 0) == 1 && did[WAKE] == woken + 1 && did[BRING] == 1);
+	CHECK(serve(&f, 0) == 1 && did[WAKE] == woken + 1 && did[BRING] == 1 && unwatched == 0);
+	strange = 1; /* or watched memory that the program has moved there */
+	CHECK(serve(&f, 0) == 1 && did[WAKE] == woken + 2 && unwatched == 1);
+	f.at = area->base;
+	area->holder[0] = CW_AT_CPU;
+	CHECK(serve(&f, 0) == 1 && unwatched == 1);
+	strange = 0;
 	/* What cannot be had ends with a signal. */
 	anew();
 	f = at(7, 0, 0);
@@ -122,6 +128,27 @@ static void each(void)
 	f.thread = OTHER;
 	CHECK(serve(&f, 0) == 1 && refused(f.at) && said[0]);
 	atomic_store(&cw_exiting_thread, 0);
+}
+
+/* Duplicates come back before the rest is brought; not for who may be beside a kernel. */
+static void duplicates(void)
+{
+	static uint64_t something;
+	anew();
+	area->kept = (struct cw_kept *)&something;
+	shown_lo = 40, shown_hi = 43;
+	struct cw_fault f = at(40, 0, 0);
+	CHECK(serve(&f, 0) == 1 && shown == 1 && did[BRING] == 1 && area->holder[42] == CW_AT_BOTH && area->holder[43] == CW_AT_GPU);
+	f = at(50, 1, 0);
+	shown_lo = shown_hi = 0;
+	CHECK(serve(&f, 0) == 1 && shown == 2 && area->holder[50] == CW_AT_CPU);
+	idle = 0;
+	f = at(60, 0, 0);
+	CHECK(serve(&f, 0) == 0 && shown == 2);
+	atomic_store(&cw_callback_thread, ME);
+	CHECK(serve(&f, 0) == 1 && shown == 2 && area->holder[60] == CW_AT_BOTH);
+	atomic_store(&cw_callback_thread, 0);
+	area->kept = NULL;
 }
 
 /* Who has to wait, for what. */
@@ -333,6 +360,7 @@ int main(void)
 	alarm(600);
 	bursts();
 	each();
+	duplicates();
 	settling();
 	giving_up();
 	waiting_list();
