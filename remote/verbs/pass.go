@@ -42,8 +42,13 @@ type Another func(ctx context.Context, why error, got uint64) (server net.Conn, 
 // that the two have agreed on. Where the way between them is lost, another makes a connection inside which they agree again, if it is not nil, within limit (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client is gone,
 // or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and neither broke a rule; ErrStays if they could not.
 func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another, limit time.Duration) (Passed, error) {
-	p := &pass{another: another, limit: limit, closeClient: sync.OnceFunc(func() { _ = c.Close() })}
-	p.client = peeked{bufio.NewReaderSize(c, endSize), counted{c, &p.toClient}}
+	p := &pass{another: another, limit: limit}
+	p.closeClient = sync.OnceFunc(func() {
+		p.shut.Store(true)
+		_ = c.Close()
+	})
+	mark := channel{c, p}
+	p.client = peeked{bufio.NewReaderSize(mark, endSize), counted{mark, &p.toClient}}
 	p.goOver(server)
 	defer p.end()
 	defer context.AfterFunc(ctx, func() { // the server hears of it first
@@ -64,7 +69,12 @@ func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func
 		if got, lost, err = p.words(); !lost || err != nil {
 			break
 		}
-		about, err = p.again(ctx, got)
+		if about, err = p.again(ctx, got); err != nil {
+			if p.gone.Load() && !errors.Is(err, remote.ErrProtocol) {
+				err = nil // the client's own affair
+			}
+			break
+		}
 	}
 	return p.passed(), err
 }
@@ -73,6 +83,7 @@ func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func
 type pass struct {
 	client      peeked
 	closeClient func()
+	shut, gone  atomic.Bool // it was called; the client's channel has ended before
 	another     Another
 	limit       time.Duration // of looking for another
 	ended       atomic.Bool   // an end has said that this was all
@@ -82,6 +93,31 @@ type pass struct {
 	mu     sync.Mutex
 	server net.Conn
 	over   bool
+}
+
+// channel is the client's, and notes that it has ended, unless that came from here.
+type channel struct {
+	c io.ReadWriter
+	p *pass
+}
+
+func (x channel) ended(err error) error {
+	if err != nil && !x.p.shut.Load() {
+		x.p.gone.Store(true)
+	}
+	return err
+}
+
+// Read implements io.Reader.
+func (x channel) Read(b []byte) (int, error) {
+	n, err := x.c.Read(b)
+	return n, x.ended(err)
+}
+
+// Write implements io.Writer.
+func (x channel) Write(b []byte) (int, error) {
+	n, err := x.c.Write(b)
+	return n, x.ended(err)
 }
 
 // peeked is the client's channel, of which a byte can be seen before it is read.

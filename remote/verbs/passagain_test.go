@@ -188,7 +188,8 @@ func TestPassAgainEnds(t *testing.T) {
 		says string
 		want error
 	}{
-		"goes":        {"", context.Canceled},
+		"goes":        {"", nil},
+		"goes, found": {"", nil},
 		"found first": {"CWVGOT\x00\x0112345678", remote.ErrProtocol},
 	} {
 		near, client, err1 := remotetest.PairTCP()
@@ -201,6 +202,15 @@ func TestPassAgainEnds(t *testing.T) {
 		go func() {
 			_, err := verbs.Pass(context.Background(), client, server, func(string) error { return nil }, func(ctx context.Context, _ error, _ uint64) (net.Conn, uint64, error) {
 				close(asked)
+				if name == "goes, found" { // the client hears of it as it goes
+					_ = near.(*net.TCPConn).SetLinger(0)
+					_ = near.Close()
+					server, far, err := remotetest.PairTCP()
+					if err == nil {
+						defer far.Close()
+					}
+					return server, 0, err
+				}
 				<-ctx.Done()
 				return nil, 0, ctx.Err()
 			}, time.Minute)
