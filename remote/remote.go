@@ -147,6 +147,21 @@ type Exposer interface {
 	Expose(region uint32, expose func(mem []byte) (revoke func(), err error)) error
 }
 
+// DirectMemory is implemented by a GuestMemory that an adapter reaches by itself.
+type DirectMemory interface {
+	// MoveDirect has the adapter copy n bytes between a region, from off on, and memory of this host's that it knows, a GPU's, from at on, which need not be this process's; in: to that.
+	// They are there when it returns. false: nothing is under way, whatever of them may have been copied, and ReadAt or WriteAt are to do it.
+	MoveDirect(region uint32, off uint64, m Registered, at, n uint64, in bool) (ok bool, err error)
+}
+
+// Registered is memory as an adapter's work requests name it.
+type Registered interface {
+	// Address is that of its first byte.
+	Address() uint64
+	// LocalKey stands for it in work requests of this end.
+	LocalKey() uint32
+}
+
 // Doorbell wakes the side that sleeps.
 type Doorbell interface {
 	// Wait returns when the guest rang, Ring was called, or ctx ended (its error). One goroutine waits. It may return

@@ -23,6 +23,7 @@ type gpuFlags struct {
 	migrate bool
 	rdma    string
 	direct  bool
+	peer    bool
 	conns   int
 	sandbox sandboxFlag
 }
@@ -39,6 +40,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.rdma, "rdma", rdmaOff, "whether sessions between this host and a GPU server go by RDMA, in the clear: off, auto, or a `DEVICE` or DEVICE/PORT as in mlx5_0/1")
 	completeWords(c, "rdma", rdmaOff, link.RDMAAuto)
 	c.Flags().BoolVar(&f.direct, "guest-rdma", false, "let programs of a vGPU on a GPU server be RDMA ends themselves, by an adapter of their VM's (a virtual function), in the clear: nothing of their sessions goes by this host then")
+	c.Flags().BoolVar(&f.peer, "gpu-direct", false, "at a GPU server with --rdma: tell the adapter of GPU memory, by dma-buf or nvidia-peermem, so that copies do not pass through this host's; not tried on hardware yet")
 	c.Flags().IntVar(&f.conns, "copy-connections", resume.DefaultBranches, "TCP connections that a session between this host and a GPU server may have for its copies, beside the one for its calls, once it copies: 0 to 8")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
@@ -95,7 +97,7 @@ func (f *gpuFlags) config() (link.Config, error) {
 	if f.rdma != rdmaOff {
 		c.RDMA = f.rdma
 	}
-	c.Direct = f.direct
+	c.Direct, c.GPUDirect = f.direct, f.peer
 	if f.conns < 0 || f.conns > resume.MostBranches {
 		return c, fmt.Errorf("--copy-connections %d: use 0 to %d", f.conns, resume.MostBranches)
 	}

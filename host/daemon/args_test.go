@@ -59,6 +59,12 @@ func TestArgumentsOfADevice(t *testing.T) {
 			t.Errorf("of a vGPU of a server, for programs: %q", got)
 		}
 	}
+	if got := args(func(c *config.Config, r *record, _ *Options) { r.Spec.Lease, c.Remote.GPUDirect = "id", true }); !slices.Contains(got, "--gpu-direct") {
+		t.Errorf("of a lease whose GPU memory adapters reach: %q", got)
+	}
+	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.GPUDirect = true }); slices.Contains(got, "--gpu-direct") {
+		t.Errorf("of a vGPU of this host: %q", got)
+	}
 	got = args(func(c *config.Config, r *record, _ *Options) { r.Spec.Remote, c.Remote.GuestRDMA = "gpu1", true })
 	if !slices.Contains(got, "--guest-rdma") {
 		t.Errorf("of a vGPU of a server whose programs may be RDMA ends: %q", got)

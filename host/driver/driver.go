@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -224,6 +225,35 @@ type Host interface {
 	// ends: then false, and the function may not have run. status is for functions that are told one. Any goroutine; many at
 	// once.
 	CallBack(id uint64, status cuda.Result) bool
+}
+
+// Direct is implemented by a Host that may have an adapter move bytes between a region and GPU memory, without this process's memory.
+type Direct interface {
+	// Direct reports whether it may be worth it for a copy of so many bytes.
+	Direct(size uint64) bool
+	// MoveDirect does what a copy through a region says, whose GPU memory lies in m; nothing else may write there meanwhile. The bytes are there when it returns. false: nothing is under way, and the
+	// copy is to be done as any other.
+	MoveDirect(a *wire.MemcpyStagedArgs, m DeviceMemory) (done bool, err error)
+	// ForgetDirect ends what adapters know of memory that is about to be freed. Nothing of it is under way when it returns.
+	ForgetDirect(address, size uint64)
+	// NeverDirect says why memory of this GPU is nothing for an adapter.
+	NeverDirect(why error)
+}
+
+// DeviceMemory is whole pages of one allocation of the session's.
+type DeviceMemory struct {
+	Address, Size uint64
+	Serial        uint64 // no other allocation that was or will be at this address has it
+	// Export makes a dma-buf of it, which begins at the offset.
+	Export func() (f *os.File, off uint64, err error)
+}
+
+// ErrNoFiles says that no memory of a GPU's can be had as a dma-buf.
+var ErrNoFiles = errors.New("the GPU's driver makes none")
+
+// Holds reports whether a copy's GPU memory lies in it.
+func (m *DeviceMemory) Holds(address, size uint64) bool {
+	return address >= m.Address && address-m.Address <= m.Size && size <= m.Size-(address-m.Address)
 }
 
 // Region is memory of the guest process that it shared by declaration.

@@ -21,7 +21,8 @@ const (
 type early struct {
 	memory remote.EarlyMemory
 	ring   remote.Foresight
-	looked uint64 // the consumer's: position in the ring up to which copies are noted
+	passes func(size uint64) bool // copies that need not come early; nil: none
+	looked uint64                 // the consumer's: position in the ring up to which copies are noted
 
 	mu    sync.Mutex
 	waits []wire.MemcpyStagedArgs // noted, and not asked for
@@ -64,7 +65,7 @@ func (e *early) look(head uint64, known func(region uint32) bool) {
 			if err != nil {
 				break // whoever executes it says so
 			}
-			if c := *a.(*wire.MemcpyStagedArgs); c.Direction == 0 && c.Size > 0 && c.Size <= earlyPiece && known(c.Region) {
+			if c := *a.(*wire.MemcpyStagedArgs); c.Direction == 0 && c.Size > 0 && c.Size <= earlyPiece && known(c.Region) && (e.passes == nil || !e.passes(c.Size)) {
 				e.waits = append(e.waits, c)
 			}
 		}
@@ -122,4 +123,16 @@ func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
 	e.room.Put(f.p)
 	e.askLocked()
 	return true, err
+}
+
+// pass forgets a copy whose bytes have gone another way. What of them is under way comes to memory that nobody has.
+func (e *early) pass(c wire.MemcpyStagedArgs) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.takes++
+	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
+	if i := slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c }); i >= 0 {
+		e.dropLocked(i)
+	}
+	e.askLocked()
 }

@@ -48,7 +48,7 @@ func (r *rdma) open(cfg link.Config, confined bool, log *slog.Logger) {
 // onTCP is what frames go over without RDMA.
 const onTCP = "TCP with TLS"
 
-// over is what a session's stream goes over if both ends agree on RDMA inside TLS, now and inside of connections that follow; the zero value: it stays there. The parent is told. Where that fails nothing is left of the connection.
+// carriedOver is what a session's stream goes over if both ends agree on RDMA inside TLS, now and inside of connections that follow; the zero value: it stays there. The parent is told. Where that fails nothing is left of the connection.
 func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resume.Lifted, error) {
 	if c.ConnectionState().NegotiatedProtocol != mtls.VerbsProtocol {
 		what := onTCP
@@ -58,6 +58,9 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 		return resume.Lifted{}, s.carried(c, what)
 	}
 	up, err := verbs.Upgrade(ctx, c, s.rdma.adapters, s.rdma.why, client)
+	if conn, ok := up.(*verbs.Conn); ok {
+		s.gpuOver(conn, client)
+	}
 	way, err := s.upgraded(c, up, err)
 	conn, ok := way.(*verbs.Conn)
 	if err != nil || !ok {
@@ -94,7 +97,7 @@ func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way,
 
 // carried tells the parent. If that fails nothing is left of the connection.
 func (s *starter) carried(c *frame.Secure, what string) error {
-	err := s.link.Send(link.Carried{Over: what})
+	err := s.tell(func(o *carriedOver) { o.frame = what })
 	if err != nil {
 		c.Abort()
 	}

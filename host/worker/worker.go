@@ -28,6 +28,7 @@ type Worker struct {
 	lent    map[uint32]lent
 	onHost  map[uint32]uint64 // bytes of MemCreate's memory that lies on the host
 	early   *early            // nil: nothing of guest memory comes early
+	gpu     *gpuDirect        // nil: no adapter reaches the GPU's memory
 
 	session driver.Session
 	ordered driver.Ordered // session, if it issues from threads of its own
@@ -185,6 +186,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // close releases the session. Guest memory is untouched by drivers once they are closed.
 func (w *Worker) close() error {
+	w.endDirect() // before anything of it is freed
 	return errors.Join(w.session.Close(), w.carrier.Close())
 }
 

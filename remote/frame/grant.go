@@ -3,6 +3,8 @@ package frame
 import (
 	"encoding/binary"
 	"errors"
+
+	"causeway/remote"
 )
 
 // Granted is memory of a stream's client that the server's end reaches by itself (one-sided), in the terms of what carries the stream.
@@ -51,4 +53,13 @@ type Reaching interface {
 	Fetch(p []byte, from Granted, off uint64) error
 	// Store writes memory. The bytes are there before anything is that is written to the stream afterwards; p is the caller's again. ErrUnreached: some of them may be. Another error is the stream's.
 	Store(p []byte, to Granted, off uint64) error
+}
+
+// Direct is a Reaching whose adapter moves bytes between the client's memory and other memory that it knows, which need not be this process's.
+type Direct interface {
+	Reaching
+	// FetchTo has n bytes of the client's memory copied to m, from at on. ErrUnreached: nothing of it is under way any more. Another error is the stream's.
+	FetchTo(m remote.Registered, at, n uint64, from Granted, off uint64) error
+	// StoreFrom has n bytes of m, from at on, copied to the client's memory. They are there when it returns; errors as FetchTo's.
+	StoreFrom(m remote.Registered, at, n uint64, to Granted, off uint64) error
 }

@@ -47,6 +47,15 @@ func Flaps() (Ends, error) {
 	return relayedLifted(near, far, PairTCP, same, f.Adapter("relay", here), f.Adapter("worker", here))
 }
 
+// Lifted is Relayed with TLS and, inside of it, RDMA between two ports; it goes on over others.
+func Lifted(relay, worker verbs.Adapter) (Ends, error) {
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
+	return relayedLifted(near, far, PairTCP, same, relay, worker)
+}
+
 // resetting is a connection that is reset at a write.
 type resetting struct {
 	net.Conn

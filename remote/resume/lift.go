@@ -98,6 +98,39 @@ func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
 	return c.unreached(w, err)
 }
 
+var _ frame.Direct = (*Conn)(nil)
+
+// FetchTo implements frame.Direct.
+func (c *Conn) FetchTo(m remote.Registered, at, n uint64, from frame.Granted, off uint64) error {
+	w, d, err := c.direct()
+	if err == nil {
+		err = c.unreached(w, d.FetchTo(m, at, n, from, off))
+	}
+	return err
+}
+
+// StoreFrom implements frame.Direct.
+func (c *Conn) StoreFrom(m remote.Registered, at, n uint64, to frame.Granted, off uint64) error {
+	w, d, err := c.direct()
+	if err == nil {
+		err = c.unreached(w, d.StoreFrom(m, at, n, to, off))
+	}
+	return err
+}
+
+// direct is the way of now, if its adapter knows memory besides this process's.
+func (c *Conn) direct() (Way, frame.Direct, error) {
+	w, err := c.reaching()
+	if err != nil {
+		return nil, nil, err
+	}
+	d, ok := w.(frame.Direct)
+	if !ok {
+		return nil, nil, frame.ErrUnreached
+	}
+	return w, d, nil
+}
+
 // reacher is a way that reaches memory.
 type reacher interface {
 	Way

@@ -127,3 +127,30 @@ func (m *memory) store(id uint32, p []byte, off uint64) (ok bool, err error) {
 	err = m.reach.by.Store(p, g, off)
 	return !errors.Is(err, frame.ErrUnreached), err
 }
+
+var _ remote.DirectMemory = (*memory)(nil)
+
+// MoveDirect implements remote.DirectMemory, for regions that are granted.
+func (m *memory) MoveDirect(id uint32, off uint64, to remote.Registered, at, n uint64, in bool) (ok bool, err error) {
+	d, direct := m.reach.by.(frame.Direct)
+	if !direct {
+		return false, nil
+	}
+	if err := m.check(id, off, n, !in); err != nil {
+		return false, err
+	}
+	g, ok := m.enter(id)
+	if !ok {
+		return false, nil
+	}
+	defer m.leave()
+	if in {
+		err = d.FetchTo(to, at, n, g, off)
+	} else {
+		err = d.StoreFrom(to, at, n, g, off)
+	}
+	if errors.Is(err, frame.ErrUnreached) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -128,6 +128,7 @@ type Remote struct {
 	RDMA    string   `toml:"rdma"`
 
 	GuestRDMA bool `toml:"guest_rdma"`
+	GPUDirect bool `toml:"gpu_direct"`
 
 	CopyConnections int `toml:"copy_connections"`
 }

@@ -116,6 +116,10 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		return res
 	}
 	if reg.Mem == nil {
+		if done, res := s.copyDirect(a, st); done {
+			s.host.CompleteWord(a.Word, ended(a.Value, res))
+			return res
+		}
 		return s.copyThroughCarrier(a, reg, device, st)
 	}
 	host, ok := bind.Lease(reg.Mem, a.Offset, a.Size)
@@ -132,6 +136,14 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		return res
 	}
 	return s.completeBehind(st, a.Word, a.Value)
+}
+
+// ended is what the completion word of a copy says.
+func ended(value uint32, res cuda.Result) uint32 {
+	if res != cuda.Success {
+		return value | wire.WordFailed
+	}
+	return value
 }
 
 // completeBehind has the GPU store a completion word behind a stream's work.

@@ -25,6 +25,7 @@ const lingerEvery = 10 * time.Millisecond
 // endContext ends a context by a call of the driver's, now or when nothing needs what was registered through it.
 func (s *session) endContext(id uint32, ctx *context_, end func() cuda.Result) cuda.Result {
 	s.endGraphsWith(need{ctx: id})
+	s.forgetDirectOf(id)
 	if s.dropRegistrations(id) {
 		return s.ending(id, ctx.handle, end)
 	}

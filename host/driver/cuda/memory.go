@@ -106,6 +106,7 @@ func (s *session) allocate(c *wire.Call, size uint64) (bind.Address, cuda.Result
 func (s *session) release(c *wire.Call, m allocation) cuda.Result {
 	r := s.arenaOf(m.at.Value())
 	if r == nil {
+		s.forgetDirect(m)
 		return s.drv.MemFree(m.at)
 	}
 	if s.capturing() {
@@ -234,6 +235,7 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	if r := s.arenaOf(a.Ptr); r != nil {
 		res = s.giveBack(r, m) // given out again when all work of the session is done
 	} else {
+		s.forgetDirect(m)
 		res = s.drv.MemFreeAsync(m.at, st.handle)
 	}
 	if s.note(res) == cuda.Success {

@@ -172,7 +172,17 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		}
 	}
 	own := *a
+	var by driver.Direct
+	var whole driver.DeviceMemory
+	if reg.Mem == nil {
+		by, whole, _ = s.direct(a)
+	}
 	s.transfer(st, a.Size, completion{true, a.Word, a.Value}, []operand{{reg: reg, users: known}}, func() cuda.Result {
+		if by != nil {
+			if done, res := moveDirect(by, whole, &own); done {
+				return res
+			}
+		}
 		if own.Direction == 0 && reg.Mem == nil && len(dev) > 0 && len(dev) <= carrySize {
 			if reg.ReadStaged(dev, &own) != nil {
 				return cuda.ErrorOperatingSystem

@@ -31,11 +31,11 @@ func (s *session) free(gone []*allocation) {
 	}
 	deps := s.everything()
 	if len(deps) == 0 {
-		s.space.release(gone...)
+		s.released(gone...)
 		return
 	}
 	last := &task{always: true, run: func() cuda.Result {
-		s.space.release(gone...)
+		s.released(gone...)
 		return cuda.Success
 	}}
 	s.queue.submit(last, append(deps, s.freeing))
@@ -160,11 +160,11 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	s.retire(m)
 	deps := s.before(st)
 	if len(deps) == 0 {
-		s.space.release(m)
+		s.released(m)
 		return cuda.Success
 	}
 	s.enqueue(st, &task{always: true, run: func() cuda.Result {
-		s.space.release(m)
+		s.released(m)
 		return cuda.Success
 	}}, deps)
 	return cuda.Success

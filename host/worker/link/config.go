@@ -85,6 +85,8 @@ type Config struct {
 	RDMA string `json:"rdma,omitempty"`
 	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's; the worker passes on no more than the handshake.
 	Direct bool `json:"direct,omitempty"`
+	// GPUDirect, with TLS and RDMA: the adapter is told of the GPU's memory, where that can be, and copies go between it and guest memory without this host's.
+	GPUDirect bool `json:"gpuDirect,omitempty"`
 	// Branches, with Relay or TLS: how many connections beside its first a session may have for its copies, if the other end takes them; 0: none.
 	Branches int `json:"branches,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.

@@ -100,6 +100,26 @@ func (a *adapter) Register(mem []byte, may verbs.Access) (verbs.Memory, error) {
 	return m, nil
 }
 
+var _ verbs.GPUAdapter = (*adapter)(nil)
+
+// RegisterFile implements verbs.GPUAdapter.
+func (a *adapter) RegisterFile(f *os.File, off, size, address uint64) (verbs.Memory, error) {
+	m, err := a.d.registerFile(int(f.Fd()), off, size, address)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// RegisterAddress implements verbs.GPUAdapter.
+func (a *adapter) RegisterAddress(address, size uint64) (verbs.Memory, error) {
+	m, err := a.d.registerAddress(address, size)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // NewQueue implements verbs.Adapter.
 func (a *adapter) NewQueue(size verbs.QueueSize) (verbs.Queue, error) {
 	p, err := a.d.pair(size)

@@ -99,13 +99,47 @@ func (d *device) register(mem []byte, may verbs.Access) (*memory, error) {
 	if n != 0 && may&verbs.RemoteRead != 0 && C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access|C.IBV_ACCESS_ON_DEMAND, &m.mr) == 0 {
 		return m, nil // an adapter that looks pages up when it comes to them need not pin them
 	}
+	if n != 0 {
+		return nil, unregistered(uint64(len(mem)), n)
+	}
+	return m, nil
+}
+
+// unregistered is what comes of memory that is refused.
+func unregistered(size uint64, n C.int) error {
+	switch unix.Errno(n) {
+	case unix.ENOMEM, unix.EAGAIN:
+		return fmt.Errorf("register %d bytes: %w: the limit of locked memory (ulimit -l, LimitMEMLOCK) may be too low", size, unix.Errno(n))
+	}
+	return errno("register memory", n)
+}
+
+// registerAddress registers memory of a GPU's by its addresses, for this end's own work.
+func (d *device) registerAddress(address, size uint64) (*memory, error) {
+	m := &memory{d: d, addr: address}
+	switch n := C.cw_register(d.lib.c, d.pd, C.uint64_t(address), C.size_t(size), C.IBV_ACCESS_LOCAL_WRITE, &m.mr); unix.Errno(n) {
+	case 0:
+		return m, nil
+	case unix.EFAULT:
+		return nil, fmt.Errorf("%w: no module of the kernel's knows such memory (nvidia-peermem)", unix.EFAULT)
+	default:
+		return nil, unregistered(size, n)
+	}
+}
+
+// registerFile registers a part of a dma-buf, for this end's own work.
+func (d *device) registerFile(fd int, off, size, address uint64) (*memory, error) {
+	m := &memory{d: d, addr: address}
+	n := C.cw_register_file(d.lib.c, d.pd, C.int(fd), C.uint64_t(off), C.size_t(size), C.uint64_t(address), C.IBV_ACCESS_LOCAL_WRITE, &m.mr)
 	switch unix.Errno(n) {
 	case 0:
 		return m, nil
-	case unix.ENOMEM, unix.EAGAIN:
-		return nil, fmt.Errorf("register %d bytes: %w: the limit of locked memory (ulimit -l, LimitMEMLOCK) may be too low", len(mem), unix.Errno(n))
+	case unix.ENOSYS:
+		return nil, fmt.Errorf("%w: libibverbs has no ibv_reg_dmabuf_mr (rdma-core 34)", verbs.ErrNoWay)
+	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT:
+		return nil, fmt.Errorf("%w: the adapter, or its driver, takes none (%w)", verbs.ErrNoWay, unix.Errno(n))
 	}
-	return nil, errno("register memory", n)
+	return nil, unregistered(size, n)
 }
 
 // Address implements verbs.Memory.

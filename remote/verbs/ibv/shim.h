@@ -21,6 +21,7 @@ struct cw_lib {
 	int (*dealloc_pd)(struct ibv_pd *);
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *, void *, size_t, int);
 	int (*dereg_mr)(struct ibv_mr *);
+	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int); /* null before rdma-core 34 */
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *);
 	struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
@@ -62,6 +63,8 @@ static inline const char *cw_load(struct cw_lib *lib, const char *name, char **t
 		}
 		memcpy((char *)lib + symbols[i].at, &p, sizeof p);
 	}
+	void *p = dlsym(h, "ibv_reg_dmabuf_mr");
+	memcpy(&lib->reg_dmabuf_mr, &p, sizeof p);
 	return NULL;
 }
 
@@ -109,6 +112,15 @@ static inline int cw_mtu(struct cw_lib *lib, struct ibv_context *ctx, int port, 
 static inline int cw_register(struct cw_lib *lib, struct ibv_pd *pd, uint64_t addr, size_t size, int access, struct ibv_mr **mr)
 {
 	*mr = lib->reg_mr(pd, (void *)(uintptr_t)addr, size, access);
+	return *mr ? 0 : errno ? errno : ENOMEM;
+}
+
+/* cw_register_file registers size bytes of a dma-buf from off on, under the addresses from addr on. */
+static inline int cw_register_file(struct cw_lib *lib, struct ibv_pd *pd, int fd, uint64_t off, size_t size, uint64_t addr, int access, struct ibv_mr **mr)
+{
+	if (!lib->reg_dmabuf_mr)
+		return ENOSYS;
+	*mr = lib->reg_dmabuf_mr(pd, off, size, addr, fd, access);
 	return *mr ? 0 : errno ? errno : ENOMEM;
 }
 

@@ -99,6 +99,7 @@ type entries struct {
 	cuMemHostUnregister                                  entry
 	cuMemHostGetDevicePointer_v2                         entry
 	cuPointerGetAttribute                                entry
+	cuMemGetHandleForAddressRange                        entry
 	cuMemcpyAsync                                        entry
 	cuMemcpyHtoDAsync_v2                                 entry
 	cuMemcpyDtoHAsync_v2                                 entry
@@ -366,6 +367,7 @@ func (e *entries) resolve(find func(symbol string) entry) {
 	e.cuMemHostUnregister = find("cuMemHostUnregister")
 	e.cuMemHostGetDevicePointer_v2 = find("cuMemHostGetDevicePointer_v2")
 	e.cuPointerGetAttribute = find("cuPointerGetAttribute")
+	e.cuMemGetHandleForAddressRange = find("cuMemGetHandleForAddressRange")
 	e.cuMemcpyAsync = find("cuMemcpyAsync")
 	e.cuMemcpyHtoDAsync_v2 = find("cuMemcpyHtoDAsync_v2")
 	e.cuMemcpyDtoHAsync_v2 = find("cuMemcpyDtoHAsync_v2")
@@ -1261,6 +1263,18 @@ func (d *Driver) memHostGetDevicePointer(p HostAddress, flags uint32) (Address, 
 	f[0] = 16
 	res := f.call(d.fn.cuMemHostGetDevicePointer_v2, 0x1)
 	return Address{f[16]}, res
+}
+
+// MemGetHandleForAddressRange calls cuMemGetHandleForAddressRange.
+func (d *Driver) MemGetHandleForAddressRange(ptr Mem, handleType uint32, flags uint64) (uint64, cuda.Result) {
+	var f frame
+	f[1] = ptr.at
+	f[2] = ptr.size
+	f[3] = uint64(handleType)
+	f[4] = uint64(flags)
+	f[0] = 16
+	res := f.call(d.fn.cuMemGetHandleForAddressRange, 0x1)
+	return f[16], res
 }
 
 // MemcpyAsync is a call of cuMemcpyAsync.

@@ -99,6 +99,9 @@ func (s *Space) device(addr uint64) (Mem, bool) {
 	return Mem{start, length}, res1 == cuda.Success && res2 == cuda.Success && addr-start < length && start+length > start
 }
 
+// Allocation is the allocation of the device's that an address lies in, false if there is none.
+func (s *Space) Allocation(addr uint64) (Mem, bool) { return s.device(addr) }
+
 // Hold has block asked first: of an address that the session gives out by itself it tells the memory, none if that is not the guest's.
 func (s *Space) Hold(block func(addr uint64) (m Mem, ours bool)) { s.block = block }
 
