@@ -3,7 +3,7 @@
 #
 #   scripts/relay-weather.sh [PROGRAM...]     of guest/tests (default: a few)
 #
-# Each must end well with the right results over each link, and the link must have done what it should: one line for each, with the seconds that the programs took. The status is 0 if all did.
+# Each must end well with the right results over each link, and the link must have done what it should: one line for each, with the seconds that the programs took, and how many connections sessions lost (again). The status is 0 if all did.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -23,19 +23,20 @@ over() (
   trap cleanup EXIT
   wire_up "$@"
   serve_there "$tmp/lease" "$tmp/server.log"
-  began=$(date +%s.%N)
+  again=0 began=$(date +%s.%N)
   for p in "${programs[@]}"; do
     if ! at "$here" timeout -k 5 300 "$CAUSEWAY" run --relay "$tmp/lease" -- "$variant/$p" >"$tmp/out" 2>"$tmp/err" </dev/null; then
       say "$p: $(tail -n 2 "$tmp/err" | tr '\n' ' ')"; bad=1
     elif ! diff -q <(grep -v '^#' "$tmp/out") <(grep -v '^#' "$(expected 13.0-static "$p")") >/dev/null; then
       say "$p: other results"; bad=1
     fi
+    again=$((again + $(grep -c 'is lost: the session asks for another' "$tmp/err")))
   done
   took=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN {printf "%.1f", b - a}')
   kill -TERM "$wire"; wait "$wire" 2>/dev/null
   told=$(grep '^packets' "$tmp/wire.out") || { say "the link has ended: $(cat "$tmp/wire.out")"; bad=1; }
   awk -v what="$counted" '{for (i = 1; i < NF; i += 2) if ($i == what && $(i + 1) > 0) ok = 1} END {exit !ok}' <<<"$told" || { say "the link has $counted none"; bad=1; }
-  printf '%-44s %6s s  %-60s %s\n' "$name" "$took" "$told" "$([ $bad = 0 ] && echo ok || echo FAILED)"
+  printf '%-40s %6s s  %-66s %s\n' "$name" "$took" "$told again $again" "$([ $bad = 0 ] && echo ok || echo FAILED)"
   exit $bad
 )
 over "as it is" packets --delay 0s || failed=1

@@ -28,7 +28,7 @@ weather() {
   (cd "$ROOT" && CGO_ENABLED=0 go build -trimpath -o "$BUILD/bin/causeway-wire" ./scripts/wire) || die "scripts/wire does not build"
   # shellcheck disable=SC2154 # tmp is the script's
   "$BUILD/bin/causeway-wire" packets "$@" "$here" "$there" >"$tmp/wire.out" 2>&1 & wire=$!; pids+=("$wire")
-  for _ in $(seq 100); do ! grep -q ready "$tmp/wire.out" || return 0; sleep 0.1; done
+  for _ in $(seq 100); do ! grep -qs ready "$tmp/wire.out" || return 0; sleep 0.1; done
   die "the link does not begin: $(cat "$tmp/wire.out")"
 }
 
