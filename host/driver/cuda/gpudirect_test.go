@@ -76,6 +76,7 @@ func newDirect(t *testing.T) (*session, *directHost, *farRegion) {
 	for attribute, value := range map[uint32]int32{cuda.DeviceAttrDmaBufSupported: 1, cuda.DeviceAttrGPUDirectRDMAWritesOrdering: 0, cuda.DeviceAttrGPUDirectRDMAFlushWritesOptions: 1} {
 		cudatest.DirectIs(attribute, value)
 	}
+	t.Cleanup(cudatest.DirectEmpty)
 	cudatest.DirectBegins(0)
 	cudatest.DirectRefuses(0)
 	cudatest.DirectSaid()

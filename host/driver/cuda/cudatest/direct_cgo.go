@@ -59,6 +59,12 @@ static int direct_free(uint64_t address) {
 	return 0;
 }
 
+static void direct_empty(void) {
+	for (int i = 0; i < MOST; i++)
+		if (direct_blocks[i].at)
+			direct_free(direct_blocks[i].at);
+}
+
 static int direct_end(uint64_t context) {
 	(void)context;
 	direct_say('E');
@@ -138,6 +144,9 @@ func Direct(name string) uint64 {
 	defer C.free(unsafe.Pointer(n))
 	return uint64(C.direct_entry(n))
 }
+
+// DirectEmpty frees what sessions before have left.
+func DirectEmpty() { C.direct_empty() }
 
 // DirectIs sets an attribute of its devices.
 func DirectIs(attribute uint32, value int32) { C.direct_set(C.uint32_t(attribute), C.int32_t(value)) }
