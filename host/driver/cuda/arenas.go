@@ -47,6 +47,7 @@ type arenas struct {
 	variables map[instance][]moduleVar
 	names     map[owner][]string // of variables of code
 	opaque    map[owner]string   // code whose variables cannot be told, and why
+	own       ownVars
 }
 
 // addressRange is a device's. It backs its arena's pages.

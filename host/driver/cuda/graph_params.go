@@ -81,7 +81,8 @@ func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 		return res
 	}
 	p.needs.add(ofFunction(f)...)
-	p.SetKernel(f.handle, f.kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
+	fn, kernel := f.at(cmp.Or(v.Ctx, c.Ctx))
+	p.SetKernel(fn, kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
 	return cuda.Success
 }
 

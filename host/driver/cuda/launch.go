@@ -23,26 +23,27 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if s.capturing() {
 		s.captured(st, ofFunction(f)...)
 	}
+	fn, _ := f.at(c.Ctx)
 	d := bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
-		return s.launchWithAttributes(c, a, f, st, &d, args)
+		return s.launchWithAttributes(c, a, fn, st, &d, args)
 	case a.Flags&wire.LaunchCooperative != 0:
 		s.submitters.drain(nil)
-		return s.drv.LaunchCooperativeKernel(f.handle, &d, st.handle, args)
+		return s.drv.LaunchCooperativeKernel(fn, &d, st.handle, args)
 	}
 	l := s.submitterFor(c, st)
 	if l == nil {
-		return s.drv.LaunchKernel(f.handle, &d, st.handle, args)
+		return s.drv.LaunchKernel(fn, &d, st.handle, args)
 	}
 	i := l.next()
-	i.SetLaunch(s.drv, f.handle, &d, st.handle, bind.Attributes{}, args)
+	i.SetLaunch(s.drv, fn, &d, st.handle, bind.Attributes{}, args)
 	s.send(l, st, i)
 	return cuda.Success
 }
 
 // launchWithAttributes is the extended form.
-func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *function, st *stream, d *bind.Dims, args bind.Arguments) cuda.Result {
+func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, fn bind.Function, st *stream, d *bind.Dims, args bind.Arguments) cuda.Result {
 	var kept needs
 	attrs, events, res := s.space.LaunchAttributes(a.Attrs, s.eventFor(&kept))
 	if res != cuda.Success {
@@ -57,10 +58,10 @@ func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *func
 		l = s.submitterFor(c, st)
 	}
 	if l == nil || !s.drv.HasLaunchKernelEx() {
-		return s.drv.LaunchKernelEx(f.handle, d, st.handle, attrs, args)
+		return s.drv.LaunchKernelEx(fn, d, st.handle, attrs, args)
 	}
 	i := l.next()
-	i.SetLaunch(s.drv, f.handle, d, st.handle, attrs, args)
+	i.SetLaunch(s.drv, fn, d, st.handle, attrs, args)
 	s.send(l, st, i)
 	return cuda.Success
 }

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 
@@ -26,10 +27,10 @@ type instance struct {
 	ctx uint32
 }
 
-// moduleVar is one of an instance's.
+// moduleVar is one of an instance's. Where it lay when its code was loaded first is what it is called when the session moves.
 type moduleVar struct {
-	name     string
-	at, size uint64
+	name          string
+	at, was, size uint64
 }
 
 // namesOf lists the variables of the code that the driver takes from an image, as traitsOf does.
@@ -69,6 +70,9 @@ func (s *session) nameVariables(of owner, code *fatbin.Code) {
 		a.names = map[owner][]string{}
 	}
 	a.names[of] = names
+	if len(names) > 0 {
+		a.own.keepImage(of, code)
+	}
 }
 
 // hide notes that code has variables that cannot be told.
@@ -90,6 +94,7 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 		return res
 	}
 	list := make([]moduleVar, 0, len(names))
+	var strayed []moduleVar
 	for _, name := range names {
 		at, size, res := s.findVariable(of, []byte(name))
 		switch {
@@ -105,11 +110,30 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 			}
 			continue
 		}
-		if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), at.Value()); res != cuda.Success {
-			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", at.Value()), "mappings", mappingsAround(at.Value()))
+		v := moduleVar{name, at.Value(), at.Value(), size}
+		if a.own.pages != nil && c.Replay {
+			if was, ok := c.Place(); ok && was != v.at {
+				v.was = was
+				strayed = append(strayed, v)
+			}
+		} else if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), v.at); res != cuda.Success {
+			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", v.at), "mappings", mappingsAround(v.at))
 			return res
 		}
-		list = append(list, moduleVar{name, at.Value(), size})
+		list = append(list, v)
+	}
+	if len(strayed) > 0 {
+		now, err := s.replace(c, of, strayed)
+		if v := strayed[0]; err != nil {
+			slog.Info("variables come out elsewhere", "of", of, "variables", len(strayed), "first", v.name, "was", fmt.Sprintf("%#x", v.was), "error", err)
+			c.Because("variable %s of %v comes out at %#x, and was at %#x: %v", v.name, of, v.at, v.was, err)
+			return cuda.ErrorNotSupported
+		}
+		for i, v := range list {
+			if v, ok := now[v.name]; ok {
+				list[i] = v
+			}
+		}
 	}
 	if a.variables == nil {
 		a.variables = map[instance][]moduleVar{}
@@ -137,25 +161,28 @@ func (s *session) forgetVariables(gone func(instance) bool) {
 			delete(s.arenas.variables, key)
 		}
 	}
+	s.forgetEditions(gone)
+	maps.DeleteFunc(s.arenas.own.told, func(key instance, _ map[uint64]bool) bool { return gone(key) })
 }
 
 // forgetCode drops what was known of code that is unloaded.
 func (s *session) forgetCode(of owner) {
 	delete(s.arenas.names, of)
 	delete(s.arenas.opaque, of)
+	delete(s.arenas.own.images, of)
 	s.forgetVariables(func(i instance) bool { return i.of == of })
 }
 
-// hasVariable reports whether a variable of that size is at an address.
-func (s *session) hasVariable(at, size uint64) bool {
+// variableAt is where the variable of that size is that was at an address.
+func (s *session) variableAt(was, size uint64) (at uint64, ok bool) {
 	for _, list := range s.arenas.variables {
 		for _, v := range list {
-			if v.at == at && v.size == size {
-				return true
+			if v.was == was && v.size == size {
+				return v.at, true
 			}
 		}
 	}
-	return false
+	return 0, false
 }
 
 // immovableCode names code whose variables cannot be told.

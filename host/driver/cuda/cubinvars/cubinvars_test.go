@@ -4,71 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"causeway/host/driver/cuda/cubinvars/cubintest"
 )
 
-// part is a section of a cubin that a test makes.
-type part struct {
-	name       string
-	kind       uint32
-	link, info uint32
-	data       []byte
-	size       uint64 // without bits
-	align      uint64
-}
+type part = cubintest.Part
 
-func words(list ...uint64) []byte {
-	var b []byte
-	for _, w := range list {
-		b = le.AppendUint64(b, w)
-	}
-	return b
-}
-
-// build lays sections out behind a header; section 0 is empty and the last one holds their names.
-func build(parts []part) []byte {
-	parts = append(append([]part{{}}, parts...), part{name: ".shstrtab", kind: 3})
-	names := []byte{0}
-	at := make([]uint32, len(parts))
-	for i, p := range parts {
-		at[i] = uint32(len(names))
-		names = append(append(names, p.name...), 0)
-	}
-	parts[len(parts)-1].data = names
-	b := make([]byte, headerSize)
-	copy(b, "\x7fELF\x02\x01\x01\x41")
-	le.PutUint16(b[18:], machineCUDA)
-	var table []byte
-	for i, p := range parts {
-		size := uint64(len(p.data))
-		if p.kind == kindNoBits {
-			size = p.size
-		}
-		e := make([]byte, entrySize)
-		le.PutUint32(e, at[i])
-		le.PutUint32(e[4:], p.kind)
-		le.PutUint64(e[24:], uint64(len(b)))
-		le.PutUint64(e[32:], size)
-		le.PutUint32(e[40:], p.link)
-		le.PutUint32(e[44:], p.info)
-		le.PutUint64(e[48:], p.align)
-		table = append(table, e...)
-		b = append(b, p.data...)
-	}
-	le.PutUint64(b[40:], uint64(len(b)))
-	le.PutUint16(b[58:], entrySize)
-	le.PutUint16(b[60:], uint16(len(parts)))
-	le.PutUint16(b[62:], uint16(len(parts)-1))
-	return append(b, table...)
-}
+var words, build, kinded = cubintest.Words, cubintest.Build, cubintest.Meant
 
 func sym(name uint32, other byte, section uint16, value, size uint64) []byte {
-	e := le.AppendUint32(nil, name)
-	e = append(e, typeObject, other)
-	e = le.AppendUint16(e, section)
-	return append(e, words(value, size)...)
+	return cubintest.Symbol(name, typeObject, other, section, value, size)
 }
-
-func kinded(symbol, kind uint64) uint64 { return symbol<<32 | kind }
 
 // Sections of example.
 const (
@@ -87,15 +33,15 @@ func example(kind uint64) []byte {
 	table := bytes.Join([][]byte{make([]byte, symbolSize), sym(1, otherManaged, inits, 4, 4), sym(3, otherManaged, zeros, 0, 100), sym(5, 0, inits, 0, 4)}, nil)
 	text := make([]byte, 64)
 	return build([]part{
-		{name: ".strtab", kind: 3, data: []byte("\x00x\x00y\x00z\x00")},
-		{name: ".symtab", kind: kindSymbols, link: names, data: table},
-		{name: ".nv.global.init", kind: 1, data: []byte{9, 0, 0, 0, 5, 0, 0, 0}, align: 4},
-		{name: ".nv.global", kind: kindNoBits, size: 100, align: 64},
-		{name: ".nv.constant4", kind: 1, data: words(7, 0, 0)},
-		{name: ".rela.nv.constant4", kind: kindRela, link: symbols, info: bank,
-			data: words(16, kinded(2, whole), 40, 8, kinded(3, whole), 0, 0, kinded(1, kind), 2)},
-		{name: ".text.k", kind: 1, data: text},
-		{name: ".rel.text.k", kind: kindRel, link: symbols, info: code, data: words(16, kinded(2, lower), 32, kinded(2, upper))},
+		{Name: ".strtab", Kind: 3, Data: []byte("\x00x\x00y\x00z\x00")},
+		{Name: ".symtab", Kind: kindSymbols, Link: names, Data: table},
+		{Name: ".nv.global.init", Kind: 1, Data: []byte{9, 0, 0, 0, 5, 0, 0, 0}, Align: 4},
+		{Name: ".nv.global", Kind: kindNoBits, Size: 100, Align: 64},
+		{Name: ".nv.constant4", Kind: 1, Data: words(7, 0, 0)},
+		{Name: ".rela.nv.constant4", Kind: kindRela, Link: symbols, Info: bank,
+			Data: words(16, kinded(2, whole), 40, 8, kinded(3, whole), 0, 0, kinded(1, kind), 2)},
+		{Name: ".text.k", Kind: 1, Data: text},
+		{Name: ".rel.text.k", Kind: kindRel, Link: symbols, Info: code, Data: words(16, kinded(2, lower), 32, kinded(2, upper))},
 	})
 }
 
@@ -176,15 +122,15 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// hostile has so many symbols with one long name: a small file that names much.
+// hostile has so many symbols with one long Name: a small file that names much.
 func hostile(name, count, tables int) []byte {
 	table := bytes.Repeat(sym(1, otherManaged, 2, 0, 1), count)
 	parts := []part{
-		{name: ".strtab", kind: 3, data: append(append([]byte{0}, bytes.Repeat([]byte("x"), name)...), 0)},
-		{name: ".nv.global", kind: kindNoBits, size: 8, align: 8},
+		{Name: ".strtab", Kind: 3, Data: append(append([]byte{0}, bytes.Repeat([]byte("x"), name)...), 0)},
+		{Name: ".nv.global", Kind: kindNoBits, Size: 8, Align: 8},
 	}
 	for range tables {
-		parts = append(parts, part{name: ".symtab", kind: kindSymbols, link: 1, data: table})
+		parts = append(parts, part{Name: ".symtab", Kind: kindSymbols, Link: 1, Data: table})
 	}
 	return build(parts)
 }
