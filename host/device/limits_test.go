@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,7 +51,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for late := time.Now().Add(hangs); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(late) {
-			t.Fatal(what)
+			standsStill(t, what)
 		}
 	}
 }
@@ -60,9 +62,27 @@ func await[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	select {
 	case v = <-ch:
 	case <-time.After(hangs):
-		t.Fatal(what)
+		standsStill(t, what)
 	}
 	return v
+}
+
+// standsStill ends a test with what all goroutines of this process and of its workers are at.
+func standsStill(t *testing.T, what string) {
+	t.Helper()
+	b := make([]byte, 8<<20)
+	t.Logf("%s", b[:runtime.Stack(b, true)])
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(children)) {
+			if pid, err := strconv.Atoi(child); err == nil {
+				t.Logf("process %d says where it is: %v", pid, unix.Kill(pid, unix.SIGQUIT))
+			}
+		}
+	}
+	time.Sleep(time.Second) // for what they write
+	t.Fatal(what)
 }
 
 // hangs is after how long nothing comes any more, however crowded the machine: more than any part of a move may take, and far less than the package's tests may.
