@@ -220,3 +220,35 @@ func TestRelocateOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRelocateOnGPU: a VM's programs go to the other of two GPUs of gpuEnv's kind and back, whose workers reach both, as `linked_gpus` has it. scripts/nested.sh looks at how their memory went.
+func TestRelocateOnGPU(t *testing.T) {
+	v := movingVMWith(t, func(o *device.Options) {
+		o.UUID, o.Limits.Memory = "GPU-first", 1<<30
+		o.Elsewhere = func(_ gocontext.Context, from *device.Place, c api.Relocation) (*device.Place, error) {
+			to := *from
+			to.UUID, to.Leave = "GPU-"+c.GPU, nil
+			to.Worker.Devices = []int{int(c.GPU[0] - '0')}
+			if to.Worker.GPU == "soft" {
+				to.Worker.GPU = "soft:2"
+			}
+			return &to, nil
+		}
+	}, 0)
+	a, b := tally(t, v, 1), tally(t, v, 2)
+	for round := range 4 {
+		did, err := v.device.Relocate(context(), api.Relocation{GPU: []string{"1", "0"}[round%2]})
+		if err != nil || did.Sessions != 2 {
+			t.Fatalf("%d: %+v, %v", round, did, err)
+		}
+		a.check(t)
+		b.check(t)
+	}
+	uses := v.workerUses(t)
+	if len(uses) != 2 || uses[0] != uses[1] {
+		t.Errorf("the programs use %x", uses)
+	}
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
