@@ -247,6 +247,17 @@ stays() {
   runs $at_host && guest true; row "the VM goes on where it was" ""
   until_true 40 empty "$to"; row "nothing is left on the other host" ""
 }
+# comes WHAT: the VM moves all the same.
+comes() {
+  local rc=$? to; to=$(other $at_host)
+  shape none
+  [ $rc = 0 ] && wait $job; row "$1: the VM moves" "$(keep tail -n 1 "$tmp/said")"
+  end_vm $at_host
+  at_host=$to
+  until_true 20 runs "$at_host" && guest true; row "the VM goes on there" ""
+}
+# slay_causewayd HOST: SIGKILL, and another takes its place.
+slay_causewayd() { kill -9 "${daemon_pid[$1]}"; wait "${daemon_pid[$1]}" 2>/dev/null; start_causewayd "$1"; }
 cut_link() { on b ip link set wireb "$1"; }
 
 # What ends a pre-copy while memory is sent.
@@ -256,6 +267,9 @@ phase_fault() {
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
   begin_slow && kill -INT $job; stays "Ctrl-C"
   begin_slow && end "${daemon_pid[b]}" && start_causewayd b; stays "the other host's causewayd ends"
+  begin_slow && slay_causewayd b; stays "the other host's causewayd is killed"
+  begin_slow && slay_causewayd a; comes "causewayd here is killed"
+  depart; row "and comes back, to the vGPU of another causewayd" "$(keep pauses)" || return
   begin_slow && kill -9 "$(device_of b)"; stays "the other host's device process is killed"
   until_true 10 vgpu b; row "it has another" "" # causewayd notices within half a second that the one before is gone
   begin_slow && kill -9 "$job"; stays "causeway migrate is killed"
