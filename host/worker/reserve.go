@@ -37,6 +37,8 @@ func (w *Worker) reserve(s *snapshot, images wire.BlobSource) {
 			if len(q.Placed) > 0 {
 				addrs, contexts[hdr.Ctx] = append(addrs, q.Placed...), true
 			}
+		case wire.OpGreenCtxCreate:
+			return // code of an edition is for one context
 		case wire.OpPoolGetDefault, wire.OpPoolCreate, wire.OpPoolSetAttribute:
 			pools = true
 		}

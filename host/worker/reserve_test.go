@@ -46,6 +46,7 @@ func TestReserve(t *testing.T) {
 		"with a pool":         {"", []request{load, plain, pool, memory}, []uint64{1 << 40, 1<<40 + 16}},
 		"two contexts":        {"", []request{load, plain, here, there}, []uint64{1 << 40, 1<<40 + 16, 2 << 40, 3 << 40}},
 		"asked for":           {"own", []request{load, plain}, []uint64{1 << 40, 1<<40 + 16}},
+		"green contexts":      {"own", []request{load, plain, asks(16, &wire.GreenCtxCreateArgs{})}, nil},
 		"not wanted":          {"driver", []request{load, plain, pool, there}, nil},
 		"what cannot be read": {"own", []request{load, {Record: []byte{1}}, plain}, []uint64{1 << 40, 1<<40 + 16}},
 	} {

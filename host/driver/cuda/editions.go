@@ -114,6 +114,14 @@ func (s *session) publish(c *wire.Call, of owner, e *edition) error {
 			}
 		}
 	}
+	for id, m := range s.modules.m {
+		if m.library && m.lib == of.id && m.ctx == c.Ctx {
+			if m.handle, res = s.drv.LibraryGetModule(lib); res != cuda.Success {
+				return res
+			}
+			s.modules.m[id] = m
+		}
+	}
 	return nil
 }
 
