@@ -118,7 +118,7 @@ func (s *starter) gpuOver(c *verbs.Conn, client bool) {
 	case !s.cfg.GPUDirect:
 		s.way.gpu = gpuOff
 	default:
-		s.gpus = verbs.NewGPURegions(c.Adapter(), func(text string) {
+		s.rdma.gpus = verbs.NewGPURegions(c.Adapter(), func(text string) {
 			s.log.Info("GPU memory and the adapter", "how", text)
 			if err := s.tell(func(o *carriedOver) { o.gpu = text }); err != nil {
 				s.log.Warn("the parent is not told how GPU memory is reached", "error", err)

@@ -24,7 +24,6 @@ import (
 	"causeway/remote/shm"
 	"causeway/remote/sys"
 	"causeway/remote/tcp"
-	"causeway/remote/verbs"
 )
 
 // Process is what a worker process needs besides its link.
@@ -153,7 +152,6 @@ type starter struct {
 	ahead   ahead          // routineLink's
 	rdma    rdma
 	way     carriedOver
-	gpus    *verbs.GPURegions // with a session by RDMA, and Config.GPUDirect
 	// confined: the process has been, before it heard its parent.
 	confined bool
 	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for
@@ -223,7 +221,7 @@ func (s *starter) open(c remote.Carrier) (*Worker, error) {
 func (s *starter) session(c remote.Carrier, b driver.Backend) (*Worker, error) {
 	w, err := New(c, b, s.options(), s.log)
 	if err == nil {
-		w.direct(s.gpus)
+		w.direct(s.rdma.gpus)
 		s.accounts(w)
 	}
 	return w, err

@@ -19,6 +19,7 @@ import (
 type rdma struct {
 	adapters []verbs.Adapter
 	why      string
+	gpus     *verbs.GPURegions // with a session by RDMA, and Config.GPUDirect
 }
 
 // open opens what a configuration names. A session goes on without. confined: this process has been since it started.

@@ -116,7 +116,8 @@ static inline int cw_register(struct cw_lib *lib, struct ibv_pd *pd, uint64_t ad
 }
 
 /* cw_register_file registers size bytes of a dma-buf from off on, under the addresses from addr on. */
-static inline int cw_register_file(struct cw_lib *lib, struct ibv_pd *pd, int fd, uint64_t off, size_t size, uint64_t addr, int access, struct ibv_mr **mr)
+static inline int cw_register_file(struct cw_lib *lib, struct ibv_pd *pd, int fd, uint64_t off, size_t size, uint64_t addr, int access,
+				   struct ibv_mr **mr)
 {
 	if (!lib->reg_dmabuf_mr)
 		return ENOSYS;
