@@ -207,6 +207,7 @@ func TestIntendedLimits(t *testing.T) {
 		"another share":           {false, api.Change{Share: share(149)}, 0, ""},
 		"a cap":                   {false, api.Change{Cap: &capped}, 0, ""},
 		"another profile":         {false, api.Change{Profile: "full", Memory: memory(8 * gib)}, 0, "full"},
+		"one that says the same":  {false, api.Change{Profile: "twin", Memory: memory(4 * gib), Share: share(150)}, 0, "twin"},
 		"all that there is":       {false, api.Change{Memory: memory(8 * gib)}, 0, ""},
 		"more than that":          {false, api.Change{Memory: memory(8*gib + 1)}, http.StatusInsufficientStorage, "half"},
 		"no limit":                {false, api.Change{Memory: memory(0)}, 0, ""},

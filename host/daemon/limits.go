@@ -77,9 +77,7 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	v.rec.Spec = old
 	rec = v.rec
 	d.mu.Unlock()
-	if back := writeJSON(recordPath(d.run, &rec.Spec), &rec); back != nil {
-		err = errors.Join(err, back)
-	}
+	err = errors.Join(err, writeJSON(recordPath(d.run, &rec.Spec), &rec))
 	return api.Limits{}, fmt.Errorf("change limits of %s: %w", rec.Spec.Key(), err)
 }
 
