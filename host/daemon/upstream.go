@@ -341,7 +341,7 @@ func (d *Daemon) named(ctx context.Context, name string) (string, error) {
 	list, found := d.serverNames(ctx)
 	for _, s := range list {
 		host, _, err := net.SplitHostPort(s)
-		if s == name || err == nil && host == name || api.ServerAddress(s) == api.ServerAddress(name) {
+		if err == nil && host == name || api.ServerAddress(s) == api.ServerAddress(name) {
 			return s, nil
 		}
 	}

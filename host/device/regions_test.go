@@ -202,8 +202,20 @@ func TestExtentsAreCounted(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
 		k.want("region", k.declare(1, 2), 0)
-		k.lend(loanAt(1, 0), k.pages(2))
+		region, buffer := k.pages(2), k.pages(1)
+		k.lend(loanAt(1, 0), region)
+		region[0].Bytes[7], buffer[0].Bytes[8] = 'r', 'b'
+		read, err := k.file.Read(0, int64(remote.FileExtent|1<<44), buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.settle()
+		k.want("to a buffer", read, 0)
+		if buffer[0].Bytes[7] != 'r' || buffer[0].Bytes[8] != 0 || region[0].Bytes[8] != 0 {
+			t.Error("a READ does not bring the region's bytes")
+		}
 		s := k.session()
+		s.moved.Store(0)
 		for i, size := range []int{1, 2} {
 			c, err := k.file.Write(0, int64(remote.FileExtent|1<<44), k.pages(size))
 			if err != nil {
