@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -113,6 +114,9 @@ func TestPutAwayElsewhere(t *testing.T) {
 				t.Errorf("what held it before folder %d stays open", i)
 			}
 			was = s.stored
+			if did, err := k.d.Suspend(k.t.Context(), Suspension{To: dir}); err != nil || did.Sessions != 0 || s.stored != was {
+				t.Errorf("it lies in folder %d, and is put there again: %+v, %v", i, did, err)
+			}
 		}
 		if n := inFolder(t, first); n != 0 {
 			t.Errorf("%d files stay where it lay", n)
@@ -200,9 +204,9 @@ func TestLeaseMeanwhile(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		k.want("region", k.declare(1, 2), 0)
-		pages := k.pages(2)
+		pages := k.pages(1)
 		s := k.session()
-		k.lend(loanAt(1, 0), pages[:1])
+		k.lend(loanAt(1, 0), pages)
 		for what, c := range map[string]struct {
 			set  func() (undo func())
 			want unix.Errno
@@ -220,7 +224,7 @@ func TestLeaseMeanwhile(t *testing.T) {
 			s.lives = false
 			undo := c.set()
 			s.mu.Unlock()
-			k.want(what, k.lend(loanAt(1, 0), pages[:1]), c.want)
+			k.want(what, k.lend(loanAt(1, 0), pages), c.want)
 			s.mu.Lock()
 			if undo(); s.lives != c.live {
 				t.Errorf("%s: it lives: %v", what, s.lives)
@@ -343,6 +347,9 @@ func TestStoredBySize(t *testing.T) {
 		did, err := k.d.Suspend(k.t.Context(), Suspension{To: dir, Session: s.id})
 		if err != nil || did.Sessions != 1 || did.Bytes != s.stored.size || did.Bytes == 0 || did.Folder != dir {
 			t.Errorf("%+v of %d, %v", did, s.stored.size, err)
+		}
+		if did, err := k.d.Resume(k.t.Context(), Suspension{Session: s.id + 1}); !errors.Is(err, ErrNoSession) || did.Sessions != 0 {
+			t.Errorf("of another number: %+v, %v", did, err)
 		}
 		if list, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(list) != 0 {
 			t.Errorf("%v, %v", list, err)
