@@ -180,7 +180,7 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 	}
 	for i := range info.Refs {
 		ref := &info.Refs[i]
-		if ref.New || ref.Kind == wire.KindStream {
+		if ref.Kind == wire.KindStream {
 			continue
 		}
 		if id, ok := ref.Read(o.create.rec); ok {
