@@ -399,3 +399,49 @@ func TestUnmapRules(t *testing.T) {
 	}
 	_ = m.Close()
 }
+
+// TestFilesOfRegions: a region's file is one, and has all of the region's bytes where they are said to be.
+func TestFilesOfRegions(t *testing.T) {
+	fd := memfile(t, 3*pageSize)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = unix.Close(fd), unix.Close(null) }()
+	for _, x := range []struct {
+		fd     int
+		offset int64
+		size   uint64
+		ok     bool
+	}{
+		{fd, 0, 3 * pageSize, true}, {fd, 2 * pageSize, pageSize, true}, {fd, 3 * pageSize, 0, true}, {fd, 0, 3*pageSize + 1, false}, {fd, pageSize, 3 * pageSize, false},
+		{fd, 4 * pageSize, 0, false}, {fd, -pageSize, pageSize, false}, {fd, 5, pageSize, false}, {fd, pageSize, ^uint64(0), false}, {null, 0, 0, false}, {-1, 0, 0, false},
+	} {
+		if err := checkMemfd(x.fd, Run{FD: x.fd, Offset: x.offset, Size: x.size}, true, false); (err == nil) != x.ok {
+			t.Errorf("%+v: %v", x, err)
+		}
+	}
+	for _, x := range []struct {
+		d     remote.Declared
+		files int
+		ok    bool
+	}{
+		{remote.Declared{Size: 3 * pageSize}, 1, true}, {remote.Declared{Size: pageSize, Offset: 2 * pageSize}, 1, true}, {remote.Declared{Size: 3 * pageSize}, 2, false}, {remote.Declared{Size: 3 * pageSize}, 0, false}, {remote.Declared{}, 1, false},
+		{remote.Declared{Size: 3 * pageSize, Part: pageSize}, 3, true}, {remote.Declared{Size: 3 * pageSize, Part: 2 * pageSize}, 2, true}, {remote.Declared{Size: 3 * pageSize, Part: 3 * pageSize}, 1, true},
+		{remote.Declared{Size: 3 * pageSize, Part: pageSize}, 2, false}, {remote.Declared{Size: 3 * pageSize, Part: pageSize}, 4, false}, {remote.Declared{Size: 3 * pageSize, Part: 4 * pageSize}, 1, false}, {remote.Declared{Size: 3 * pageSize, Part: 100}, 123, false},
+		{remote.Declared{Size: 3 * pageSize, Part: pageSize, Shared: true}, 3, false}, {remote.Declared{Size: 2 * pageSize, Part: pageSize, Offset: pageSize}, 2, false},
+	} {
+		var files []int
+		for range x.files {
+			files = append(files, fd)
+		}
+		runs, err := runsOf(x.d, files, false)
+		var total uint64
+		for _, r := range runs {
+			total += r.Size
+		}
+		if (err == nil) != x.ok || x.ok && (len(runs) != x.files || total != x.d.Size || runs[0].Offset != int64(x.d.Offset)) || err != nil && !errors.Is(err, remote.ErrProtocol) {
+			t.Errorf("%+v in %d files: %v, %v", x.d, x.files, runs, err)
+		}
+	}
+}
