@@ -147,7 +147,7 @@ func TestDeclareRules(t *testing.T) {
 	if err := m.Declare(1, remote.Declared{Size: pageSize}, nil); !errors.Is(err, remote.ErrProtocol) {
 		t.Errorf("declared twice: %v", err)
 	}
-	for _, runs := range [][]Run{nil, {{fd, 0, 2 * pageSize}}, {{fd, 0, 0}}, {{fd, 5, pageSize}}, {{fd, -pageSize, pageSize}}} {
+	for _, runs := range [][]Run{nil, {{fd, 0, 2 * pageSize}}, {{fd, 0, 0}}, {{fd, 5, pageSize}}, {{fd, -pageSize, pageSize}}, {{fd, pageSize, 0}, {fd, 0, pageSize}}, {{fd, 0, pageSize}, {fd, 0, pageSize}}} {
 		if err := m.SetRuns(1, runs); !errors.Is(err, remote.ErrProtocol) {
 			t.Errorf("%v: %v", runs, err)
 		}

@@ -16,14 +16,15 @@ import (
 // taken is a stream that keeps what is written.
 type taken struct {
 	net.Conn
-	mu  sync.Mutex
-	out []byte
+	mu     sync.Mutex
+	out    []byte
+	writes int
 }
 
 func (c *taken) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out = append(c.out, p...)
+	c.out, c.writes = append(c.out, p...), c.writes+1
 	return len(p), nil
 }
 func (c *taken) Read([]byte) (int, error) { return 0, io.EOF }
@@ -206,7 +207,10 @@ func TestParts(t *testing.T) {
 	}
 	for _, most := range []int{0, 2} {
 		c, conn := bare(t, most)
-		_ = c.mem.request(1, make([]byte, 2*wideLeast+5), 0)
+		_ = c.mem.request(1, make([]byte, 2*wideLeast+1), 0)
+		if conn.writes != 1 {
+			t.Errorf("%d branches: the READs leave by %d writes", most, conn.writes)
+		}
 		if n, want := len(conn.sent()), map[int]int{0: 1, 2: 3}[most]; n != want || len(c.mem.reads) != want || c.mem.reads[0].whole.left != want {
 			t.Errorf("%d branches: %d READs, %d are listed", most, n, len(c.mem.reads))
 		}

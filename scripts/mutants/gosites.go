@@ -155,7 +155,7 @@ func (f *finder) condition(c ast.Expr) {
 func (f *finder) statement(s ast.Stmt) {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
-		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "LockOSThread") && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
+		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "ockOSThread") && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.AssignStmt:
@@ -165,7 +165,7 @@ func (f *finder) statement(s ast.Stmt) {
 	case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
 		f.add(s, f.put(s, "{}"))
 	case *ast.DeferStmt:
-		if call := f.source(s.Call.Fun); call != "cancel" && !strings.HasSuffix(call, "Unlock") && !strings.HasSuffix(call, "LockOSThread") {
+		if call := f.source(s.Call.Fun); call != "cancel" && !strings.HasSuffix(call, "Unlock") && !strings.HasSuffix(call, "ockOSThread") {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.BranchStmt:

@@ -26,6 +26,8 @@ func f(a []int, log logger) error {
 	go h()
 	mu.Lock()
 	defer mu.Unlock()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	defer cancel()
 	if n > total {
 		n = total
