@@ -27,7 +27,7 @@ func TestFits(t *testing.T) {
 		fits(least+2*keptChunk, false, false, 1, 0) // it would, and is not asked yet
 		time.Sleep(keptAgain - 1)
 		fits(least+2*keptChunk, false, false, 1, 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		fits(least+2*keptChunk, false, true, 2, 0)
 		fits(least+4*keptChunk, true, true, 4, 2) // it has to
 		fits(least+4*keptChunk, true, true, 4, 2)

@@ -43,8 +43,7 @@ func (w *fakeWay) Read(p []byte) (int, error) {
 	return f(p)
 }
 
-// brings has bytes come, and fails a read.
-func (w *fakeWay) brings(b []byte) { w.reads <- func(p []byte) (int, error) { return copy(p, b), nil } }
+// fails fails a read.
 func (w *fakeWay) fails(err error) { w.reads <- func([]byte) (int, error) { return 0, err } }
 
 func (w *fakeWay) SetReadDeadline(t time.Time) error {
