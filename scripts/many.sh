@@ -2,20 +2,21 @@
 # Runs stages of scripts/test.sh many times side by side, for a machine with many CPUs and no network: each run in an overlay of one Debian,
 # with processes, mounts and a network of its own, on CPUs of its own.
 #
-#   scripts/many.sh pack ROOT [FILE...]            here: the Debian that `scripts/clean.sh --keep setup build nvcc` left, without what only
-#                                                  compiling needs, into build/many/root.tar.xz.NN of 47 MiB each
+#   scripts/many.sh pack ROOT [OPTION...]          here: the Debian that `scripts/clean.sh --keep setup build nvcc` left, without what only
+#                                                  compiling needs, into build/many/root.tar.xz.NN of 47 MiB each; OPTION is one of
+#                                                  tar's, as --exclude=./root/causeway/build/images/debian where stage guest is not wanted
 #   scripts/many.sh take                           there: the pieces into build/many/root, and a first build in it
 #   scripts/many.sh [--cpus N] [--limit S] RUNS STAGE...   there: RUNS of each stage, N CPUs (default 2) for each at a time
 #
-# A run that takes more than S seconds (default 1800) has failed. Of one that failed the log and what its scripts logged come to
-# build/many/failed/STAGE-RUN (to OUT, if it is set, as an archive). Prints a row for each stage: runs, failures, shortest, median and longest time.
+# A run that takes more than S seconds (default 1800) has failed. Of one that failed the log and what its scripts logged lie in
+# build/many/runs/STAGE-RUN.keep (in OUT, if it is set, as an archive). Prints a row for each stage: runs, failures, shortest, median and longest time.
 # Needs root, tar, xz, and memory for what each run writes (about 1 GB). The status is 0 if none failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/package/chroot.sh"
 
 many=$BUILD/many root=$BUILD/many/root
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
 
 # What a run needs of the tree's build/ is there; compilers of CUDA are not: programs are built.
 pack() {
@@ -24,6 +25,8 @@ pack() {
   leave=(--exclude=./var/cache/apt --exclude=./var/lib/apt/lists --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale
     --exclude=./usr/share/i18n --exclude=./root/.cache/go-build --exclude=./root/.cache/pip --exclude=./root/.cache/causeway '--exclude=./root/go/pkg/mod/cache/download/*.zip'
     --exclude=./root/go/pkg/sumdb --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp
+    --exclude='./root/causeway/build/cuda/*/nvvm' --exclude='./root/causeway/build/cuda/*/include' --exclude='./root/causeway/build/cuda/*/bin/[!n]*'
+    --exclude='./root/causeway/build/cuda/*/bin/nvlink' --exclude=./root/causeway/build/promtool --exclude=./root/causeway/build/clang-format
     --exclude=./root/causeway/.git --exclude=./root/causeway/build/apt --exclude=./root/causeway/build/debian --exclude=./root/causeway/build/obj
     --exclude=./usr/local/go/src/cmd --exclude=./usr/local/go/test --exclude=./usr/local/go/api --exclude=./usr/local/go/doc
     --exclude='./usr/local/go/*_test.go' --exclude='./usr/local/go/*/testdata' --exclude='./root/go/*/testdata' --exclude='race_*.syso')
