@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ func bare(t *testing.T) *Daemon {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d := &Daemon{run: dir, ctx: t.Context(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}, fleet: reserved, cfg: config.Default()}
+	d.opt.Config.LogDir = filepath.Join(dir, "log")
 	d.leases.Term, d.leases.Now = time.Minute, time.Now
 	return d
 }
