@@ -147,3 +147,22 @@ func TestRunnerResumes(t *testing.T) {
 	}
 	b.r.UpdateQueue(1, b.cfg) // of one that has stopped
 }
+
+// TestBrokenOnce: of a queue that is broken the front end and the log hear once, and its goroutine looks at it no more.
+func TestBrokenOnce(t *testing.T) {
+	b, l := newRunner(t, virtiotest.Options{}), &virtiotest.Log{}
+	b.r = virtio.NewRunner(b.mem, 1, b.k, slog.New(slog.NewTextHandler(l, nil)))
+	b.d.Offer(99) // of 16
+	must(t, b.r.StartQueue(0, b.cfg))
+	if !b.err.Wait(time.Minute) {
+		t.Fatal("the front end is not told")
+	}
+	b.kick.Signal()
+	if b.err.Wait(10 * time.Millisecond) { // longer than a goroutine needs that would look again
+		t.Error("it is told again")
+	}
+	b.r.StopQueue(0)
+	if n := strings.Count(l.String(), "\n"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
