@@ -288,6 +288,7 @@ static void ends()
 
 int main()
 {
+    setenv("CAUSEWAY_MANAGED_DUPLICATES", "1", 0);
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
     note_device();
     CUDA(cudaFree(0));

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "memory/uffd.h"
@@ -45,6 +47,13 @@ static int agree(int fd, uint64_t features)
 	return ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : -errno;
 }
 
+/* CAUSEWAY_MANAGED_DUPLICATES=1: duplicates (duplicates.c) are why anything would be moved. */
+static int wants_moves(void)
+{
+	const char *e = getenv("CAUSEWAY_MANAGED_DUPLICATES");
+	return e && !strcmp(e, "1");
+}
+
 int cw_uffd_open(void)
 {
 	cw_lock_acquire(&uffd.lock);
@@ -54,7 +63,7 @@ int cw_uffd_open(void)
 		int err = uffd.fd;
 		if (err >= 0) {
 			uint64_t writes = UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-			uffd.remaps = agree(uffd.fd, writes | UFFD_FEATURE_EVENT_REMAP) == 0;
+			uffd.remaps = wants_moves() && agree(uffd.fd, writes | UFFD_FEATURE_EVENT_REMAP) == 0;
 			uffd.tracks = uffd.remaps || agree(uffd.fd, writes) == 0;
 			err = uffd.tracks ? 0 : agree(uffd.fd, UFFD_FEATURE_THREAD_ID);
 		}

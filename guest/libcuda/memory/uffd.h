@@ -15,7 +15,7 @@ enum { CW_PAGE = 4096 };
 int cw_uffd_open(void);
 /* Whether writes to memory that is there can be seen. Linux 5.7. */
 int cw_uffd_tracks(void);
-/* Whether watched memory that is moved (mremap) stays watched. Who moves it waits until that is read, by cw_uffd_read or cw_uffd_drain. */
+/* Whether watched memory that is moved (mremap) stays watched: where the program asks for duplicates, and Linux can. Who moves it waits until that is read, by cw_uffd_read or cw_uffd_drain. */
 int cw_uffd_remaps(void);
 /* The library is about to move something to that address; what is moved elsewhere is the program's doing. */
 void cw_uffd_moves(uint64_t to);
