@@ -9,20 +9,19 @@ import (
 	"causeway/host/driver"
 )
 
-// variablesEnv, if it is "own", has all sessions keep the addresses of their variables by themselves, and "driver" none: to compare.
+// variablesEnv, if it is "own", has sessions keep the addresses of their variables by themselves. It is off: real drivers took code that was so changed, and a whole
+// move by it was not seen yet.
 const variablesEnv = "CAUSEWAY_VARIABLES"
 
-// reserve has the driver keep the addresses of variables, for sessions of which it is known that it would not find them again by doing the same: those with
-// memory of pools, or with code in several contexts.
+// reserve has the driver keep the addresses of variables, if that is asked for.
 func (w *Worker) reserve(s *snapshot, images wire.BlobSource) {
 	r, ok := w.session.(driver.Reserver)
-	if !ok {
+	if !ok || os.Getenv(variablesEnv) != "own" {
 		return
 	}
 	l := &loads{}
 	var d wire.Dispatcher
 	var addrs []uint64
-	contexts, pools := map[wire.ID]bool{}, false
 	for i := range s.Requests {
 		q := &s.Requests[i]
 		hdr, op, err := wire.ParseHeader(q.Record)
@@ -34,18 +33,12 @@ func (w *Worker) reserve(s *snapshot, images wire.BlobSource) {
 			_, _, _ = d.Dispatch(l, &wire.Call{Op: op, Ctx: hdr.Ctx}, q.Record, images) // likewise
 			fallthrough
 		case wire.OpLibraryManage, wire.OpModuleManage, wire.OpLibraryGetModule, wire.OpKernelGetFunction, wire.OpKernelFunction:
-			if len(q.Placed) > 0 {
-				addrs, contexts[hdr.Ctx] = append(addrs, q.Placed...), true
-			}
+			addrs = append(addrs, q.Placed...)
 		case wire.OpGreenCtxCreate:
 			return // code of an edition is for one context
-		case wire.OpPoolGetDefault, wire.OpPoolCreate, wire.OpPoolSetAttribute:
-			pools = true
 		}
 	}
-	if how := os.Getenv(variablesEnv); how == "own" || how != "driver" && (pools || len(contexts) > 1) {
-		r.Reserve(addrs, l.images)
-	}
+	r.Reserve(addrs, l.images)
 }
 
 // keptImage is an image that outlives its request: a long one came by itself, and stays.

@@ -23,7 +23,7 @@ func (r *placing) Reserve(addrs []uint64, images [][]byte) {
 	}
 }
 
-// TestReserve: a driver is told where variables were, and of which code, for sessions that would not find them again, and for others if that is asked for.
+// TestReserve: a driver is told where variables were, and of which code, if that is asked for.
 func TestReserve(t *testing.T) {
 	asks := func(ctx wire.ID, a wire.Args, placed ...uint64) request {
 		rec, err := wire.AppendRecord(nil, wire.Header{Ctx: ctx}, a)
@@ -35,19 +35,16 @@ func TestReserve(t *testing.T) {
 	load := asks(16, &wire.LibraryLoadArgs{Library: 20, Image: []byte("code")}, 1<<40, 1<<40+16)
 	plain := asks(16, &wire.ModuleLoadArgs{Module: 21, Image: []byte("text")})
 	here, there := asks(16, &wire.KernelGetFunctionArgs{Func: 31, Kernel: 30}, 2<<40), asks(17, &wire.KernelGetFunctionArgs{Func: 32, Kernel: 30}, 3<<40)
-	pool := asks(0, &wire.PoolGetDefaultArgs{Pool: 50})
 	memory := asks(16, &wire.MemAllocArgs{Size: 1}, 7<<40)
 	for name, c := range map[string]struct {
 		how   string
 		list  []request
 		addrs []uint64 // nil: nothing is asked
 	}{
-		"one context":         {"", []request{load, plain, here, memory}, nil},
-		"with a pool":         {"", []request{load, plain, pool, memory}, []uint64{1 << 40, 1<<40 + 16}},
-		"two contexts":        {"", []request{load, plain, here, there}, []uint64{1 << 40, 1<<40 + 16, 2 << 40, 3 << 40}},
+		"not asked for":       {"", []request{load, plain, here, memory}, nil},
+		"two contexts":        {"own", []request{load, plain, here, there, memory}, []uint64{1 << 40, 1<<40 + 16, 2 << 40, 3 << 40}},
 		"asked for":           {"own", []request{load, plain}, []uint64{1 << 40, 1<<40 + 16}},
 		"green contexts":      {"own", []request{load, plain, asks(16, &wire.GreenCtxCreateArgs{})}, nil},
-		"not wanted":          {"driver", []request{load, plain, pool, there}, nil},
 		"what cannot be read": {"own", []request{load, {Record: []byte{1}}, plain}, []uint64{1 << 40, 1<<40 + 16}},
 	} {
 		t.Setenv(variablesEnv, c.how)

@@ -196,10 +196,12 @@ func (s *session) setTold(size uint64, r io.Reader) error {
 	for ; len(table) > 0; table = table[8:] {
 		at := binary.LittleEndian.Uint64(table)
 		key, ok := s.variableIn(func(v moduleVar) bool { return v.at == at })
-		if !ok {
+		switch {
+		case ok:
+			s.arenas.own.tell(key, at)
+		case s.arenas.own.pages != nil: // else all that is known is where it was
 			return immovable("the program has asked for a variable that lay at %#x, and does not here", at)
 		}
-		s.arenas.own.tell(key, at)
 	}
 	return nil
 }

@@ -199,6 +199,7 @@ func FuzzTold(f *testing.F) {
 	f.Fuzz(func(t *testing.T, table []byte) {
 		key := instance{owner{true, ownLib}, firstCtx}
 		s := &session{}
+		s.arenas.own.pages = map[uint64]*varPage{}
 		s.arenas.variables = map[instance][]moduleVar{key: {{"x", 1 << 20, 1 << 20, 8}}}
 		err := s.setTold(uint64(len(table)), bytes.NewReader(table))
 		for n := len(table) / 8; err == nil && n > 0; n-- {

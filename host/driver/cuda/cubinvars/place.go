@@ -96,7 +96,7 @@ func (f *file) each(do func(s, table *section, r relocation) (keep bool, err err
 			return fmt.Errorf("%w: more than %d relocations", ErrUnsupported, maxSymbols)
 		}
 		if uint64(s.link) >= uint64(len(f.sections)) || !f.sections[s.link].symbols() {
-			return fmt.Errorf("%w: relocations of no symbols", ErrUnsupported)
+			continue // names no symbols
 		}
 		table, entries, kept := &f.sections[s.link], s.bytes(f), uint64(0)
 		for at := uint64(0); s.entry <= uint64(len(entries))-at; at += s.entry {

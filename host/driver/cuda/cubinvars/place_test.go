@@ -92,7 +92,7 @@ func TestPlaceable(t *testing.T) {
 			f, s := sectionNamed(t, img, ".rela.nv.constant4")
 			le.PutUint32(f.b[s.header+40:], 1)
 			return img
-		}, "no symbols"},
+		}, ""},
 		"no cubin": {func(img []byte) []byte { return img[:40] }, "no 64-bit ELF"},
 	} {
 		img := cubintest.Variables(0)
