@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
@@ -87,6 +88,7 @@ func TestViews(t *testing.T) {
 // hears that it was ended here.
 func TestReleased(t *testing.T) {
 	d := bare(t)
+	d.opt.Grace = time.Minute // for a process that ends at once, on whatever host
 	spec := api.Spec{VM: "vm1", Name: "gpu0", Programs: true, Lease: "hosta"}
 	if err := d.leases.Add(leaseID(1), "hosta", spec.Key(), 0); err != nil {
 		t.Fatal(err)
