@@ -249,7 +249,7 @@ func (p *Process) Signal(s syscall.Signal) error {
 }
 
 // killedTime is how long, beyond grace, a process that was killed may take to be gone on a crowded host.
-const killedTime = 5 * time.Second
+const killedTime = 20 * time.Second
 
 // End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for the end, or for ctx.
 func (p *Process) End(ctx context.Context, grace time.Duration) error {

@@ -31,14 +31,13 @@ static struct cw_area *area;
 static uint8_t *gpu;
 static uint64_t asked;		 /* bytes of the GPU */
 static int voices, woken, fails; /* fails: the next question */
-static _Atomic int drained;
 static int remaps = 1, protects = 1;
 
 void cw_log(enum cw_log_level level, const char *fmt, ...) { (void)level, (void)fmt; }
 int cw_uffd_remaps(void) { return remaps; }
 int cw_uffd_tracks(void) { return 1; }
 void cw_uffd_moves(uint64_t to) { CHECK(to != 0); }
-void cw_uffd_drain(void) { drained++; }
+void cw_uffd_drain(void) {}
 int cw_uffd_watch(uint64_t at, uint64_t size, int missing) { return at && size && missing ? 0 : -1; }
 int cw_uffd_protect(uint64_t at, uint64_t size, int on) { return at && size && on && protects ? 0 : -ENOENT; }
 int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
@@ -321,7 +320,6 @@ int main(void)
 	holes();
 	refused();
 	possible();
-	CHECK(atomic_load(&drained) > 0);
 	puts("duplicates_test ok");
 	return 0;
 }
