@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/daemon/lease"
 	"causeway/host/daemon/process"
 )
 
 /*
 A lease is gone when its server was started anew, or had heard nothing of this host for a term, or has lost the device process that it was of. Its programs have got device errors. When the last of them has
-ended the vGPU takes another lease of that server, for the programs that come then: nobody has to make it again. A lease that somebody ended at the server stays lost.
+ended the vGPU takes another lease of that server, for the programs that come then: nobody has to make it again. A lease that somebody ended at the server stays lost. A vGPU that has awaited a VM in vain (comes.go) takes another so, too.
 */
 
 // renewal is what came of a lease's renewal.
@@ -50,15 +51,15 @@ func (d *Daemon) leaseAnew(v *vgpu, p *process.Process, log *slog.Logger) {
 	wait := d.opt.Renew
 	for {
 		d.mu.Lock()
-		up := v.up
-		over := v.end || up == nil || !up.Lost || v.comes != ""
+		up, comes := v.up, v.comes
+		over := v.end || up == nil || !up.Lost || comes != "" && comes != lease.ComesHad
 		d.mu.Unlock()
 		if over {
 			return
 		}
 		err := d.nobodyThere(v)
 		if err == nil {
-			if _, err = d.leaseAgain(v, ""); err == nil {
+			if _, err = d.leaseAgain(v, comes); err == nil {
 				return
 			}
 			wait = min(2*wait, max(anewMost, d.opt.Renew))

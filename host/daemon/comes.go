@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
@@ -56,20 +57,59 @@ func (d *Daemon) hasCome(v *vgpu, up *api.Upstream, log *slog.Logger) {
 // notRenewed does what is left to do for a vGPU whose lease is not renewed any more.
 func (d *Daemon) notRenewed(v *vgpu, p *process.Process, came renewal, log *slog.Logger) {
 	d.mu.Lock()
-	comes, key := v.comes, v.rec.Spec.Key()
+	comes := v.comes
 	d.mu.Unlock()
 	switch {
 	case comes == lease.ComesMade:
-		d.unexpect(key, true, log)
+		d.routineNotCome(v, p, log)
 	case comes == lease.ComesKept:
 		d.leaseWhenOurs(v, p, log)
-	case comes == lease.ComesHad:
-		if _, err := d.leaseAgain(v, comes); err != nil {
-			log.Error("no VM came, and the vGPU gets no lease of its own again", "remedy", "delete or detach it, and make it again", "error", err)
-		}
-	case came == leaseGone:
+	case comes == lease.ComesHad, came == leaseGone:
 		d.leaseAnew(v, p, log)
 	}
+}
+
+// routineNotCome ends a vGPU that was made for a VM, and whose lease is not renewed any more because the VM stays.
+func (d *Daemon) routineNotCome(v *vgpu, p *process.Process, log *slog.Logger) {
+	for {
+		err := d.endNotCome(v)
+		if !errors.As(err, new(silence)) {
+			if !errors.Is(err, errAwaited) && d.ctx.Err() == nil {
+				notCome(err, log)
+			}
+			return
+		}
+		select {
+		case <-time.After(d.opt.Renew):
+		case <-p.Done():
+			return
+		case <-d.ctx.Done():
+			return
+		}
+	}
+}
+
+// errAwaited: another migration of the VM has begun meanwhile.
+var errAwaited = errors.New("its VM is awaited again")
+
+// endNotCome ends a vGPU that was made for a VM, unless it awaits that again.
+func (d *Daemon) endNotCome(v *vgpu) error {
+	rec, _ := d.copyOf(v)
+	key := rec.Spec.Key()
+	leave, err := d.gates.enter(d.ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	d.mu.Lock()
+	awaited := v.comes != lease.ComesMade || v.up != nil && !v.up.Lost || d.vgpus[key] != v
+	d.mu.Unlock()
+	if awaited {
+		return errAwaited
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, endTime)
+	defer cancel()
+	return d.release(ctx, key, true)
 }
 
 // leaseAgain has a vGPU whose lease is over have another of its server, if it awaits a VM as it is said to.
@@ -96,7 +136,7 @@ func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	}
 	f, err := lease.Read(rec.Spec.LeasePath(d.run))
 	if err == nil {
-		err = d.useLease(ctx, v, f)
+		err = d.useLease(ctx, d.opt.Obey, v, f)
 	}
 	if err == nil {
 		err = d.goOn(v, p, f)
@@ -123,7 +163,7 @@ func (d *Daemon) foundComing(v *vgpu, p *process.Process) {
 	}
 	f, err := lease.Read(path)
 	if err == nil {
-		err = d.useLease(d.ctx, v, f)
+		err = d.useLease(d.ctx, askTimeout, v, f)
 	}
 	if err != nil { // the VM has come
 		d.log.Debug("a device process keeps its lease", "vgpu", v.rec.Spec.Key(), "error", err)

@@ -102,9 +102,12 @@ type vgpu struct {
 	up    *api.Upstream    // its GPU server; what it points to does not change; nil: its GPU is here, or the lease is over
 	epoch uint64           // of the lease
 	renew bool             // routineRenew is at it
+	mute  bool             // its device process was not reached with how its server is: it is told again
 	comes lease.Coming     // it awaits a VM from another host, with whose lease it goes on
 
 	written sync.Mutex // held while what is written down is changed by whom its gate does not keep apart, so that it ends as what is so, and while it is removed; before Daemon.mu
+
+	telling sync.Mutex // held while its device process is told how its server is, so that it is told last what is so last; before Daemon.mu
 
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it

@@ -17,10 +17,15 @@ func refuse(status int, remedy, format string, args ...any) error {
 	return &api.Error{Status: status, Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
+// silence is the error of a device process that lives and does not answer.
+type silence struct{ error }
+
+func (s silence) Unwrap() error { return s.error }
+
 // silent says that a vGPU's device process lives and does not answer: what it does, and whether a VM uses it, is not known.
 func silent(key string) error {
-	return refuse(http.StatusConflict, fmt.Sprintf("`causeway logs %s` may say why; `causeway delete --force %[1]s` ends it, whether a VM uses it or not", key),
-		"the device process of %s does not answer", key)
+	return silence{refuse(http.StatusConflict, fmt.Sprintf("`causeway logs %s` may say why; `causeway delete --force %[1]s` ends it, whether a VM uses it or not", key),
+		"the device process of %s does not answer", key)}
 }
 
 // asError makes an error of the API of any error.

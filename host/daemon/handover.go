@@ -174,7 +174,7 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 		return atServer(name, err)
 	}
 	if v != nil {
-		return d.inheritAs(ctx, v, &f)
+		return d.inheritAs(v, &f)
 	}
 	w := i.Wish
 	w.Owner, w.Remote = "", name // which is for this host to say
@@ -216,7 +216,7 @@ func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
 }
 
 // inheritAs has a vGPU that is there, and that no program uses, go on with another lease of its server. The one that it had ends.
-func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
+func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	rec, proc := d.copyOf(v)
 	key := rec.Spec.Key()
 	d.mu.Lock()
@@ -243,8 +243,14 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	if err != nil {
 		return err
 	}
-	if err := d.useLease(ctx, v, f); err != nil {
-		return errors.Join(err, d.hasLease(v, own))
+	// Who asks may be gone before this is done: a hand-over that has begun is not left in the middle, where the VM may have come.
+	if err := d.useLease(d.ctx, d.opt.Obey, v, f); err != nil {
+		if d.ctx.Err() != nil { // the next causewayd takes it up
+			return err
+		}
+		own.Upstream = had
+		d.wg.Go(func() { d.routineReturn(v, proc, own) })
+		return errors.Join(err, d.goOn(v, proc, own))
 	}
 	if err := d.leave(had); err != nil {
 		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", key, "server", rec.Spec.Remote, "error", err)
@@ -253,12 +259,42 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	return d.goOn(v, proc, f)
 }
 
+// routineReturn has a device process that did not say in time whether it uses another lease use its own again, until it has answered.
+func (d *Daemon) routineReturn(v *vgpu, p *process.Process, own *lease.File) {
+	rec, _ := d.copyOf(v)
+	key := rec.Spec.Key()
+	for {
+		leave, err := d.gates.enter(d.ctx, key)
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		over := v.end || v.up == nil || v.up.Lease != own.ID
+		d.mu.Unlock()
+		if !over {
+			err = d.useLease(d.ctx, askTimeout, v, own)
+		}
+		leave()
+		var refused *api.Error
+		if over || err == nil || errors.As(err, &refused) {
+			return
+		}
+		select {
+		case <-time.After(d.opt.Renew):
+		case <-p.Done():
+			return
+		case <-d.ctx.Done():
+			return
+		}
+	}
+}
+
 // useLease has a device process without programs use another lease.
-func (d *Daemon) useLease(ctx context.Context, v *vgpu, f *lease.File) error {
+func (d *Daemon) useLease(ctx context.Context, limit time.Duration, v *vgpu, f *lease.File) error {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return c.Do(ctx, http.MethodPut, "/v1/relay", link.Relay{Server: f.Upstream.Server, Addresses: f.Addresses, Lease: f.ID, Identity: f.Identity}, nil)
 }
@@ -268,7 +304,7 @@ func (d *Daemon) goOn(v *vgpu, p *process.Process, f *lease.File) error {
 	if err := d.hasLease(v, f); err != nil {
 		return err
 	}
-	d.setLost(v, f.Upstream)
+	d.tellUpstream(v)
 	d.wg.Go(func() { d.routineRenew(v, p) })
 	return nil
 }

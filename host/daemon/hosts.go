@@ -188,8 +188,12 @@ func (d *Daemon) unexpect(key string, made bool, log *slog.Logger) {
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, endTime)
 	defer cancel()
+	notCome(d.Release(ctx, key, true), log)
+}
+
+// notCome tells what came of the end of a vGPU for a VM that did not come.
+func notCome(err error, log *slog.Logger) {
 	var e *api.Error
-	err := d.Release(ctx, key, true)
 	switch {
 	case err == nil:
 		log.Info("no VM came: its vGPU is ended")

@@ -77,12 +77,7 @@ func (d *Daemon) gpuAt(ctx context.Context, name, id string) (api.GPU, error) {
 
 // leaseWhenOurs has a vGPU that waits take a lease when the fleet says that it is this host's, until a VM has brought one or the vGPU is at its end.
 func (d *Daemon) leaseWhenOurs(v *vgpu, p *process.Process, log *slog.Logger) {
-	d.mu.Lock()
-	up := v.up
-	d.mu.Unlock()
-	if up != nil {
-		d.setLost(v, up)
-	}
+	d.tellUpstream(v)
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
 	for {

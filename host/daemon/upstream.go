@@ -290,8 +290,9 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (came renew
 		log.Info("the lease of a vGPU is renewed again")
 	}
 	d.mu.Lock()
+	tell := v.mute
 	if v.up == up {
-		v.up, v.renew = &next, came == leaseHolds
+		v.up, v.renew, tell = &next, came == leaseHolds, tell || next.Lost != up.Lost
 	} else { // it has another by now
 		came = leaseHolds
 	}
@@ -299,25 +300,36 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (came renew
 	if err == nil && take {
 		d.hasCome(v, up, log)
 	}
-	if next.Lost != up.Lost {
-		d.setLost(v, &next)
+	if tell {
+		d.tellUpstream(v)
 	}
 	return came
 }
 
-// setLost has the device process refuse new programs, or take them again.
-func (d *Daemon) setLost(v *vgpu, up *api.Upstream) {
+// tellUpstream has the device process refuse new programs, or take them again: by what is so now, as others may tell it at once.
+func (d *Daemon) tellUpstream(v *vgpu) {
+	v.telling.Lock()
+	defer v.telling.Unlock()
+	d.mu.Lock()
+	up, spec := v.up, v.rec.Spec
+	d.mu.Unlock()
+	if up == nil {
+		return
+	}
 	why := ""
 	if up.Lost {
 		why = "the GPU server " + up.Server + " is lost: " + up.Error
 	}
-	rec, _ := d.copyOf(v)
-	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	c := api.NewClient(spec.ControlPath(d.run))
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(d.ctx, askTimeout)
 	defer cancel()
-	if err := c.Do(ctx, http.MethodPut, "/v1/upstream", api.UpstreamState{Why: why}, nil); err != nil && d.ctx.Err() == nil {
-		d.log.Warn("a device process is not told how its GPU server is", "vgpu", rec.Spec.Key(), "error", err)
+	err := c.Do(ctx, http.MethodPut, "/v1/upstream", api.UpstreamState{Why: why}, nil)
+	d.mu.Lock()
+	v.mute = err != nil
+	d.mu.Unlock()
+	if err != nil && d.ctx.Err() == nil {
+		d.log.Warn("a device process is not told how its GPU server is", "vgpu", spec.Key(), "error", err)
 	}
 }
 

@@ -214,8 +214,8 @@ func TestRenewalOfAnother(t *testing.T) {
 		defer f.d.mu.Unlock()
 		f.v.up = other
 	}
-	if came := f.renew(); came != leaseHolds || f.v.up != other || other.Error != "" || !f.v.renew {
-		t.Errorf("%v, %+v, renewed on: %v", came, f.v.up, f.v.renew)
+	if came := f.renew(); came != leaseHolds || f.v.up != other || other.Error != "" || !f.v.renew || len(f.told) > 0 {
+		t.Errorf("%v, %+v, renewed on: %v, told %v", came, f.v.up, f.v.renew, f.told)
 	}
 
 	f = newFarVGPU(t)
@@ -228,18 +228,26 @@ func TestRenewalOfAnother(t *testing.T) {
 	}
 }
 
-// TestDeviceIsNotTold: that a device process cannot be told how its server is stands in the log, but for the end of causewayd.
+// TestDeviceIsNotTold: that a device process cannot be told how its server is stands in the log, but for the end of causewayd. It is told with the next renewal.
 func TestDeviceIsNotTold(t *testing.T) {
 	f := newFarVGPU(t)
 	f.v.rec.Spec.Name = "gpu7" // which nobody serves
-	f.d.setLost(f.v, &api.Upstream{Server: "gpu1", Lost: true})
+	f.d.tellUpstream(f.v)
 	if said := f.log.take(); strings.Count(said, "is not told") != 1 {
 		t.Errorf("logged %q", said)
 	}
+	f.v.rec.Spec.Name = "gpu0"
+	for range 2 {
+		f.renew()
+	}
+	if len(f.told) != 1 || f.told[0] != "/v1/upstream " {
+		t.Errorf("told %q", f.told)
+	}
+	f.v.rec.Spec.Name = "gpu7"
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	f.d.ctx = ctx
-	f.d.setLost(f.v, &api.Upstream{Server: "gpu1", Lost: true})
+	f.d.tellUpstream(f.v)
 	if said := f.log.take(); said != "" {
 		t.Errorf("at the end logged %q", said)
 	}

@@ -181,6 +181,11 @@ func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
 		return err
 	}
 	defer leave()
+	return d.release(ctx, key, unused)
+}
+
+// release is Release of whoever holds the gate.
+func (d *Daemon) release(ctx context.Context, key string, unused bool) error {
 	v := d.find(key)
 	if v == nil {
 		return unknown(key)
@@ -206,7 +211,7 @@ func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
 	if rec.Spec.Lease != "" {
 		d.leases.Deny(key)
 	}
-	err = d.end(ctx, v)
+	err := d.end(ctx, v)
 	if err == nil && rec.Spec.Programs {
 		d.removeProgramsFolder(&rec.Spec)
 	}

@@ -46,6 +46,8 @@ const (
 	CalledOffEnv = "FAKE_CALLED_OFF"
 	// HoldEnv names a file: while it is there nobody is told that no host may take over the lease any more.
 	HoldEnv = "FAKE_DEVICE_HOLD"
+	// HoldRelayEnv names a file: while it is there it does not go on with another lease, nor answers.
+	HoldRelayEnv = "FAKE_DEVICE_HOLD_RELAY"
 	// CountEnv names a file that gets a line for each start.
 	CountEnv = "FAKE_DEVICE_COUNT"
 )
@@ -215,7 +217,7 @@ func (d *device) serve(socket, control string) error {
 	}
 	mux.HandleFunc("PUT /v1/upstream", told(d, showUpstream))
 	mux.HandleFunc("PUT /v1/handover", d.handedOver())
-	mux.HandleFunc("PUT /v1/relay", told(d, showRelay))
+	mux.HandleFunc("PUT /v1/relay", d.otherLease())
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {

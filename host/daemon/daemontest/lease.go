@@ -74,14 +74,33 @@ func (d *device) handedOver() http.HandlerFunc {
 		var h api.Handover
 		_ = json.Unmarshal(body, &h)
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		for hold != "" && h == (api.Handover{}) {
-			if _, err := os.Stat(hold); err != nil {
-				break
-			}
-			_ = appendLine(hold + ".held")
-			time.Sleep(5 * time.Millisecond)
+		if h == (api.Handover{}) {
+			held(r, hold)
 		}
 		note(w, r)
+	}
+}
+
+// otherLease is told of another lease, which waits as long as there is the file of HoldRelayEnv; FILE.held says that it does. Who does not wait for the answer has not told it.
+func (d *device) otherLease() http.HandlerFunc {
+	note, hold := told(d, showRelay), os.Getenv(HoldRelayEnv)
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // all of it, so that the end of who asks is seen
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if held(r, hold); r.Context().Err() == nil {
+			note(w, r)
+		}
+	}
+}
+
+// held waits as long as there is the file, and who asks.
+func held(r *http.Request, hold string) {
+	for hold != "" && r.Context().Err() == nil {
+		if _, err := os.Stat(hold); err != nil {
+			return
+		}
+		_ = appendLine(hold + ".held")
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
