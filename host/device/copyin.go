@@ -33,8 +33,8 @@ const (
 	silentLimit = 30 * time.Second
 	// claimLimit is how long what was sealed waits for the state of its VM when the connection has ended.
 	claimLimit = moveLimit
-	// leaveLimit is how long the sessions of a VM that has just gone, or of an earlier pre-copy, may take to end.
-	leaveLimit = 2 * time.Second
+	// leaveLimit is how long the sessions of a VM that has just gone, or of an earlier pre-copy, may take to end: on a crowded host one with much memory took five seconds. A source waits for longer (helloLimit).
+	leaveLimit = 6 * time.Second
 	leaveLook  = 10 * time.Millisecond
 )
 
