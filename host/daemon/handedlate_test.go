@@ -93,6 +93,26 @@ func TestHandedInVain(t *testing.T) {
 	until(t, "its device process hears so", func() bool { v := m.next.vgpu(one); return v.Status != nil && v.Status.GPU == own.String() })
 }
 
+// TestHandedToTheNext: a causewayd that ends in the middle of a hand-over does not wait for the device process; the next one takes up what became of it.
+func TestHandedToTheNext(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t)
+	hold, _ := m.slow(10 * time.Minute)
+	m.holds(hold)
+	m.again("it is being handed over", func() { m.is(m.here, true, true, program1) }, func() bool { return isThere(hold + ".held") })
+	m.next.stop()
+	m.lets(hold)
+	m.is(m.here, false, true, program1)
+	m.next.start()
+	until(t, "it has a lease of its own", func() bool {
+		v := m.next.vgpu(one)
+		return !v.Upstream.Lost && v.Upstream.Lease != m.v.Upstream.Lease && v.Status != nil && v.Status.GPU == v.Upstream.Lease.String()
+	})
+	if !m.has("hosta") || m.here.vgpu(one).Upstream.Lost {
+		t.Errorf("%+v", m.here.vgpu(one).Upstream)
+	}
+}
+
 // TestLeaseOfItsOwnLater: a vGPU that awaited a VM in vain, and whose device process does not answer at once, has a lease of its own again when it does.
 func TestLeaseOfItsOwnLater(t *testing.T) {
 	t.Parallel()

@@ -244,8 +244,8 @@ func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 		return err
 	}
 	// Who asks may be gone before this is done: a hand-over that has begun is not left in the middle, where the VM may have come.
-	if err := d.useLease(d.ctx, d.opt.Obey, v, f); err != nil {
-		if d.ctx.Err() != nil { // the next causewayd takes it up
+	if err := d.useLease(d.closing, d.opt.Obey, v, f); err != nil {
+		if errors.Is(err, context.Canceled) { // causewayd ends: the next one takes it up
 			return err
 		}
 		own.Upstream = had
