@@ -66,7 +66,7 @@ func TestHandedInFull(t *testing.T) {
 	if u := m.next.vgpu(one).Upstream; u.Lost || u.Lease != m.v.Upstream.Lease || !m.has("hostb") {
 		t.Errorf("%+v", u)
 	}
-	until(t, "its own has ended", func() bool { return len(leasesOf(t, caller(t, m.server, m.next.files()))) == 1 })
+	until(t, "its own has ended", func() bool { gpus, err := m.server.c.GPUs(t.Context()); return err == nil && gpus[0].Promised == 1<<30 })
 	if err := m.next.c.Release(t.Context(), "vm1", "gpu0", false); err != nil {
 		t.Error(err)
 	}
