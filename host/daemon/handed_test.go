@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -94,10 +95,11 @@ func TestHandAhead(t *testing.T) {
 // again has a migration begin, or go on, and waits until it has come so far. On a machine with much else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
 func (m *moving) again(what string, begin func(), come func() bool) {
 	m.t.Helper()
-	vain := m.here.log.times("a lease is not handed to this peer")
+	no := fmt.Sprintf("a lease is not handed to this peer\" vgpu=%s host=%s ", m.v.Spec.Key(), m.at) // others are always asked in vain
+	vain := m.here.log.times(no)
 	begin()
 	until(m.t, what, func() bool {
-		if n := m.here.log.times("a lease is not handed to this peer"); n > vain {
+		if n := m.here.log.times(no); n > vain {
 			vain = n
 			m.is(m.here, false, true, program1)
 			m.is(m.here, true, true, program1)
