@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/vhostuser"
 	"causeway/virtio"
 	"causeway/virtio/virtiotest"
@@ -228,18 +226,7 @@ func TestWhatALogSays(t *testing.T) {
 
 // TestRunnerTracks: what a queue that runs has in flight is where the device keeps it, for who takes over.
 func TestRunnerTracks(t *testing.T) {
-	mem, err := unix.Mmap(-1, 0, virtio.InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
-	must(t, err)
-	t.Cleanup(func() { _ = unix.Munmap(mem) })
-	f, err := virtio.NewInFlight(mem)
-	must(t, err)
-	b := newRunner(t, virtiotest.Options{})
-	b.r.Track(func(int) *virtio.InFlight { return f })
-	must(t, b.r.StartQueue(0, b.cfg))
-	b.add(t, 3)
-	b.await(t, 3)
-	b.k.leave = 3 // its process dies
-	b.r.StopQueue(0)
+	b, f := diedInFlight(t, 0)
 	q, err := virtio.NewQueue(b.mem, b.cfg)
 	must(t, err)
 	defer q.Stop(0)

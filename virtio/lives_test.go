@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/vhostuser"
 	"causeway/virtio"
 	"causeway/virtio/virtiotest"
@@ -102,18 +100,7 @@ func TestKickThatFails(t *testing.T) {
 
 // TestRunnerResumes: a queue that another process has left goes on with what that had in flight, and each chain of it comes back.
 func TestRunnerResumes(t *testing.T) {
-	mem, err := unix.Mmap(-1, 0, virtio.InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
-	must(t, err)
-	t.Cleanup(func() { _ = unix.Munmap(mem) })
-	f, err := virtio.NewInFlight(mem)
-	must(t, err)
-	b := newRunner(t, virtiotest.Options{})
-	b.r.Track(func(int) *virtio.InFlight { return f })
-	must(t, b.r.StartQueue(1, b.cfg))
-	b.add(t, 3)
-	b.await(t, 3)
-	b.k.leave = 3 // its process dies
-	b.r.StopQueue(1)
+	b, f := diedInFlight(t, 1)
 	left := b.k.kept
 	for _, c := range left {
 		if c.Live() {

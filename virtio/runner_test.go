@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/vhostuser"
 	"causeway/vhostuser/vhosttest"
 	"causeway/virtio"
@@ -193,3 +195,21 @@ func TestRunnerForgottenChain(t *testing.T) {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// diedInFlight is a queue whose process died with three chains in flight, and where the device kept those.
+func diedInFlight(t *testing.T, queue int) (*runnerBench, *virtio.InFlight) {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, virtio.InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	f, err := virtio.NewInFlight(mem)
+	must(t, err)
+	b := newRunner(t, virtiotest.Options{})
+	b.r.Track(func(int) *virtio.InFlight { return f })
+	must(t, b.r.StartQueue(queue, b.cfg))
+	b.add(t, 3)
+	b.await(t, 3)
+	b.k.leave = 3
+	b.r.StopQueue(queue)
+	return b, f
+}

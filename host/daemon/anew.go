@@ -65,11 +65,7 @@ func (d *Daemon) leaseAnew(v *vgpu, p *process.Process, log *slog.Logger) {
 			wait = min(2*wait, max(anewMost, d.opt.Renew))
 		}
 		d.waitsFor(v, err, log)
-		select {
-		case <-time.After(wait):
-		case <-p.Done():
-			return
-		case <-d.ctx.Done():
+		if !d.pause(p, wait) {
 			return
 		}
 	}

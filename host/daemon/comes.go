@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
@@ -79,11 +78,7 @@ func (d *Daemon) routineNotCome(v *vgpu, p *process.Process, log *slog.Logger) {
 			}
 			return
 		}
-		select {
-		case <-time.After(d.opt.Renew):
-		case <-p.Done():
-			return
-		case <-d.ctx.Done():
+		if !d.pause(p, d.opt.Renew) {
 			return
 		}
 	}

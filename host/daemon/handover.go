@@ -279,11 +279,7 @@ func (d *Daemon) routineReturn(v *vgpu, p *process.Process, own *lease.File) {
 		if over || err == nil || errors.As(err, &refused) {
 			return
 		}
-		select {
-		case <-time.After(d.opt.Renew):
-		case <-p.Done():
-			return
-		case <-d.ctx.Done():
+		if !d.pause(p, d.opt.Renew) {
 			return
 		}
 	}

@@ -42,3 +42,14 @@ func (d *Daemon) whileItLives(v *vgpu, p *process.Process, pause time.Duration, 
 		}
 	}
 }
+
+// pause waits for a time, and reports whether a device process, and we, are still there then.
+func (d *Daemon) pause(p *process.Process, wait time.Duration) bool {
+	select {
+	case <-time.After(wait):
+		return true
+	case <-p.Done():
+	case <-d.ctx.Done():
+	}
+	return false
+}
