@@ -58,9 +58,18 @@ await() {
   local most=$(($1 * ${PATIENCE:-1})) what=$2 end; shift 2
   end=$((SECONDS + most))
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "not within $most s: $what"
+    [ $SECONDS -lt $end ] || { echo "error: not within $most s: $what" >&2; kube_state >&2; exit 1; }
     sleep 0.2
   done
+}
+
+# kube_state says in eight lines what there is when something did not come: the pods, the newest events, and what causeway-dra warned of.
+kube_state() {
+  {
+    timeout 10 kubectl get pods -A -o json | jq -r '"pods: " + ([.items[] | "\(.metadata.name) \(.status.phase) on \(.spec.nodeName // "no node")\(.status.conditions // [] | map(select(.status != "True") | " \(.reason)") | add // "")"] | join(", "))'
+    timeout 10 kubectl get events -A -o json | jq -r '[.items[] | select(.type == "Warning")] | sort_by(.lastTimestamp // .eventTime // "") | .[-4:][] | "\(.lastTimestamp // .eventTime) \(.involvedObject.kind) \(.involvedObject.name): \(.message)"'
+    grep -h WARN "$kube/log/dra" | tail -n 3
+  } 2>&1 | tr -d '\r' | cut -c1-210 | sed 's/^/  /' || true
 }
 
 # kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME. It has a session of its own: of a group that loses its shell the kernel wakes those that a check has stopped.

@@ -19,8 +19,8 @@ int cw_hostfns_kept(void);
 /* What stands behind an id of cw_hostfn_new: 1, or 0 if nothing does. */
 int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data);
 
-/* callback.c, for hostfunc.c: runs what stands behind an id. */
-void cw_hostfn_run(uint64_t id, CUresult status);
+/* callback.c, for hostfunc.c: runs what stands behind an id. Returns what ends with cw_host_done when all that the function did has been seen to. */
+uint32_t cw_hostfn_run(uint64_t id, CUresult status);
 /* notify.c: passes an event of the host on (CW_CALLBACK_EVENT and above). Waits for nobody. */
 void cw_notice_post(uint32_t event, uint64_t number);
 /* notify.c: the session has ended, and with it what it would pass on. */

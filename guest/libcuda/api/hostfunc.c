@@ -124,7 +124,7 @@ int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data)
 	return known;
 }
 
-void cw_hostfn_run(uint64_t id, CUresult status)
+uint32_t cw_hostfn_run(uint64_t id, CUresult status)
 {
 	cw_lock_acquire(&table.lock);
 	struct hostfn *h = find(id), f;
@@ -135,12 +135,12 @@ void cw_hostfn_run(uint64_t id, CUresult status)
 	}
 	cw_lock_release(&table.lock);
 	if (!h)
-		return;
+		return 0;
 	if (f.of_stream)
 		f.call.stream_fn(f.stream, status, f.data);
 	else
 		f.call.fn(f.data);
-	cw_host_done(f.ahead);
+	return f.ahead;
 }
 
 static CUresult enqueue(uint32_t stream, uint64_t id, uint32_t status)

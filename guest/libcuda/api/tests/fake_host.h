@@ -54,6 +54,7 @@ struct fake {
 	int local;	  /* and local memory of a function that is looked up */
 	uint16_t fail_op; /* this operation answers fail_result */
 	uint32_t fail_result;
+	_Atomic int functions_done; /* cw_host_done */
 };
 extern struct fake fake;
 

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/callback.h"
 #include "fake_host.h"
+#include "memory/resident.h"
 #include "session/internal.h"
 
 /* --- the host's end of the callback slot --------------------------------------------------------------------------- */
@@ -206,6 +208,28 @@ static void race(void)
 	CHECK(fake.wanted == 0);
 }
 
+static void called(void *p) { *(_Atomic int *)p = 1; }
+
+/* A stream's function is ahead until what it wrote to managed memory is the GPU's: a request that waits for the device is not before those by which it goes there. */
+static void function(void)
+{
+	_Atomic int there = 0;
+	uint64_t id;
+
+	CHECK_RES(cw_hostfn_new(called, &there, 0, &id), 0);
+	cw_lock_acquire(&cw_resident_lock);
+	atomic_store(&cw_copies, CW_COPY);
+	post(0, id);
+	EVENTUALLY(there);
+	for (int i = 0; i < 50; i++)
+		nap();
+	CHECK(fake.functions_done == 0);
+	cw_lock_release(&cw_resident_lock);
+	EVENTUALLY(taken());
+	CHECK(fake.functions_done == 1);
+	atomic_store(&cw_copies, 0);
+}
+
 int main(void)
 {
 	application = pthread_self();
@@ -217,6 +241,7 @@ int main(void)
 	events();
 	slow();
 	race();
+	function();
 	printf("notify_test %s\n", fake.failures ? "FAILED" : "ok");
 	return fake.failures != 0;
 }
