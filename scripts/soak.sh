@@ -187,6 +187,9 @@ kills() { echo "$(counted daemon-dies) $(counted daemon-killed)"; }
 # lives_since KILLS: that causewayd was not killed since, nor about to be.
 lives_since() { [ "$(kills)" = "$1" ] && [ "${1% *}" = "${1#* }" ]; }
 
+# scheduler_away: the scheduler was killed a moment ago, and shares are refused until the next one runs.
+scheduler_away() { [ -n "$(find "$tmp/counts/scheduler-killed" -newermt '20 seconds ago' 2>/dev/null)" ]; }
+
 # lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that change under load, killed now and then, detached,
 # deleted.
 lane_vgpu() {
@@ -198,6 +201,7 @@ lane_vgpu() {
     if ! "$causeway" create "$vm" --gpu "$gpu" --memory ${memory}MiB --share $((50 + RANDOM % 100)) >"$tmp/lanes/$vm.out" 2>&1; then
       # causewayd answered just now, or its vGPU's process was killed by this lane and is told to be on its way out.
       lives_since "$daemons" && ! grep -q 'has just ended' "$tmp/lanes/$vm.out" || { count create-again; sleep 0.5; continue; }
+      ! scheduler_away || ! grep -q 'the scheduler of GPU time does not run' "$tmp/lanes/$vm.out" || { count create-without-scheduler; sleep 0.5; continue; }
       bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
     fi
     count vgpu-made

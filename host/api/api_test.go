@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,5 +85,9 @@ func TestUnreached(t *testing.T) {
 			want < 0 && !errors.Is(err, errno):
 			t.Errorf("%v: %v", errno, err)
 		}
+	}
+	late := c.unreached(&url.Error{Op: "Get", URL: "http://causeway/v1/gpus", Err: context.DeadlineExceeded})
+	if !errors.Is(late, context.DeadlineExceeded) || !strings.Contains(late.Error(), "/run/x.sock has not answered in time") || !strings.Contains(late.Error(), "journalctl -u causewayd") {
+		t.Errorf("no answer in time: %v", late)
 	}
 }

@@ -126,6 +126,9 @@ func (c *Client) unreached(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("who serves %s ended before answering, so what was asked may be done or not: `causeway ps` shows it: %w", c.socket, err)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("who serves %s has not answered in time, so what was asked may be done or not: `causeway ps` shows it, and `journalctl -u causewayd` what it is at; the machine may have too much to do: %w", c.socket, err)
+	}
 	return err
 }
 
