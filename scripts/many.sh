@@ -42,8 +42,9 @@ take() {
   cat "$many"/root.tar.xz.* | xz -dc | tar xi -C "$root" || die "the pieces in build/many are not whole: take all of what pack made"
   mkdir -p "$root"/{proc,sys,dev,run,tmp}; chmod 1777 "$root/tmp"
   say "unpacked: $(du -sh "$root" | cut -f1)"
-  in_copy "$many/first" "0-$(($(nproc) - 1))" sh -c 'make build && go test -count=1 -run xxx -trimpath -vet=off ./host/... >/dev/null' >"$many/first.log" 2>&1 ||
+  in_copy "$many/first" "0-$(($(nproc) - 1))" sh -c 'make build && cp -a build/bin build/lib /keep && go test -count=1 -run xxx -trimpath -vet=off ./host/... >/dev/null' >"$many/first.log" 2>&1 ||
     { tail -20 "$many/first.log"; die "the first build failed: see build/many/first.log"; }
+  cp -a "$many/first.keep/." "$root/root/causeway/build/" && rm -rf "$many/first.keep" # further pieces may have brought newer sources
   say "built once"
 }
 
