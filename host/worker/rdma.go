@@ -68,7 +68,7 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 		return resume.Lifted{}, err
 	}
 	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
-		up, err := verbs.UpgradeAgain(ctx, c, conn.Adapter(), client)
+		up, err := conn.Again(ctx, c, client)
 		if conn.Alone() && errors.Is(err, verbs.ErrStays) { // a guest has no keys: it makes another
 			c.Abort()
 			return nil, err

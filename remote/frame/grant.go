@@ -12,24 +12,68 @@ type Granted struct {
 	Address uint64
 	Size    uint64
 	Key     uint32
+	// More is how further adapters name it, where copies go by several: their numbers are those that both ends have agreed on, of which the first is 1.
+	More [MostKeys - 1]Key
 }
 
-// GrantSize is the length of an encoded Granted, a GRANT frame's payload.
-const GrantSize = 24
+// MostKeys is how many adapters may have memory of their own names, the first one's included.
+const MostKeys = 4
 
-// Append appends the encoded grant to b.
+// Key is how one adapter names memory. The zero value: it does not.
+type Key struct {
+	Is      bool
+	Address uint64
+	Key     uint32
+}
+
+// By is how an adapter names the memory, by its number; 0 is the first.
+func (g Granted) By(adapter int) Key {
+	if adapter == 0 {
+		return Key{true, g.Address, g.Key}
+	}
+	return g.More[adapter-1]
+}
+
+// GrantSize is the length of an encoded Granted, a GRANT frame's payload, without further keys; keySize is that of each of those.
+const (
+	GrantSize     = 24
+	MostGrantSize = GrantSize + (MostKeys-1)*keySize
+	keySize       = 16
+)
+
+// Append appends the encoded grant to b: address and size, u64 each; key and padding, u32 each; then for each further adapter that names it address, u64, key and the adapter's number, u32 each. Little-endian.
 func (g Granted) Append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(b, g.Address)
-	b = binary.LittleEndian.AppendUint64(b, g.Size)
-	b = binary.LittleEndian.AppendUint32(b, g.Key)
-	return binary.LittleEndian.AppendUint32(b, 0)
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, g.Address)
+	b = le.AppendUint64(b, g.Size)
+	b = le.AppendUint32(b, g.Key)
+	b = le.AppendUint32(b, 0)
+	for i, k := range g.More {
+		if k.Is {
+			b = le.AppendUint64(b, k.Address)
+			b = le.AppendUint32(b, k.Key)
+			b = le.AppendUint32(b, uint32(i+1))
+		}
+	}
+	return b
 }
 
-// ParseGranted reads the first GrantSize bytes of b, and checks nothing.
-func ParseGranted(b []byte) Granted {
-	_ = b[GrantSize-1]
+// ParseGranted reads what Append wrote. The numbers of adapters rise, and there are so many at most; whether the memory is there is not looked at.
+func ParseGranted(b []byte) (Granted, error) {
+	if len(b) < GrantSize || len(b) > MostGrantSize || (len(b)-GrantSize)%keySize != 0 {
+		return Granted{}, remote.Violation("GRANT frame of %d bytes", len(b))
+	}
 	le := binary.LittleEndian
-	return Granted{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:])}
+	g := Granted{Address: le.Uint64(b), Size: le.Uint64(b[8:]), Key: le.Uint32(b[16:])}
+	last := uint32(0)
+	for b = b[GrantSize:]; len(b) > 0; b = b[keySize:] {
+		k, n := Key{true, le.Uint64(b), le.Uint32(b[8:])}, le.Uint32(b[12:])
+		if n <= last || n >= MostKeys || k.Address+g.Size < k.Address {
+			return Granted{}, remote.Violation("GRANT frame with a key of adapter %d behind one of %d", n, last)
+		}
+		g.More[n-1], last = k, n
+	}
+	return g, nil
 }
 
 // Granting is a Stream whose client's end may have memory reached by the server's.

@@ -62,9 +62,9 @@ func (r *reaching) granted(t *testing.T, id uint32, size int) frame.Granted {
 	if h.Kind != frame.Grant || h.Arg != uint64(id) || len(b) != frame.GrantSize {
 		t.Fatalf("%+v is no grant of region %d", h, id)
 	}
-	g := frame.ParseGranted(b)
-	if g.Size != uint64(size) {
-		t.Fatalf("%+v, of %d bytes", g, size)
+	g, err := frame.ParseGranted(b)
+	if err != nil || g.Size != uint64(size) {
+		t.Fatalf("%+v, of %d bytes: %v", g, size, err)
 	}
 	return g
 }

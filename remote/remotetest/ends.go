@@ -36,6 +36,8 @@ func Carriers() map[string]func() (Ends, error) {
 		"relay+verbs": Fabric,
 		"resets":      Reset,
 		"flaps":       Flaps,
+		"rails":       func() (Ends, error) { return Rails(0) },
+		"rails flap":  func() (Ends, error) { return Rails(97) },
 	}
 }
 

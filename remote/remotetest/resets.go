@@ -44,7 +44,30 @@ func Flaps() (Ends, error) {
 		return Ends{}, err
 	}
 	f.Flap(97)
-	return relayedLifted(near, far, PairTCP, same, f.Adapter("relay", here), f.Adapter("worker", here))
+	return relayedLifted(near, far, PairTCP, same, one(f.Adapter("relay", here)), one(f.Adapter("worker", here)))
+}
+
+// Ports are those that an end may go by, and how many queue pairs its copies may have (verbs.UpgradeWide). None: it stays on TLS.
+type Ports struct {
+	Adapters []verbs.Adapter
+	Pairs    int
+}
+
+// one is a port whose one queue pair has copies and frames.
+func one(a verbs.Adapter) Ports { return Ports{[]verbs.Adapter{a}, 1} }
+
+// Rails is Flaps with two ports at either end, and three queue pairs for copies over them. flap: of how many work requests one fails; 0: none.
+func Rails(flap int) (Ends, error) {
+	f, here, there := verbstest.New(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
+	f.Flap(flap)
+	ports := func(name string) Ports {
+		return Ports{[]verbs.Adapter{f.Adapter(name, here), f.Adapter(name+" too", there)}, 3}
+	}
+	return relayedLifted(near, far, PairTCP, same, ports("relay"), ports("worker"))
 }
 
 // Lifted is Relayed with TLS and, inside of it, RDMA between two ports; it goes on over others.
@@ -53,7 +76,7 @@ func Lifted(relay, worker verbs.Adapter) (Ends, error) {
 	if err != nil {
 		return Ends{}, err
 	}
-	return relayedLifted(near, far, PairTCP, same, relay, worker)
+	return relayedLifted(near, far, PairTCP, same, one(relay), one(worker))
 }
 
 // resetting is a connection that is reset at a write.
@@ -85,11 +108,11 @@ func (c *resetting) Write(p []byte) (int, error) {
 
 // relayedSecure is a session over TLS that goes on over connections that pair makes.
 func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths) (Ends, error) {
-	return relayedLifted(near, far, pair, w, nil, nil)
+	return relayedLifted(near, far, pair, w, Ports{}, Ports{})
 }
 
-// relayedLifted is relayedSecure, with the bytes by RDMA between two ports, if there are any.
-func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker verbs.Adapter) (Ends, error) {
+// relayedLifted is relayedSecure, with the bytes by RDMA between ports, if there are any.
+func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker Ports) (Ends, error) {
 	k, err := NewKeys()
 	if err != nil {
 		return Ends{}, err
@@ -112,7 +135,7 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			if err != nil {
 				return nil, err
 			}
-			l, err := Lift(s, relay, true)
+			l, err := LiftWide(s, relay, true)
 			if err != nil {
 				return nil, err
 			}
@@ -123,7 +146,7 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			if err != nil {
 				return nil, err
 			}
-			l, err := Lift(s, worker, false)
+			l, err := LiftWide(s, worker, false)
 			if err != nil {
 				return nil, err
 			}
@@ -135,17 +158,22 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 
 // Lift has a connection, and those that follow it, go on over RDMA by a port, if there is one: the first must.
 func Lift(s *frame.Secure, a verbs.Adapter, client bool) (resume.Lifted, error) {
-	if a == nil {
+	return LiftWide(s, one(a), client)
+}
+
+// LiftWide is Lift by several ports.
+func LiftWide(s *frame.Secure, p Ports, client bool) (resume.Lifted, error) {
+	if len(p.Adapters) == 0 {
 		return resume.Lifted{}, nil
 	}
-	up, err := verbs.Upgrade(context.Background(), s, []verbs.Adapter{a}, "", client)
+	up, err := verbs.UpgradeWide(context.Background(), s, p.Adapters, "", client, p.Pairs)
 	if err != nil {
 		s.Abort()
 		return resume.Lifted{}, err
 	}
 	first := up.(*verbs.Conn)
 	again := func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
-		up, err := verbs.UpgradeAgain(ctx, s, a, client)
+		up, err := first.Again(ctx, s, client)
 		switch {
 		case errors.Is(err, verbs.ErrStays) && !first.Alone():
 			return s, nil

@@ -35,14 +35,18 @@ func newReach(conn frame.Stream) reach {
 
 // grantFrame follows a GRANT.
 func (c *Carrier) grantFrame(h frame.Header, in *bufio.Reader) error {
-	if h.Len != frame.GrantSize {
+	if h.Len > frame.MostGrantSize {
 		return remote.Violation("GRANT frame of %d bytes", h.Len)
 	}
-	var b [frame.GrantSize]byte
-	if _, err := io.ReadFull(in, b[:]); err != nil {
+	var b [frame.MostGrantSize]byte
+	if _, err := io.ReadFull(in, b[:h.Len]); err != nil {
 		return err
 	}
-	return c.mem.grant(h.Arg, frame.ParseGranted(b[:]))
+	g, err := frame.ParseGranted(b[:h.Len])
+	if err != nil {
+		return err
+	}
+	return c.mem.grant(h.Arg, g)
 }
 
 func (m *memory) grant(id uint64, g frame.Granted) error {

@@ -36,9 +36,12 @@ type Conn struct {
 	about   string   // of the port and the peer
 	adapter Adapter
 	queue   Queue
-	small   int // bytes that leave inline
-	peer    Peer
-	spin    time.Duration
+	// What copies may go by, of another connection of the session's too.
+	adapters []Adapter
+	pairs    int
+	small    int // bytes that leave inline
+	peer     Peer
+	spin     time.Duration
 
 	window, out *buffer // what the peer writes to; what leaves from
 
@@ -88,7 +91,11 @@ func newConn(base net.Conn, about string, queue Queue, window, out *buffer, peer
 }
 
 // String says what carries the bytes.
-func (c *Conn) String() string { return c.about }
+func (c *Conn) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.about + railsText(place{adapter: c.adapter}.String(), c.reach.rails)
+}
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
@@ -258,6 +265,9 @@ func (c *Conn) changedLocked() {
 	c.cond.Broadcast()
 	if c.polling {
 		c.queue.Kick()
+	}
+	if c.err != nil || c.closed {
+		c.kickRailsLocked()
 	}
 }
 

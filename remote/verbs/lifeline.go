@@ -52,8 +52,13 @@ func (c *Conn) routineLifeline() {
 	for {
 		_, err := io.ReadFull(c.base, b[:])
 		n := binary.LittleEndian.Uint64(b[8:])
+		lost := err == nil && string(b[:8]) == railLost
+		if lost {
+			c.railWord(n)
+		}
 		c.mu.Lock()
 		switch {
+		case lost:
 		case err != nil:
 			c.cut = true
 			if !c.ends && !c.closed {

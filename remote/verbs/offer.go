@@ -23,6 +23,8 @@ type Offer struct {
 	Reach bool
 	// Alone: the end has no other way than its adapter, so that both have patience with the connection. Pass says so for its client.
 	Alone bool
+	// Rails is how many queue pairs it would have for copies beside this one (rails.go).
+	Rails int
 }
 
 // Window is memory that the other end writes to.
@@ -51,7 +53,7 @@ const (
 )
 
 // Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 1 if it reaches memory; 1 if it is alone; queue, PSN, key and size, u32 each;
-// address, u64; GID; padding), then the reason. Little-endian.
+// address, u64; GID; how many rails, u8; padding), then the reason. Little-endian.
 func (o Offer) Append(b []byte) []byte {
 	reason := o.Declined
 	if len(reason) > maxReason {
@@ -68,6 +70,7 @@ func (o Offer) Append(b []byte) []byte {
 	}
 	b = le.AppendUint64(b, o.Window.Address)
 	b = append(b, o.GID[:]...)
+	b = append(b, byte(o.Rails))
 	b = append(b, make([]byte, start+offerSize-len(b))...)
 	return append(b, reason...)
 }
@@ -107,6 +110,7 @@ func ParseOffer(b []byte) (Peer, error) {
 		GID:    [16]byte(b[40:56]),
 		Reach:  b[14] == 1,
 		Alone:  b[15] == 1,
+		Rails:  int(b[56]),
 	}
 	reason := b[offerSize:]
 	if len(reason) != int(le.Uint16(b[8:])) || len(reason) > maxReason {
@@ -124,12 +128,21 @@ func ParseOffer(b []byte) (Peer, error) {
 func (o Offer) check() error {
 	w := o.Window
 	switch {
+	case o.Rails > mostRails:
+		return remote.Violation("RDMA offer with %d queue pairs for copies, of at most %d", o.Rails, mostRails)
+	case w.Size < LeastWindow || w.Size > MostWindow || w.Size&(w.Size-1) != 0 || w.Address+uint64(w.Size) < w.Address:
+		return remote.Violation("RDMA offer of a window of %d bytes at %#x", w.Size, w.Address)
+	}
+	return o.checkPair()
+}
+
+// checkPair looks at a queue pair and its address.
+func (o Offer) checkPair() error {
+	switch {
 	case o.Link != InfiniBand && o.Link != Ethernet, !o.MTU.valid():
 		return remote.Violation("RDMA offer of link %d with MTU %d", o.Link, o.MTU)
 	case o.Queue == 0 || o.Queue >= 1<<24 || o.PSN >= 1<<24:
 		return remote.Violation("RDMA offer of queue pair %#x, packet %#x", o.Queue, o.PSN)
-	case w.Size < LeastWindow || w.Size > MostWindow || w.Size&(w.Size-1) != 0 || w.Address+uint64(w.Size) < w.Address:
-		return remote.Violation("RDMA offer of a window of %d bytes at %#x", w.Size, w.Address)
 	case o.Link == Ethernet && o.GID == [16]byte{}:
 		return remote.Violation("RDMA offer without address")
 	case o.Link == InfiniBand && o.LID == 0 && o.GID == [16]byte{}:

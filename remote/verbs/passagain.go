@@ -158,11 +158,12 @@ func (p *pass) agreeAgain() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	near.offer.Alone = true
+	near.offer.Alone, near.offer.Rails = true, 0
 	far := Peer{Offer{Declined: lostText}}
 	if _, err := server.Write(near.offer.Append(nil)); err == nil {
 		if peer, err := ReadOffer(server); err == nil {
 			far = peer
+			far.offer.Rails = 0
 		}
 	}
 	if _, err := p.client.Write(far.offer.Append(nil)); err != nil {

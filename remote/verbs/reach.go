@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 
 	"causeway/remote"
@@ -15,8 +16,10 @@ const (
 
 // reach is a connection's part in memory that the client has registered and the server reads and writes by itself. Conn.mu guards it, but not the bytes of pieces, which are whoever's that took them.
 type reach struct {
-	granter Adapter // the client's, if the server reaches memory
-	land    *buffer // the server's, of pieces; nil: it reaches none
+	granters []Adapter // the client's, if the server reaches memory: that of the frames, and those of rails, by their numbers; nil: none has the number
+	land     *buffer   // the server's, of pieces; nil: it reaches none
+	rails    []*rail   // further queue pairs for copies, by their numbers: these are told of
+	told     func(string)
 
 	free   []uint64 // offsets of pieces in land
 	stored []piece  // whose WRITEs are under way, in the order in which they were posted
@@ -37,8 +40,8 @@ var (
 	_ frame.Reaching = (*Conn)(nil)
 )
 
-func (r *reach) begin(land *buffer, granter Adapter) {
-	r.land, r.granter = land, granter
+func (r *reach) begin(land *buffer, granters []Adapter, rails []*rail) {
+	r.land, r.granters, r.rails = land, granters, rails
 	if land != nil {
 		for at := uint64(0); at < uint64(len(land.mem)); at += pieceSize {
 			r.free = append(r.free, at)
@@ -47,20 +50,32 @@ func (r *reach) begin(land *buffer, granter Adapter) {
 }
 
 // Grants implements frame.Granting.
-func (c *Conn) Grants() bool { return c.reach.granter != nil }
+func (c *Conn) Grants() bool { return len(c.reach.granters) > 0 }
 
 // Grant implements frame.Granting. The key that it makes opens these bytes, and nothing beside them, to the queue pairs of this process, of which the server's end has one.
 func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
-	m, err := c.reach.granter.Register(mem, RemoteRead|RemoteWrite)
+	m, err := c.reach.granters[0].Register(mem, RemoteRead|RemoteWrite)
 	if err != nil {
 		return frame.Granted{}, nil, fmt.Errorf("memory for RDMA: %w", err)
 	}
-	return frame.Granted{Address: m.Address(), Size: uint64(len(mem)), Key: m.RemoteKey()}, func() { c.revoke(m) }, nil
+	g, all := frame.Granted{Address: m.Address(), Size: uint64(len(mem)), Key: m.RemoteKey()}, []Memory{m}
+	for i, a := range c.reach.granters[1:] {
+		if a == nil {
+			continue
+		}
+		if m, err := a.Register(mem, RemoteRead|RemoteWrite); err == nil { // else these bytes go by the others
+			g.More[i], all = frame.Key{Is: true, Address: m.Address(), Key: m.RemoteKey()}, append(all, m)
+		}
+	}
+	return g, func() { c.revoke(all) }, nil
 }
 
-// revoke ends a registration. If that cannot be done, the queue pair ends that could use it.
-func (c *Conn) revoke(m Memory) {
-	err := m.Close()
+// revoke ends registrations. If that cannot be done, the queue pairs end that could use them.
+func (c *Conn) revoke(all []Memory) {
+	var err error
+	for _, m := range all {
+		err = errors.Join(err, m.Close())
+	}
 	if err == nil {
 		return
 	}
@@ -94,54 +109,90 @@ func (c *Conn) leave() {
 
 // Fetch implements frame.Reaching: by RDMA READs, as many at once as there are pieces for.
 func (c *Conn) Fetch(p []byte, from frame.Granted, off uint64) error {
-	if err := c.enter(len(p), from, off); err != nil {
+	return c.transfer(Read, p, from, off, c.fetchParts)
+}
+
+// Store implements frame.Reaching: by RDMA WRITEs, behind which the stream's own go.
+func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
+	return c.transfer(Write, p, to, off, c.storeParts)
+}
+
+// transfer has all parts of a transfer done, by the queue pair of the frames, and by rails if it is a large one. Nothing of a rail's is under way any more when it returns.
+func (c *Conn) transfer(op Op, p []byte, g frame.Granted, off uint64, parts func(*spread) error) error {
+	if err := c.enter(len(p), g, off); err != nil {
 		return err
 	}
 	defer c.leave()
+	x := &spread{op: op, p: p, g: g, off: off, wide: len(p) >= railLeast && len(c.reach.rails) > 0}
+	if x.wide { // what was written before, by the queue pair of the frames, is not overtaken by another
+		if err := c.Settle(); err != nil {
+			return err
+		}
+	}
+	for x.left() {
+		err := parts(x)
+		if err != nil {
+			x.stop()
+		}
+		x.wg.Wait()
+		if err != nil {
+			return err
+		}
+	}
+	return x.failed()
+}
+
+// fetchParts reads parts until there are none left.
+func (c *Conn) fetchParts(x *spread) error {
 	var under []piece // oldest first
-	for len(p) > 0 || len(under) > 0 {
-		if len(p) > 0 {
-			x, ok, err := c.claim(len(under) == 0)
+	for more := true; more || len(under) > 0; {
+		if c.engage(x); more {
+			y, ok, err := c.claim(len(under) == 0)
 			if err != nil {
 				return err
 			}
 			if ok {
-				x.to = p[:min(len(p), pieceSize)]
-				if x.id, err = c.pass(Read, x, len(x.to), from, off); err != nil {
+				s, has := x.take()
+				if more = has; !has {
+					c.put(y)
+					continue
+				}
+				y.to = x.p[s.at:][:s.n]
+				if y.id, err = c.pass(Read, y, s.n, x.g, x.off+uint64(s.at)); err != nil {
 					return err
 				}
-				p, off = p[len(x.to):], off+uint64(len(x.to))
-				under = append(under, x)
+				under = append(under, y)
 				continue
 			}
 		}
-		x := under[0]
-		if err := c.settle(x.id); err != nil {
+		y := under[0]
+		if err := c.settle(y.id); err != nil {
 			return err
 		}
-		copy(x.to, c.reach.land.mem[x.at:])
-		c.put(x)
+		copy(y.to, c.reach.land.mem[y.at:])
+		c.put(y)
 		under = under[1:]
 	}
 	return nil
 }
 
-// Store implements frame.Reaching: by RDMA WRITEs, behind which the stream's own go.
-func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
-	if err := c.enter(len(p), to, off); err != nil {
-		return err
-	}
-	defer c.leave()
-	for len(p) > 0 {
-		x, _, err := c.claim(true)
+// storeParts writes parts until there are none left.
+func (c *Conn) storeParts(x *spread) error {
+	for x.left() {
+		c.engage(x)
+		y, _, err := c.claim(true)
 		if err != nil {
 			return err
 		}
-		n := copy(c.reach.land.mem[x.at:][:pieceSize], p)
-		if _, err := c.pass(Write, x, n, to, off); err != nil {
+		s, has := x.take()
+		if !has {
+			c.put(y)
+			return nil
+		}
+		n := copy(c.reach.land.mem[y.at:][:pieceSize], x.p[s.at:][:s.n])
+		if _, err := c.pass(Write, y, n, x.g, x.off+uint64(s.at)); err != nil {
 			return err
 		}
-		p, off = p[n:], off+uint64(n)
 	}
 	return nil
 }

@@ -2,13 +2,12 @@ package verbs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,19 +28,32 @@ var ErrStays = errors.New("no RDMA")
 // are no adapters, if there are none. It takes the connection over, and returns what the session goes on with: a *Conn, or base itself and an ErrStays. Another error is
 // base's, or the other end broke a rule; nothing is left then, and base is closed.
 func Upgrade(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool) (net.Conn, error) {
-	return upgraded(ctx, base, adapters, why, client, probeLimit)
+	return UpgradeWide(ctx, base, adapters, why, client, 1)
+}
+
+// UpgradeWide is Upgrade of an end whose copies may go by so many queue pairs, that of the frames included, over the ports of all adapters; 0: by one for each port. It is the fewer that either end says.
+func UpgradeWide(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool, pairs int) (net.Conn, error) {
+	u := &upgrade{base: base, client: client, patience: probeLimit, adapters: adapters, pairs: pairs}
+	return u.upgrade(ctx, adapters, why)
 }
 
 // UpgradeAgain is Upgrade for a session that has gone over a port before, and waits.
 func UpgradeAgain(ctx context.Context, base net.Conn, a Adapter, client bool) (net.Conn, error) {
-	return upgraded(ctx, base, []Adapter{a}, "", client, probeAgain)
+	u := &upgrade{base: base, client: client, patience: probeAgain, pairs: 1}
+	return u.upgrade(ctx, []Adapter{a}, "")
 }
 
-func upgraded(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool, patience time.Duration) (net.Conn, error) {
+// Again is UpgradeAgain for a session that went over c first: by that one's port, and with what copies went by.
+func (c *Conn) Again(ctx context.Context, base net.Conn, client bool) (net.Conn, error) {
+	u := &upgrade{base: base, client: client, patience: probeAgain, adapters: c.adapters, pairs: c.pairs, granters: slices.Clone(c.reach.granters), again: true}
+	return u.upgrade(ctx, []Adapter{c.adapter}, "")
+}
+
+func (u *upgrade) upgrade(ctx context.Context, adapters []Adapter, why string) (net.Conn, error) {
+	base := u.base
 	_ = base.SetDeadline(time.Now().Add(upgradeLimit))
 	stop := context.AfterFunc(ctx, func() { _ = base.SetDeadline(time.Now()) })
 	defer stop()
-	u := &upgrade{base: base, client: client, patience: patience}
 	c, err := u.run(adapters, why)
 	if err != nil {
 		err = errors.Join(err, u.release())
@@ -76,10 +88,17 @@ type upgrade struct {
 	window, out *buffer
 	land        *buffer // the server's, through which it reaches memory; nil: it does not
 	unreached   error   // why
+
+	pairs    int       // that copies may go by
+	adapters []Adapter // by which they may
+	places   []place   // the ports of those, the frames' first
+	granters []Adapter // the client's, by their numbers
+	again    bool      // these are as they were
+	rails    []*rail
 }
 
 func (u *upgrade) release() error {
-	err := errors.Join(u.window.close(), u.out.close(), u.land.close())
+	err := errors.Join(closeRails(u.rails), u.window.close(), u.out.close(), u.land.close())
 	if u.queue != nil {
 		err = errors.Join(u.queue.Close(), err)
 	}
@@ -104,15 +123,17 @@ func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
 		return nil, err
 	}
 	c := newConn(u.base, u.about(peer), u.queue, u.window, u.out, peer)
-	var granter Adapter
-	if u.client && peer.offer.Reach {
-		granter = adapter
-	}
-	c.adapter = adapter
-	c.reach.begin(u.land, granter)
+	c.adapter, c.adapters, c.pairs = adapter, u.adapters, u.pairs
 	if err := u.agree(u.probe(c)); err != nil {
 		return nil, err
 	}
+	if err := u.agreeRails(own, peer); err != nil {
+		return nil, err
+	}
+	if !u.client || !peer.offer.Reach {
+		u.granters = nil
+	}
+	c.reach.begin(u.land, u.granters, u.rails)
 	if !u.client && peer.offer.Alone {
 		if err := patient(u.base); err != nil {
 			return nil, err
@@ -141,6 +162,10 @@ func (u *upgrade) prepare(adapters []Adapter, why string) (Adapter, Offer, error
 		return nil, Offer{}, err
 	}
 	u.port, u.gid = a.Port(), gid
+	u.places = places(place{a, gid}, u.adapters, address(u.base.LocalAddr()))
+	if !u.again {
+		u.granters = []Adapter{a}
+	}
 	if u.window, err = newBuffer(a, windowSize, RemoteWrite); err != nil {
 		return nil, Offer{}, err
 	}
@@ -153,12 +178,11 @@ func (u *upgrade) prepare(adapters []Adapter, why string) (Adapter, Offer, error
 	if !u.client {
 		u.land, u.unreached = newBuffer(a, pieces*pieceSize, 0)
 	}
-	var psn [4]byte
-	_, _ = rand.Read(psn[:]) // does not fail
 	return a, Offer{
-		Link: u.port.Link, MTU: u.port.MTU, LID: u.port.LID, GID: gid.Addr, Queue: u.queue.Number(), PSN: binary.LittleEndian.Uint32(psn[:]) & (1<<24 - 1),
+		Link: u.port.Link, MTU: u.port.MTU, LID: u.port.LID, GID: gid.Addr, Queue: u.queue.Number(), PSN: newPSN(),
 		Window: Window{Address: u.window.reg.Address(), Key: u.window.reg.RemoteKey(), Size: windowSize},
 		Reach:  u.land != nil,
+		Rails:  wanted(u.pairs, len(u.places)),
 	}, nil
 }
 

@@ -25,11 +25,13 @@ type Fabric struct {
 	flaps   int       // of how many work requests one fails; 0: none
 	works   int       // that were done
 	moved   [3]uint64 // bytes, by verbs.Op
+	by      map[*Adapter][3]uint64
+	ports   map[*Adapter]*faults
 }
 
 // New makes a fabric without adapters.
 func New() *Fabric {
-	f := &Fabric{queues: map[uint32]*queue{}, regions: map[uint32]*memory{}}
+	f := &Fabric{queues: map[uint32]*queue{}, regions: map[uint32]*memory{}, by: map[*Adapter][3]uint64{}, ports: map[*Adapter]*faults{}}
 	f.changed.L = &f.mu
 	return f
 }
@@ -103,11 +105,12 @@ func (f *Fabric) Moved(op verbs.Op) uint64 {
 	return f.moved[op]
 }
 
-// Heal undoes Cut, Hold and Refuse.
+// Heal undoes Cut, Hold and Refuse, and the faults of single ports.
 func (f *Fabric) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cut, f.held, f.refuses = false, false, ""
+	clear(f.ports)
 	f.changed.Broadcast()
 }
 

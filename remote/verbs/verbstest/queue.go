@@ -156,6 +156,9 @@ func (q *queue) executeLocked(j job) verbs.Status {
 	if q.f.cut || to == nil || !to.ready || to.failed || to.peer.Queue != q.num {
 		return verbs.RetryExceeded
 	}
+	if s := q.f.faultLocked(q.a, to.a); s != verbs.Success {
+		return s
+	}
 	local, remote, status := q.memoryLocked(to, j)
 	if status != verbs.Success {
 		return status
@@ -163,7 +166,7 @@ func (q *queue) executeLocked(j job) verbs.Status {
 	if j.Op == verbs.WriteImmediate && to.receives == 0 {
 		return verbs.NotReadyExceeded
 	}
-	q.f.moved[j.Op] += uint64(j.Length)
+	q.f.movedLocked(q.a, j.Op, uint64(j.Length))
 	if j.Op == verbs.Read {
 		copy(local, remote)
 		return verbs.Success

@@ -1,0 +1,76 @@
+package verbstest
+
+import "causeway/remote/verbs"
+
+// faults are those of one port.
+type faults struct {
+	down  bool // nothing comes from or to it
+	works int  // that it may still do, if what is behind them fails
+	fails verbs.Status
+}
+
+// faultsLocked is a port's faults, to be changed.
+func (f *Fabric) faultsLocked(a *Adapter) *faults {
+	x := f.ports[a]
+	if x == nil {
+		x = &faults{}
+		f.ports[a] = x
+	}
+	return x
+}
+
+// Down has nothing come from or to a port any more, until Heal.
+func (f *Fabric) Down(a *Adapter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faultsLocked(a).down = true
+}
+
+// FailBehind has a port do so many work requests more, and those behind them end with a status, until Heal.
+func (f *Fabric) FailBehind(a *Adapter, works int, s verbs.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.faultsLocked(a)
+	x.works, x.fails = works, s
+}
+
+// ForgetAt is Forget of what is registered with one port.
+func (f *Fabric) ForgetAt(a *Adapter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.regions {
+		if m.a == a {
+			m.may = 0
+		}
+	}
+}
+
+// MovedBy is how many bytes went by an operation that was posted at a port.
+func (f *Fabric) MovedBy(a *Adapter, op verbs.Op) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.by[a][op]
+}
+
+// faultLocked is what ports' faults make of work between two; verbs.Success: they have none.
+func (f *Fabric) faultLocked(from, to *Adapter) verbs.Status {
+	x, y := f.ports[from], f.ports[to]
+	switch {
+	case x != nil && x.down, y != nil && y.down:
+		return verbs.RetryExceeded
+	case x != nil && x.fails != verbs.Success:
+		if x.works == 0 {
+			return x.fails
+		}
+		x.works--
+	}
+	return verbs.Success
+}
+
+// movedLocked counts bytes of a port.
+func (f *Fabric) movedLocked(a *Adapter, op verbs.Op, n uint64) {
+	f.moved[op] += n
+	m := f.by[a]
+	m[op] += n
+	f.by[a] = m
+}
