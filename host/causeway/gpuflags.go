@@ -10,6 +10,7 @@ import (
 	"causeway/host/limit"
 	"causeway/host/worker/link"
 	"causeway/remote/resume"
+	"causeway/remote/verbs"
 )
 
 // gpuFlags say which GPU a session gets.
@@ -25,6 +26,7 @@ type gpuFlags struct {
 	direct  bool
 	peer    bool
 	conns   int
+	pairs   int
 	sandbox sandboxFlag
 }
 
@@ -42,6 +44,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().BoolVar(&f.direct, "guest-rdma", false, "let programs of a vGPU on a GPU server be RDMA ends themselves, by an adapter of their VM's (a virtual function), in the clear: nothing of their sessions goes by this host then")
 	c.Flags().BoolVar(&f.peer, "gpu-direct", false, "at a GPU server with --rdma: tell the adapter of GPU memory, by dma-buf or nvidia-peermem, so that copies do not pass through this host's; not tried on hardware yet")
 	c.Flags().IntVar(&f.conns, "copy-connections", resume.DefaultBranches, "TCP connections that a session between this host and a GPU server may have for its copies, beside the one for its calls, once it copies: 0 to 8")
+	c.Flags().IntVar(&f.pairs, "rdma-queue-pairs", 1, "queue pairs that a session's copies may have with --rdma, over the ports of this host's adapters: 1 to 8; 0: one for each port")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
@@ -102,6 +105,10 @@ func (f *gpuFlags) config() (link.Config, error) {
 		return c, fmt.Errorf("--copy-connections %d: use 0 to %d", f.conns, resume.MostBranches)
 	}
 	c.Branches = f.conns
+	if f.pairs < 0 || f.pairs > verbs.MostPairs {
+		return c, fmt.Errorf("--rdma-queue-pairs %d: use 1 to %d, or 0 for one of each port", f.pairs, verbs.MostPairs)
+	}
+	c.Pairs = f.pairs
 	return c, nil
 }
 

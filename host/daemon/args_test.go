@@ -42,6 +42,9 @@ func TestArgumentsOfADevice(t *testing.T) {
 		"--lease /run/causeway/vm1/gpu0.lease --rdma auto --copy-connections 3": func(c *config.Config, r *record, _ *Options) {
 			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections = "id", "auto", 3
 		},
+		"--lease /run/causeway/vm1/gpu0.lease --rdma off --copy-connections 4 --rdma-queue-pairs 0": func(c *config.Config, r *record, _ *Options) {
+			r.Spec.Lease, c.Remote.RDMAPairs = "id", 0
+		},
 	} {
 		got := args(set)
 		words := strings.Split(want, " ")
@@ -61,6 +64,9 @@ func TestArgumentsOfADevice(t *testing.T) {
 	}
 	if got := args(func(c *config.Config, r *record, _ *Options) { r.Spec.Lease, c.Remote.GPUDirect = "id", true }); !slices.Contains(got, "--gpu-direct") {
 		t.Errorf("of a lease whose GPU memory adapters reach: %q", got)
+	}
+	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.RDMAPairs = 4 }); slices.Contains(got, "--rdma-queue-pairs") {
+		t.Errorf("of a vGPU of this host: %q", got)
 	}
 	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.GPUDirect = true }); slices.Contains(got, "--gpu-direct") {
 		t.Errorf("of a vGPU of this host: %q", got)

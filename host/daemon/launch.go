@@ -122,6 +122,9 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if s.Lease != "" || s.Remote != "" {
 		args = append(args, "--rdma", c.Remote.RDMA, "--copy-connections", fmt.Sprint(c.Remote.CopyConnections))
 	}
+	if (s.Lease != "" || s.Remote != "") && c.Remote.RDMAPairs != 1 {
+		args = append(args, "--rdma-queue-pairs", fmt.Sprint(c.Remote.RDMAPairs))
+	}
 	if s.Lease != "" && c.Remote.GPUDirect {
 		args = append(args, "--gpu-direct")
 	}

@@ -95,15 +95,21 @@ const gpuOff = "GPU memory through the server's: remote.gpu_direct is off"
 // carriedOver is what a session's frames go over, in words, as the parent is told.
 type carriedOver struct {
 	mu    sync.Mutex
-	frame string // of the frames
-	gpu   string // of GPU memory, where adapters may reach it; empty: not known yet
+	frame string      // of the frames
+	by    *verbs.Conn // whose words these are; nil: nobody's
+	gpu   string      // of GPU memory, where adapters may reach it; empty: not known yet
 }
 
-// tell sends the parent what is known.
+// tell changes what is known, and sends the parent that.
 func (s *starter) tell(change func(o *carriedOver)) error {
 	s.way.mu.Lock()
 	defer s.way.mu.Unlock()
 	change(&s.way)
+	return s.sendWayLocked()
+}
+
+// sendWayLocked sends the parent what is known. way.mu is held.
+func (s *starter) sendWayLocked() error {
 	text := s.way.frame
 	if s.way.gpu != "" && !strings.HasPrefix(text, onTCP) {
 		text += ", " + s.way.gpu

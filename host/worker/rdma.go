@@ -58,7 +58,7 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 		}
 		return resume.Lifted{}, s.carried(c, what)
 	}
-	up, err := verbs.Upgrade(ctx, c, s.rdma.adapters, s.rdma.why, client)
+	up, err := verbs.UpgradeWide(ctx, c, s.rdma.adapters, s.rdma.why, client, s.cfg.Pairs)
 	if conn, ok := up.(*verbs.Conn); ok {
 		s.gpuOver(conn, client)
 	}
@@ -89,7 +89,10 @@ func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way,
 	}
 	s.log.Info("frames go by RDMA", "over", fmt.Sprint(up))
 	way := up.(*verbs.Conn)
-	if err := s.carried(c, fmt.Sprint(up)); err != nil {
+	way.Watch(func(about string) { s.railLost(way, about) })
+	err = s.tell(func(o *carriedOver) { o.by, o.frame = way, way.String() })
+	if err != nil {
+		c.Abort()
 		way.Abort()
 		return nil, err
 	}
@@ -98,11 +101,25 @@ func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way,
 
 // carried tells the parent. If that fails nothing is left of the connection.
 func (s *starter) carried(c *frame.Secure, what string) error {
-	err := s.tell(func(o *carriedOver) { o.frame = what })
+	err := s.tell(func(o *carriedOver) { o.by, o.frame = nil, what })
 	if err != nil {
 		c.Abort()
 	}
 	return err
+}
+
+// railLost tells of a queue pair for copies that is lost, unless frames go another way by now.
+func (s *starter) railLost(way *verbs.Conn, about string) {
+	s.log.Warn("a queue pair for copies is lost; the others go on", "over", about)
+	s.way.mu.Lock()
+	defer s.way.mu.Unlock()
+	if s.way.by != way {
+		return
+	}
+	s.way.frame = way.String()
+	if err := s.sendWayLocked(); err != nil {
+		s.log.Warn("the parent is not told what copies go by", "error", err)
+	}
 }
 
 // another has a session go on over another connection, if it is one that does.

@@ -114,6 +114,52 @@ func TestCarried(t *testing.T) {
 	}
 }
 
+// TestCarriedByRails: both hosts are told by how many queue pairs copies go, and when one is lost; not any more when frames go another way.
+func TestCarriedByRails(t *testing.T) {
+	f, here, there := verbstest.New(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	with := func(name string, pairs int) *starter {
+		return &starter{cfg: link.Config{RDMA: link.RDMAAuto, Pairs: pairs}, rdma: rdma{adapters: []verbs.Adapter{f.Adapter(name, here), f.Adapter(name+"2", there)}}}
+	}
+	for name, x := range map[string]struct {
+		server, client *starter
+		want           [2]string
+	}{
+		"each port":     {with("s", 0), with("c", 0), [2]string{", 2 queue pairs for them: s/1, s2/1, " + gpuOff, ", 2 queue pairs for them: c/1, c2/1"}},
+		"one by client": {with("s", 0), with("c", 1), [2]string{"copies one-sided, " + gpuOff, "copies one-sided"}},
+		"three":         {with("s", 3), with("c", 8), [2]string{", 3 queue pairs for them: s/1, s2/1, s/1, " + gpuOff, ", 3 queue pairs for them: c/1, c2/1, c/1"}},
+	} {
+		told := carriedBy(t, x.server, x.client)
+		for i := range told {
+			if !strings.HasSuffix(told[i], x.want[i]) {
+				t.Errorf("%s: %q", name, told)
+			}
+		}
+		if n := f.Left(); n != 0 {
+			t.Errorf("%s: %d things are left", name, n)
+		}
+	}
+	var parent *link.ParentEnd
+	s := with("s", 0)
+	parent, s.link = ends(t)
+	defer parent.Close()
+	defer s.link.Close()
+	s.log = slog.New(slog.DiscardHandler)
+	way := &verbs.Conn{}
+	s.railLost(way, "not this one's") // says nothing: the next message is the next
+	if err := s.tell(func(o *carriedOver) { o.by, o.frame = nil, onTCP }); err != nil {
+		t.Fatal(err)
+	}
+	s.railLost(way, "not this one's")
+	if err := s.tell(func(o *carriedOver) { o.frame = "last" }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{onTCP, "last"} {
+		if r, err := parent.Receive(); err != nil || r.Message().(link.Carried).Over != want {
+			t.Errorf("not %q: %v", want, err)
+		}
+	}
+}
+
 // TestOpenRDMA: adapters are opened for sessions between hosts, and a machine without them says why there are none.
 func TestOpenRDMA(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)

@@ -56,6 +56,8 @@ func TestGrantRules(t *testing.T) {
 		"of more bytes":  grantFrame(1, 8192),
 		"twice":          append(grantFrame(1, 4096), grantFrame(1, 4096)...),
 		"around":         frame(grant, 0, 1, frames.Granted{Address: ^uint64(0) - 4094, Size: 4096}.Append(nil)),
+		"of adapter 4":   frame(grant, 0, 1, append(frames.Granted{Size: 4096}.Append(nil), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0)),
+		"half a key":     frame(grant, 0, 1, append(frames.Granted{Size: 4096}.Append(nil), make([]byte, 8)...)),
 		"recall bytes":   frame(recall, 0, 0, make([]byte, 8)),
 		"recall of one":  frame(recall, 0, 1, nil),
 		"an answer":      frame(recalled, 0, 0, nil),

@@ -20,10 +20,13 @@
 // The client's end may register memory of its own for the server's (Conn.Grant), which reads and writes it by RDMA READ and WRITE (Conn.Fetch, Conn.Store) through pieces of registered memory, on the stream's queue pair, so that what the stream says
 // afterwards follows. Who may reach what, and when not any more, is package relay's.
 //
+// Where both ends have more ports, or want it so, there are further queue pairs for that (rails): agreed on inside TLS once the first carries bytes (railup.go), each with pieces and completions of its own, which the copy that uses it takes. A copy's parts are
+// taken by whichever has room (rail.go); those of one that fails come back.
+//
 // # Goroutines and locks
 //
 // Whoever waits (Read for bytes, Write for room) takes completions for all if nobody does: it polls for a while, then sleeps in Queue.Wait, and others wait for it on
-// Conn.cond. What no completion tells of (a piece that is free again, a failure, a deadline) kicks it (changedLocked). routineLifeline reads the TLS connection. Lock order: readMu or writeMu, then mu. Nothing waits with mu held, and nothing but the copy of bytes that
+// Conn.cond. What no completion tells of (a piece that is free again, a failure, a deadline) kicks it (changedLocked). routineLifeline reads the TLS connection. Lock order: readMu or writeMu, or a rail's, then mu. Nothing waits with mu held, and nothing but the copy of bytes that
 // nobody else touches happens outside of it.
 //
 // # Providers

@@ -411,5 +411,9 @@ func railsText(first string, rails []*rail) string {
 			used = append(used, r.String())
 		}
 	}
-	return fmt.Sprintf(", %d queue pairs for them: %s", len(used), strings.Join(used, ", ")) + not
+	what := "queue pairs"
+	if len(used) == 1 {
+		what = "queue pair"
+	}
+	return fmt.Sprintf(", %d %s for them: %s", len(used), what, strings.Join(used, ", ")) + not
 }

@@ -16,6 +16,7 @@ import (
 	"causeway/host/sandbox"
 	"causeway/host/sandbox/cgroup"
 	"causeway/remote/resume"
+	"causeway/remote/verbs"
 )
 
 // ErrValue says that a key's value cannot be used.
@@ -108,6 +109,7 @@ func (c *Config) Check() error {
 	bad(c.Remote.Domain != "" && !api.IsName(c.Remote.Domain), "remote.domain", strconv.Quote(c.Remote.Domain), `write a domain, as in "example.net", or nothing`)
 	bad(!rdma.MatchString(c.Remote.RDMA), "remote.rdma", strconv.Quote(c.Remote.RDMA), `use "off", "auto", or an RDMA device or one port of it, as in "mlx5_0" or "mlx5_0/1"`)
 	bad(c.Remote.CopyConnections < 0 || c.Remote.CopyConnections > resume.MostBranches, "remote.copy_connections", c.Remote.CopyConnections, fmt.Sprintf("use 0 to %d", resume.MostBranches))
+	bad(c.Remote.RDMAPairs < 0 || c.Remote.RDMAPairs > verbs.MostPairs, "remote.rdma_queue_pairs", c.Remote.RDMAPairs, fmt.Sprintf("use 1 to %d, or 0 for one of each port", verbs.MostPairs))
 	return errors.Join(errs...)
 }
 

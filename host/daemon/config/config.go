@@ -131,6 +131,8 @@ type Remote struct {
 	GPUDirect bool `toml:"gpu_direct"`
 
 	CopyConnections int `toml:"copy_connections"`
+	// RDMAPairs is how many queue pairs a program's copies by RDMA may have; 0: one for each port of the adapters.
+	RDMAPairs int `toml:"rdma_queue_pairs"`
 }
 
 // Files are the host's identity.
@@ -184,7 +186,7 @@ func Default() Config {
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
-		Remote:    Remote{Allow: []string{}, Fleet: []string{}, Servers: []string{}, RDMA: RDMAOff, CopyConnections: resume.DefaultBranches},
+		Remote:    Remote{Allow: []string{}, Fleet: []string{}, Servers: []string{}, RDMA: RDMAOff, CopyConnections: resume.DefaultBranches, RDMAPairs: 1},
 	}
 }
 
