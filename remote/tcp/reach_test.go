@@ -16,6 +16,9 @@ import (
 
 const grant, recall, recalled = 16, 17, 18
 
+// wideGrant is a grant of region 1 with keys of further adapters.
+var wideGrant = frame(grant, 0, 1, frames.Granted{Size: 4096, More: [3]frames.Key{{Is: true}, {}, {Is: true}}}.Append(nil))
+
 func grantFrame(id uint32, size uint64) []byte {
 	return frame(grant, 0, uint64(id), frames.Granted{Address: 1 << 41, Size: size, Key: 7}.Append(nil))
 }
@@ -49,6 +52,7 @@ func TestGrantRules(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"short":          frame(grant, 0, 1, make([]byte, frames.GrantSize-1)),
 		"long":           frame(grant, 0, 1, make([]byte, frames.GrantSize+1)),
+		"twice, wide":    append(grantFrame(1, 4096), wideGrant...),
 		"of region 0":    grantFrame(0, remote.Region0Size),
 		"of none":        grantFrame(2, 4096),
 		"far away":       frame(grant, 0, 1<<32|1, frames.Granted{Size: 4096}.Append(nil)),

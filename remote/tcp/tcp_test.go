@@ -196,7 +196,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(frame(ring, 0, 8, make([]byte, 64)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, ring, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add(append(regionFrame(1, 4096), grantFrame(1, 4096)...))
-	f.Add(append(regionFrame(1, 4096), frame(grant, 0, 1, frames.Granted{Size: 4096, More: [3]frames.Key{{Is: true}, {}, {Is: true}}}.Append(nil))...))
+	f.Add(append(regionFrame(1, 4096), wideGrant...))
 	f.Add(slices.Concat(regionFrame(1, 4096), grantFrame(1, 4096), frame(recall, 0, 0, nil), grantFrame(1, 4096)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		guest, host := net.Pipe()
