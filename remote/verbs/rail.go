@@ -87,24 +87,47 @@ func (r *rail) await(id uint64, over func() error) error {
 			}
 		}
 		if err != nil {
-			return err
+			return r.cause(err)
 		}
 	}
 	return nil
 }
 
-// apply notes what completions say.
+// apply notes what completions say. The first of a failure that is no consequence of another is its cause.
 func (r *rail) apply(cs []Completion) error {
+	var failed *QueueError
 	for _, x := range cs {
 		switch {
 		case x.Status != Success:
-			return &QueueError{x.Status, x.Vendor}
+			if failed == nil || failed.Status == Flushed {
+				failed = &QueueError{x.Status, x.Vendor}
+			}
 		case x.Received:
 			return remote.Violation("a message on a queue pair for copies")
+		case failed == nil:
+			r.done = x.ID
 		}
-		r.done = x.ID
+	}
+	if failed != nil {
+		return failed
 	}
 	return nil
+}
+
+// cause looks, when work was flushed, for what made it so: that may be told a little later.
+func (r *rail) cause(err error) error {
+	var q *QueueError
+	var cs [32]Completion
+	for start := time.Now(); errors.As(err, &q) && q.Status == Flushed && time.Since(start) < causeLimit; {
+		n, polled := r.queue.Poll(cs[:])
+		if polled != nil {
+			break
+		}
+		if other := r.apply(cs[:n]); other != nil {
+			err = other
+		}
+	}
+	return err
 }
 
 // railOver is why a rail is to be left alone.

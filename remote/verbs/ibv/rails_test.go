@@ -97,7 +97,7 @@ func TestRails(t *testing.T) {
 	if near.Pairs() != 3 || far.Pairs() != 3 {
 		t.Errorf("%d and %d queue pairs", near.Pairs(), far.Pairs())
 	}
-	const size = 4 << 20
+	const size = 1 << 20
 	fd, mem, err := sys.NewPage("reached", size, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -118,13 +118,10 @@ func TestRails(t *testing.T) {
 			t.Errorf("copy %d: other bytes, or %v", seed, err)
 		}
 	}
-	for seed := range 4 {
-		copies(seed)
-	}
+	copies(1)
 	run(t, "/usr/bin/ip link set "+nic+" down")
-	for seed := range 4 {
-		copies(4 + seed)
-	}
+	copies(2) // some of it fails, and is done by the others
+	copies(3)
 	t.Logf("by %v", far)
 	if far.Pairs() > 2 {
 		t.Errorf("%d queue pairs, one of a link that is down", far.Pairs())
