@@ -40,10 +40,10 @@ func TestArgumentsOfADevice(t *testing.T) {
 		"--linked-gpus":                            func(c *config.Config, _ *record, _ *Options) { c.Isolation.LinkedGPUs = true },
 		"--verbose":                                func(c *config.Config, _ *record, _ *Options) { c.Devices.Verbose = true },
 		"--lease /run/causeway/vm1/gpu0.lease --rdma auto --copy-connections 3": func(c *config.Config, r *record, _ *Options) {
-			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections = "id", "auto", 3
+			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections, c.Remote.RDMAPairs = "id", "auto", 3, 1
 		},
-		"--lease /run/causeway/vm1/gpu0.lease --rdma off --copy-connections 4 --rdma-queue-pairs 0": func(c *config.Config, r *record, _ *Options) {
-			r.Spec.Lease, c.Remote.RDMAPairs = "id", 0
+		"--lease /run/causeway/vm1/gpu0.lease --rdma auto --copy-connections 3 --rdma-queue-pairs 0": func(c *config.Config, r *record, _ *Options) {
+			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections, c.Remote.RDMAPairs = "id", "auto", 3, 0
 		},
 	} {
 		got := args(set)
