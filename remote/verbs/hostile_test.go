@@ -112,6 +112,11 @@ func TestHostileOffers(t *testing.T) {
 	if p, err := verbs.ParseOffer(good.Append(nil)); err != nil || p.Offer() != good {
 		t.Fatal(p, err)
 	}
+	many := good
+	many.Rails = 7
+	if p, err := verbs.ParseOffer(many.Append(nil)); err != nil || p.Offer() != many {
+		t.Error(p, err)
+	}
 	if p, err := verbs.ParseOffer(verbs.Offer{Declined: strings.Repeat("x", 5000)}.Append(nil)); err != nil || len(p.Offer().Declined) != 400 {
 		t.Error(p, err)
 	}
@@ -128,6 +133,7 @@ func TestHostileOffers(t *testing.T) {
 		"odd window":     func(o *verbs.Offer) { o.Window.Size = verbs.MostWindow - 8 },
 		"window around":  func(o *verbs.Offer) { o.Window.Address = ^uint64(0) - 4096 },
 		"no address":     func(o *verbs.Offer) { o.GID = [16]byte{} },
+		"rails":          func(o *verbs.Offer) { o.Rails = 8 },
 		"no LID, no GID": func(o *verbs.Offer) { o.Link, o.GID = verbs.InfiniBand, [16]byte{} },
 	} {
 		o := good
@@ -142,6 +148,9 @@ func FuzzOffer(f *testing.F) {
 	f.Add(verbs.Offer{Declined: "no adapter"}.Append(nil))
 	f.Add(verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 7, PSN: 9, GID: here.As16(), Window: verbs.Window{Address: 1 << 40, Key: 5, Size: verbs.MostWindow}}.Append(nil))
 	f.Add(verbs.Offer{Link: verbs.InfiniBand, MTU: 5, LID: 3, Queue: 1<<24 - 1, Window: verbs.Window{Size: verbs.LeastWindow}}.Append(nil))
+	for _, rails := range []int{1, 7, 8, 255} {
+		f.Add(verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 7, GID: here.As16(), Window: verbs.Window{Size: verbs.LeastWindow}, Reach: true, Rails: rails}.Append(nil))
+	}
 	f.Add([]byte("CWVERBS\x02"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := verbs.ParseOffer(b)

@@ -42,7 +42,7 @@ func (c *tuned) Tune(limit time.Duration) error {
 	return nil
 }
 
-// pass has both ends begin. The client's adapters may be none.
+// pass has both ends begin, each of which would have further queue pairs for copies, that nobody passes on. The client's adapters may be none.
 func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr error) {
 	t.Helper()
 	p = &passing{Fabric: verbstest.New(), about: make(chan string, 1), ended: make(chan error, 1)}
@@ -70,9 +70,9 @@ func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr er
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.far, farErr = verbs.Upgrade(context.Background(), p.farBase, []verbs.Adapter{p.Adapter("far", here)}, "", false)
+		p.far, farErr = verbs.UpgradeWide(context.Background(), p.farBase, []verbs.Adapter{p.Adapter("far", here)}, "", false, 4)
 	}()
-	p.near, nearErr = verbs.Upgrade(context.Background(), nearBase, clients, "it has none", true)
+	p.near, nearErr = verbs.UpgradeWide(context.Background(), nearBase, clients, "it has none", true, 4)
 	<-done
 	return p, nearErr, farErr
 }

@@ -296,12 +296,17 @@ func (c *Conn) kickRailsLocked() {
 	}
 }
 
-// closeRails gives back those that are left. Nothing uses them any more.
-func closeRails(rails []*rail) error {
+// closeRails gives back those that are left. Nothing uses them any more, but what mu guards may be looked at.
+func closeRails(mu sync.Locker, rails []*rail) error {
 	var err error
 	for _, r := range rails {
-		if !r.dead {
-			r.dead = true
+		mu.Lock()
+		dead := r.dead
+		if !dead {
+			r.dead, r.why = true, net.ErrClosed
+		}
+		mu.Unlock()
+		if !dead {
 			err = errors.Join(err, r.close())
 		}
 	}

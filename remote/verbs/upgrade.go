@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"causeway/remote/frame"
@@ -98,7 +99,7 @@ type upgrade struct {
 }
 
 func (u *upgrade) release() error {
-	err := errors.Join(closeRails(u.rails), u.window.close(), u.out.close(), u.land.close())
+	err := errors.Join(closeRails(&sync.Mutex{}, u.rails), u.window.close(), u.out.close(), u.land.close())
 	if u.queue != nil {
 		err = errors.Join(u.queue.Close(), err)
 	}

@@ -67,5 +67,5 @@ func (c *Conn) release() error {
 	stopTimer(&c.readEnd)
 	stopTimer(&c.writeEnd)
 	c.mu.Unlock()
-	return errors.Join(closeRails(c.reach.rails), c.queue.Close(), c.window.close(), c.out.close(), c.reach.land.close())
+	return errors.Join(closeRails(&c.mu, c.reach.rails), c.queue.Close(), c.window.close(), c.out.close(), c.reach.land.close())
 }
