@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
-modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over"
+modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over kernels"
 [ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
 # NVLink multicast goes to all GPUs of a host through its switches, and others' may be among them: nothing here asks for it.

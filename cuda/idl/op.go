@@ -113,9 +113,9 @@ const (
 )
 
 // namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have numbers of their own, there
-// is one session, and of access to another context there is one for each.
+// is one session, and of access to another context and of a library's code there is one for each.
 func namedOtherwise(kind string) bool {
-	return kind == "mem" || kind == "region" || kind == "session" || kind == "peer"
+	return kind == "mem" || kind == "region" || kind == "session" || kind == "peer" || kind == "instance"
 }
 
 // Object finds the field that names the object of the effect: the first newid or id; for mem the address ptr.
@@ -123,7 +123,7 @@ func (o *Op) Object() (ObjectIn, *Field) {
 	if !o.Effect.Recorded() {
 		return ObjectNone, nil
 	}
-	name := map[string]string{"mem": "ptr", "region": "region", "peer": "peer"}[o.Kind]
+	name := map[string]string{"mem": "ptr", "region": "region", "peer": "peer", "instance": "library"}[o.Kind]
 	for i := range o.In {
 		f := &o.In[i]
 		if name != "" && f.Name == name || !namedOtherwise(o.Kind) && (f.Type == "newid" || f.Type == "id") {

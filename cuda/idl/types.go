@@ -150,7 +150,8 @@ var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "ev
 	"memhandle", "resv", "mapping",
 	"graph", "graphnode", "graphexec",
 	"session", "region",
-	"peer", // access of the current context to the memory of the one that the request names
+	"peer",     // access of the current context to the memory of the one that the request names
+	"instance", // code and variables of a library in the current context
 }
 
 // sizes of the types of struct and op fields.

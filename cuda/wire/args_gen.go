@@ -659,6 +659,24 @@ func (v *LibraryGetModuleArgs) encode(w *writer) {
 	w.u32(4, v.Library)
 }
 
+// LibraryInstanceArgs is the request of OpLibraryInstance.
+type LibraryInstanceArgs struct {
+	Library ID // library
+}
+
+// Op implements Args.
+func (*LibraryInstanceArgs) Op() Op { return OpLibraryInstance }
+
+func (*LibraryInstanceArgs) fixed() int { return 8 }
+
+func (v *LibraryInstanceArgs) decode(r *reader) {
+	v.Library = r.u32(0)
+}
+
+func (v *LibraryInstanceArgs) encode(w *writer) {
+	w.u32(0, v.Library)
+}
+
 // LibraryGetGlobalArgs is the request of OpLibraryGetGlobal.
 type LibraryGetGlobalArgs struct {
 	Library ID // library
@@ -4516,6 +4534,8 @@ func NewArgs(op Op) Args {
 		return new(LibraryGetKernelArgs)
 	case OpLibraryGetModule:
 		return new(LibraryGetModuleArgs)
+	case OpLibraryInstance:
+		return new(LibraryInstanceArgs)
 	case OpLibraryGetGlobal:
 		return new(LibraryGetGlobalArgs)
 	case OpLibraryListKernels:

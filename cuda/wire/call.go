@@ -19,6 +19,8 @@ type Call struct {
 	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order, and whatever else must come out as it was:
 	// tokens of what is shared, sizes of what others share. A driver appends them; on replay they are given and Place hands them out.
 	Placed []uint64
+	// Instances are of libraries that have got code and variables in a context by this operation, whether or not it then succeeds: a driver appends them.
+	Instances []Instance
 	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
 	// that bytes that were sent ahead for it are taken.
 	Refuse cuda.Result
@@ -29,6 +31,12 @@ type Call struct {
 	because  error
 	pending  *Pending
 	atReturn func()
+}
+
+// Instance is a library's code in a context, where its variables lie at addresses that code holds: Placed of a LibraryInstance that makes it again.
+type Instance struct {
+	Library, Ctx ID
+	Placed       []uint64
 }
 
 // AtReturn has f called when the operation's method has returned. At most one function is.

@@ -66,7 +66,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 3846584645
+	ProtocolVersion     = 3966754414
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000

@@ -33,6 +33,7 @@ type requests struct {
 	LibraryUnload                    LibraryUnloadArgs
 	LibraryGetKernel                 LibraryGetKernelArgs
 	LibraryGetModule                 LibraryGetModuleArgs
+	LibraryInstance                  LibraryInstanceArgs
 	LibraryGetGlobal                 LibraryGetGlobalArgs
 	LibraryListKernels               LibraryListKernelsArgs
 	KernelGetFunction                KernelGetFunctionArgs
@@ -603,6 +604,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return res, true
 		}
 		return drv.LibraryGetModule(c, a), true
+	case OpLibraryInstance:
+		a := &d.requests.LibraryInstance
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
+		return drv.LibraryInstance(c, a), true
 	case OpLibraryGetGlobal:
 		a := &d.requests.LibraryGetGlobal
 		a.decode(&d.in)

@@ -74,6 +74,8 @@ type Driver interface {
 	LibraryGetKernel(c *Call, a *LibraryGetKernelArgs, r *LibraryGetKernelReply) cuda.Result
 	// LibraryGetModule is answered at once; it creates a module.
 	LibraryGetModule(c *Call, a *LibraryGetModuleArgs) cuda.Result
+	// LibraryInstance is answered at once; it creates a instance.
+	LibraryInstance(c *Call, a *LibraryInstanceArgs) cuda.Result
 	// LibraryGetGlobal is answered at once.
 	LibraryGetGlobal(c *Call, a *LibraryGetGlobalArgs, r *LibraryGetGlobalReply) cuda.Result
 	// LibraryListKernels is answered at once.
@@ -529,6 +531,11 @@ func (Unsupported) LibraryGetKernel(*Call, *LibraryGetKernelArgs, *LibraryGetKer
 
 // LibraryGetModule implements Driver.
 func (Unsupported) LibraryGetModule(*Call, *LibraryGetModuleArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// LibraryInstance implements Driver.
+func (Unsupported) LibraryInstance(*Call, *LibraryInstanceArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 

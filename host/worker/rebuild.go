@@ -408,6 +408,9 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	if w.count.to != nil && info.Counts == wire.CountsGuest { // nothing is counted twice
 		w.count.more(w.dispatch.Args())
 	}
+	if err = w.record.noteInstances(c); err != nil {
+		return err
+	}
 	err = w.note(c, info, payload)
 	w.record.blobs.forget()
 	*c = wire.Call{}

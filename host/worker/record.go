@@ -30,15 +30,15 @@ type objectKey struct {
 
 func keyOf(kind wire.Kind, id uint64) objectKey {
 	switch kind {
-	case wire.KindMem, wire.KindRegion, wire.KindSession, wire.KindPeer:
+	case wire.KindMem, wire.KindRegion, wire.KindSession, wire.KindPeer, wire.KindInstance:
 		return objectKey{kind, id}
 	}
 	return objectKey{id: id}
 }
 
-// keyIn is keyOf for an object that a request names in a context: access to a peer is that context's own.
+// keyIn is keyOf for an object that a request names in a context: access to a peer is that context's own, as is code of a library.
 func keyIn(ctx wire.ID, kind wire.Kind, id uint64) objectKey {
-	if kind == wire.KindPeer {
+	if kind == wire.KindPeer || kind == wire.KindInstance {
 		id |= uint64(ctx) << 32
 	}
 	return keyOf(kind, id)

@@ -32,7 +32,7 @@ func (w *Worker) reserve(s *snapshot, images wire.BlobSource) {
 		case wire.OpModuleLoad, wire.OpLibraryLoad:
 			_, _, _ = d.Dispatch(l, &wire.Call{Op: op, Ctx: hdr.Ctx}, q.Record, images) // likewise
 			fallthrough
-		case wire.OpLibraryManage, wire.OpModuleManage, wire.OpLibraryGetModule, wire.OpKernelGetFunction, wire.OpKernelFunction:
+		case wire.OpLibraryManage, wire.OpModuleManage, wire.OpLibraryInstance, wire.OpLibraryGetModule, wire.OpKernelGetFunction, wire.OpKernelFunction:
 			addrs = append(addrs, q.Placed...)
 		case wire.OpGreenCtxCreate:
 			return // code of an edition is for one context

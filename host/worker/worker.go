@@ -208,7 +208,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	}
 	c := &w.call
 	c.Op, c.Ctx, c.Thread, c.Slot, c.Seq = op, in.Ctx, in.Thread, in.Slot, in.Seq
-	c.Placed, c.Replier, c.Refuse = c.Placed[:0], nil, cuda.Success
+	c.Placed, c.Instances, c.Replier, c.Refuse = c.Placed[:0], c.Instances[:0], nil, cuda.Success
 	if wants {
 		c.Replier = w
 		w.asked.note(op)
@@ -222,6 +222,9 @@ func (w *Worker) execute(in *remote.Incoming) error {
 		}
 	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
+	if err == nil {
+		err = w.record.noteInstances(c)
+	}
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@
 #   loading    the destination's device has the beginning of that
 #   adopting   a worker of the destination is about to read it
 #   after      the VM runs there, the source's QEMU is still there
-# Victims: QEMU, device process, keeper or a worker of the source or destination, or the link between the QEMUs. Outcomes: the VM goes on
+# Victims: QEMU, device process, keeper or a worker of the source or destination, or the link between the QEMUs; the destination has no worker before a session is loaded. Outcomes: the VM goes on
 #   here       at the source, all programs right
 #   there      at the destination, all programs right
 #   maimed     at the source, where its programs get errors: it has lost its GPU as it would without a migration

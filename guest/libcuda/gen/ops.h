@@ -14,13 +14,13 @@
 #pragma GCC visibility push(hidden)
 
 /* By number: 1 if a stream does it later, as work that a graph could hold. */
-extern const uint8_t cw_op_works[188];
+extern const uint8_t cw_op_works[189];
 
 /* Which of them run code that may touch any memory, or name memory that nobody has looked at. */
-extern const uint8_t cw_op_runs[188];
+extern const uint8_t cw_op_runs[189];
 
 /* In which of them a driver may wait for the device, and the worker with it. */
-extern const uint8_t cw_op_drains[188];
+extern const uint8_t cw_op_drains[189];
 
 struct cw_in_SessionInit {
 	uint32_t version;
@@ -423,6 +423,12 @@ _Static_assert(offsetof(struct cw_in_LibraryGetModule, library) == 4, "library")
 _Static_assert(sizeof(struct cw_in_LibraryGetModule) == 8, "cw_in_LibraryGetModule");
 CUresult cwop_LibraryGetModule(uint32_t module, uint32_t library);
 
+struct cw_in_LibraryInstance {
+	uint32_t library;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LibraryInstance, library) == 0, "library");
+_Static_assert(sizeof(struct cw_in_LibraryInstance) == 8, "cw_in_LibraryInstance");
 struct cw_in_LibraryGetGlobal {
 	uint32_t library;
 	uint32_t managed;

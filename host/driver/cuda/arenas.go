@@ -45,6 +45,7 @@ type arenas struct {
 	coming   coming
 
 	variables map[instance][]moduleVar
+	forgotten uint32             // how often some were
 	names     map[owner][]string // of variables of code
 	opaque    map[owner]string   // code whose variables cannot be told, and why
 	own       ownVars

@@ -17,6 +17,7 @@ type function struct {
 	ctx    uint32                 // 0: it is a kernel, of no context
 	code
 	layout *bind.Layout
+	there  uint64 // of a kernel: the context in which its library's variables are known: see instanceAt
 }
 
 func (f *function) isKernel() bool { return !f.kernel.IsZero() }
@@ -105,7 +106,7 @@ func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function,
 	}
 	h, res := s.drv.KernelGetFunction(k.kernel)
 	if res == cuda.Success {
-		res = s.settleVariables(c, owner{lib: true, id: k.lib})
+		res = s.instantiate(c, k.lib, c.Ctx)
 	}
 	if e, ok := k.in[c.Ctx]; ok && res == cuda.Success {
 		h, res = s.drv.KernelGetFunction(e)
@@ -229,6 +230,9 @@ func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArg
 func (s *session) FuncGetModule(c *wire.Call, a *wire.FuncGetModuleArgs) cuda.Result {
 	f, res := s.function(c, a.Func)
 	if res != cuda.Success {
+		return res
+	}
+	if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
 		return res
 	}
 	in, _ := f.at(c.Ctx)

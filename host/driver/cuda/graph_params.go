@@ -80,8 +80,12 @@ func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if res != cuda.Success {
 		return res
 	}
+	in := cmp.Or(v.Ctx, c.Ctx)
+	if res := s.instanceAt(c, f, in); res != cuda.Success {
+		return res
+	}
 	p.needs.add(ofFunction(f)...)
-	fn, kernel := f.at(cmp.Or(v.Ctx, c.Ctx))
+	fn, kernel := f.at(in)
 	p.SetKernel(fn, kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
 	return cuda.Success
 }

@@ -20,6 +20,9 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
+	if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
+		return res
+	}
 	if s.capturing() {
 		s.captured(st, ofFunction(f)...)
 	}

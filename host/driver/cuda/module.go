@@ -230,7 +230,7 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	}
 	m, res := s.drv.LibraryGetModule(h)
 	if res == cuda.Success {
-		res = s.settleVariables(c, owner{lib: true, id: a.Library})
+		res = s.instantiate(c, a.Library, c.Ctx)
 	}
 	if e := s.edition(a.Library, c.Ctx); e != nil && res == cuda.Success {
 		m, res = s.drv.LibraryGetModule(e.lib)
@@ -243,7 +243,10 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 
 // LibraryGetGlobal finds a global or managed variable of a library.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
-	var res cuda.Result
+	res := s.instantiate(c, a.Library, c.Ctx)
+	if res != cuda.Success {
+		return res
+	}
 	r.Ptr, r.Size, res = s.variable(c, owner{lib: true, id: a.Library}, a.Name, func() (bind.Address, uint64, cuda.Result) {
 		h, ok := s.libs.get(a.Library)
 		switch {

@@ -27,8 +27,9 @@ const (
 type ownCase struct {
 	*session
 	image []byte
-	load  wire.Call // in the first context
-	found wire.Call // of the kernel's function, in the second
+	load  wire.Call     // in the first context
+	found wire.Instance // that the kernel's function has brought about in the second
+	again wire.Call     // that makes it so, where the session comes from another
 }
 
 // newOwn makes the library's objects; before is the session where it was made first, nil: this is that.
@@ -47,10 +48,11 @@ func newOwn(t *testing.T, base, taken uint64, image []byte, before *ownCase) (*o
 			t.Fatal(res)
 		}
 	}
-	s.load, s.found = wire.Call{Op: wire.OpLibraryLoad, Ctx: firstCtx}, wire.Call{Op: wire.OpKernelGetFunction, Ctx: secondCtx}
+	s.load = wire.Call{Op: wire.OpLibraryLoad, Ctx: firstCtx}
 	if before != nil {
 		s.load.Replay, s.load.Placed = true, before.load.Placed
-		s.found.Replay, s.found.Placed = true, before.found.Placed
+		s.found = before.found
+		s.again = wire.Call{Op: wire.OpLibraryInstance, Ctx: secondCtx, Replay: true, Placed: s.found.Placed}
 		s.Reserve(append(append([]uint64{}, before.load.Placed...), before.found.Placed...), [][]byte{image})
 	}
 	if res := s.LibraryLoad(&s.load, &wire.LibraryLoadArgs{Library: ownLib, Image: image}, &wire.LibraryLoadReply{}); res != cuda.Success {
@@ -59,7 +61,20 @@ func newOwn(t *testing.T, base, taken uint64, image []byte, before *ownCase) (*o
 	if res := s.LibraryGetKernel(&wire.Call{Ctx: firstCtx}, &wire.LibraryGetKernelArgs{Library: ownLib, Kernel: ownKernel, Name: []byte("k")}, &wire.LibraryGetKernelReply{}); res != cuda.Success {
 		t.Fatal(res)
 	}
-	return s, s.KernelGetFunction(&s.found, &wire.KernelGetFunctionArgs{Kernel: ownKernel, Func: ownFunc}, &wire.KernelGetFunctionReply{})
+	if before != nil {
+		if res := s.LibraryInstance(&s.again, &wire.LibraryInstanceArgs{Library: ownLib}); res != cuda.Success {
+			return s, res
+		}
+	}
+	c := wire.Call{Op: wire.OpKernelGetFunction, Ctx: secondCtx, Replay: before != nil}
+	res := s.KernelGetFunction(&c, &wire.KernelGetFunctionArgs{Kernel: ownKernel, Func: ownFunc}, &wire.KernelGetFunctionReply{})
+	switch {
+	case len(c.Placed) > 0 || (len(c.Instances) == 1) != (before == nil):
+		t.Errorf("a function in a second context: %v, %v", c.Placed, c.Instances)
+	case before == nil:
+		s.found = c.Instances[0]
+	}
+	return s, res
 }
 
 // launched is what the driver launches of a function in a context.
@@ -97,7 +112,7 @@ func TestOwnVariables(t *testing.T) {
 
 	s, res := newOwn(t, there, 0, first.image, first)
 	if res != cuda.Success {
-		t.Fatal(res, s.load.Reason(), s.found.Reason())
+		t.Fatal(res, s.load.Reason(), s.again.Reason())
 	}
 	const base, one, other = 1, 2, 3 // libraries of the driver
 	for lib, placed := range map[uint64][]uint64{base: {0, 0}, one: first.load.Placed, other: first.found.Placed} {

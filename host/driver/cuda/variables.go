@@ -161,6 +161,7 @@ func (s *session) forgetVariables(gone func(instance) bool) {
 			delete(s.arenas.variables, key)
 		}
 	}
+	s.arenas.forgotten++
 	s.forgetEditions(gone)
 	maps.DeleteFunc(s.arenas.own.told, func(key instance, _ map[uint64]bool) bool { return gone(key) })
 }

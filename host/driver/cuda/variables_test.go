@@ -1,11 +1,13 @@
 package cuda
 
 import (
+	"slices"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cubinvars/cubintest"
 	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
@@ -50,5 +52,47 @@ func TestVariablesElsewhere(t *testing.T) {
 		if _, res := load(there, &other, x.names...); (res == cuda.Success) != x.passes || (other.Reason() == nil) != x.passes {
 			t.Errorf("%v elsewhere: %v, %v", x.names, res, other.Reason())
 		}
+	}
+}
+
+// TestInstancesAreSaid: whatever has a library's variables come into being in a context says so, once, with where they lie, and they move.
+func TestInstancesAreSaid(t *testing.T) {
+	ways := map[string]func(s *ownCase, c *wire.Call) cuda.Result{
+		"launch": func(s *ownCase, c *wire.Call) cuda.Result {
+			return s.Launch(c, &wire.LaunchArgs{Func: ownKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Stream: wire.StreamLegacy})
+		},
+		"node": func(s *ownCase, c *wire.Call) cuda.Result {
+			v := wire.KernelNode{Func: ownKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}
+			p, res := s.nodeParams(c, wire.NodeKernel, v.Append(nil))
+			if res == cuda.Success {
+				p.Free()
+			}
+			return res
+		},
+		"variable": func(s *ownCase, c *wire.Call) cuda.Result {
+			return s.LibraryGetGlobal(c, &wire.LibraryGetGlobalArgs{Library: ownLib, Name: []byte("x")}, &wire.LibraryGetGlobalReply{})
+		},
+	}
+	for name, way := range ways {
+		s, res := newOwn(t, here, 0, cubintest.Variables(0), nil)
+		if res != cuda.Success {
+			t.Fatal(res)
+		}
+		key := instance{owner{true, ownLib}, secondCtx}
+		s.forgetVariables(func(i instance) bool { return i == key }) // as if nobody had asked for the function
+		for range 2 {
+			c := wire.Call{Ctx: secondCtx}
+			first := s.arenas.variables[key] == nil
+			if res := way(s, &c); res != cuda.Success {
+				t.Fatal(name, res)
+			}
+			if first != (len(c.Instances) == 1) || len(c.Placed) > 0 || first && !slices.Equal(c.Instances[0].Placed, s.found.Placed) {
+				t.Errorf("%s: %+v, want %v at first", name, c.Instances, s.found)
+			}
+			if n := len(s.arenas.variables[key]); n != len(s.found.Placed) {
+				t.Errorf("%s: %d variables would move", name, n)
+			}
+		}
+		s.submitters.drain(nil)
 	}
 }

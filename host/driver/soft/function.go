@@ -29,6 +29,17 @@ func (s *session) function(c *wire.Call, id wire.ID) (*function, cuda.Result) {
 	return &function{mod: m, entry: m.funcs[k.name]}, cuda.Success
 }
 
+// entryIn is what a function, or a kernel in a context, is of code; nil if there is none.
+func (s *session) entryIn(g *gpuContext, id wire.ID) *entry {
+	if f, ok := s.funcs[id]; ok {
+		return f.entry
+	}
+	if k, ok := s.kernels[id]; ok && k.lib.instances[g] != nil {
+		return k.lib.instances[g].funcs[k.name]
+	}
+	return nil
+}
+
 // attributes are the CUfunction_attribute values.
 func (e *entry) attributes() [cuda.FuncAttrMax]int32 {
 	a := e.code.Attributes()

@@ -3,7 +3,6 @@ package soft
 import (
 	"encoding/binary"
 
-	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 )
@@ -155,7 +154,7 @@ func (s *session) standing(n *graphNode) []byte {
 	p := append([]byte(nil), n.params...)
 	switch n.kind {
 	case wire.NodeKernel:
-		if f, res := s.function(&wire.Call{Ctx: n.work.ctx.id}, n.work.fn); res != cuda.Success || f.entry != n.work.entry {
+		if s.entryIn(n.work.ctx, n.work.fn) != n.work.entry {
 			binary.LittleEndian.PutUint32(p, 0)
 		}
 	case wire.NodeWaitEvent, wire.NodeEventRecord:

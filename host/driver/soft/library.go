@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"slices"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/soft/ptx"
@@ -8,10 +10,10 @@ import (
 
 // library is code that belongs to no context. Each context gets a module of it when it first needs one.
 type library struct {
+	id        wire.ID
 	source    *ptx.Module
 	instances map[*gpuContext]*module
-	// spare waits for the first context that asks. It is made with the library, so that its variables' addresses belong to
-	// a recorded operation.
+	// spare waits for the first context that asks: the image was compiled for it when the library came.
 	spare   *module
 	managed *managedVars // nil: not moved
 	shape   *module      // some instance, for names and attributes; never nil
@@ -34,7 +36,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	if res == cuda.Success {
 		var m *module
 		if m, res = s.instantiate(c, b, b.source, nil, device); res == cuda.Success {
-			l := &library{source: b.source, instances: map[*gpuContext]*module{}, spare: m, shape: m}
+			l := &library{id: a.Library, source: b.source, instances: map[*gpuContext]*module{}, spare: m, shape: m}
 			m.library = l
 			if res = s.libraries.put(a.Library, l); res != cuda.Success {
 				s.free(m.vars)
@@ -55,22 +57,54 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 	if m := l.instances[g]; m != nil {
 		return m, cuda.Success
 	}
-	if m := l.spare; m != nil && m.device == g.device {
+	in := c
+	if c.Op != wire.OpLibraryInstance {
+		in = &wire.Call{Op: wire.OpLibraryInstance, Ctx: c.Ctx, Thread: c.Thread, Replay: c.Replay}
+	}
+	m, res := s.instanceIn(in, l, g)
+	if res != cuda.Success {
+		return nil, res
+	}
+	l.instances[g] = m
+	if in != c && len(m.vars) > 0 {
+		c.Instances = append(c.Instances, wire.Instance{Library: l.id, Ctx: c.Ctx, Placed: m.places()})
+	}
+	return m, cuda.Success
+}
+
+// instanceIn is a new one, or the spare one if that has its variables where the call is to have them.
+func (s *session) instanceIn(c *wire.Call, l *library, g *gpuContext) (*module, cuda.Result) {
+	if m := l.spare; m != nil && m.device == g.device && (!c.Replay || len(c.Placed) == 0 || slices.Equal(m.places(), c.Placed)) {
 		l.spare = nil
 		m.ctx = g
 		for _, v := range m.vars {
 			v.ctx = g
 		}
-		l.instances[g] = m
 		return m, cuda.Success
 	}
 	m, res := s.instantiate(c, &build{managed: l.managed}, l.source, g, g.device)
-	if res != cuda.Success {
-		return nil, res
+	if res == cuda.Success {
+		m.library = l
 	}
-	m.library = l
-	l.instances[g] = m
-	return m, cuda.Success
+	return m, res
+}
+
+// places are where a module's variables lie.
+func (m *module) places() (at []uint64) {
+	for _, v := range m.vars {
+		at = append(at, v.lo)
+	}
+	return at
+}
+
+// LibraryInstance makes a library's module in a context again.
+func (s *session) LibraryInstance(c *wire.Call, a *wire.LibraryInstanceArgs) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok || !c.Replay {
+		return cuda.ErrorInvalidHandle
+	}
+	_, res := s.instance(c, l)
+	return res
 }
 
 // LibraryUnload unloads a library and its modules; queued launches still run.

@@ -1,0 +1,184 @@
+package worker
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// tallyPTX has a variable, and kernels that count in it and show it.
+const tallyPTX = `.version 8.0
+.target sm_90
+.address_size 64
+.visible .global .align 4 .u32 tally = 5;
+.visible .entry bump(.param .u64 at, .param .u32 inc)
+{
+	.reg .b32 %r<2>;
+	ld.param.u32 %r1, [inc]; red.global.add.u32 [tally], %r1;
+	ret;
+}
+.visible .entry show(.param .u64 at, .param .u32 inc)
+{
+	.reg .b32 %r<2>; .reg .b64 %d<2>;
+	ld.param.u64 %d1, [at]; ld.global.u32 %r1, [tally]; st.global.u32 [%d1], %r1;
+	ret;
+}
+`
+
+// Objects of the test, beside softCtx, which is the other context.
+const (
+	tallyCtx = softFirst + iota
+	tallyLib
+	tallyBump
+	tallyShow
+	tallyFirst // ids from here on are a way's, eight for each context
+)
+
+// tallied is what a way adds: what comes about by a question alone has its first value.
+const tallied = 3
+
+// waysToInstances are all in which a context comes to have code of a library. Each adds inc to the library's variable there, if it can.
+var waysToInstances = map[string]func(s *softSession, ctx, free wire.ID) (added uint32){
+	"launch": func(s *softSession, ctx, _ wire.ID) uint32 {
+		s.must(ctx, s.launch(tallyBump, 0, tallied, wire.StreamLegacy))
+		return tallied
+	},
+	"cooperative launch": func(s *softSession, ctx, _ wire.ID) uint32 {
+		s.must(ctx, &wire.LaunchArgs{Func: tallyBump, Stream: wire.StreamLegacy, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Params: inc(tallied), Flags: wire.LaunchCooperative})
+		return tallied
+	},
+	"launch with attributes": func(s *softSession, ctx, _ wire.ID) uint32 {
+		attr := binary.LittleEndian.AppendUint64(nil, cuda.LaunchAttrCooperative)
+		attr = append(binary.LittleEndian.AppendUint64(attr, 1), make([]byte, 56)...)
+		s.must(ctx, &wire.LaunchArgs{Func: tallyBump, Stream: wire.StreamLegacy, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Params: inc(tallied), Attrs: attr})
+		return tallied
+	},
+	"launch that fails": func(s *softSession, ctx, _ wire.ID) uint32 {
+		if res := s.do(ctx, &wire.LaunchArgs{Func: tallyBump, Stream: wire.StreamLegacy, Gx: 1, Gy: 1, Gz: 1, Bx: 4096, By: 1, Bz: 1, Params: inc(tallied)}); res == cuda.Success {
+			s.t.Error("4096 threads are launched")
+		}
+		return 0
+	},
+	"node of a graph": func(s *softSession, ctx, free wire.ID) uint32 {
+		s.must(ctx, &wire.GraphCreateArgs{Graph: free}, &wire.GraphAddNodeArgs{Graph: free, Node: free + 1, Params: s.kernel(tallyBump, 0, tallied)},
+			&wire.GraphInstantiateArgs{Graph: free, Exec: free + 2}, &wire.GraphLaunchArgs{Exec: free + 2, Stream: wire.StreamLegacy})
+		return tallied
+	},
+	"capture": func(s *softSession, ctx, free wire.ID) uint32 {
+		s.must(ctx, &wire.StreamCreateArgs{Stream: free, Flags: 1}, &wire.StreamBeginCaptureArgs{Stream: free, Mode: 2}, s.launch(tallyBump, 0, tallied, free),
+			&wire.StreamEndCaptureArgs{Stream: free, Fresh: free + 1}, &wire.GraphInstantiateArgs{Graph: free + 1, Exec: free + 2}, &wire.GraphLaunchArgs{Exec: free + 2, Stream: free})
+		return tallied
+	},
+	"function": func(s *softSession, ctx, free wire.ID) uint32 {
+		s.must(ctx, &wire.KernelGetFunctionArgs{Func: free, Kernel: tallyBump}, s.launch(free, 0, tallied, wire.StreamLegacy))
+		return tallied
+	},
+	"function known": func(s *softSession, ctx, free wire.ID) uint32 {
+		s.must(ctx, &wire.KernelFunctionArgs{Func: free, Kernel: tallyBump}, s.launch(free, 0, tallied, wire.StreamLegacy))
+		return tallied
+	},
+	"module": func(s *softSession, ctx, free wire.ID) uint32 {
+		s.must(ctx, &wire.LibraryGetModuleArgs{Library: tallyLib, Module: free}, &wire.ModuleGetFunctionArgs{Module: free, Func: free + 1, Name: []byte("bump")},
+			s.launch(free+1, 0, tallied, wire.StreamLegacy))
+		return tallied
+	},
+	"variable": func(s *softSession, ctx, _ wire.ID) uint32 {
+		var r wire.LibraryGetGlobalReply
+		s.must(ctx, &wire.LibraryGetGlobalArgs{Library: tallyLib, Name: []byte("tally")})
+		if err := wire.DecodeReply(s.ring.replies[0].Payload, &r); err != nil {
+			s.t.Fatal(err)
+		}
+		s.must(ctx, &wire.MemcpyHtoDArgs{Dst: r.Ptr, Stream: wire.StreamLegacy, Src: binary.LittleEndian.AppendUint32(nil, 5+tallied)})
+		return tallied
+	},
+	"attribute": func(s *softSession, ctx, _ wire.ID) uint32 {
+		s.must(ctx, &wire.FuncGetAttributeArgs{Func: tallyBump})
+		return 0
+	},
+	"attributes, the first superseded": func(s *softSession, ctx, _ wire.ID) uint32 {
+		for _, v := range []int32{1024, 2048} {
+			s.must(ctx, &wire.FuncSetAttributeArgs{Func: tallyBump, Attr: cuda.FuncAttrMaxDynamicSharedSizeBytes, Value: v})
+		}
+		return 0
+	},
+	"occupancy": func(s *softSession, ctx, _ wire.ID) uint32 {
+		s.must(ctx, &wire.OccupancyMaxActiveBlocksArgs{Func: tallyBump, Block: 32})
+		return 0
+	},
+}
+
+// inc are a kernel's parameters, of which only the second counts.
+func inc(n uint32) []byte { return binary.LittleEndian.AppendUint32(make([]byte, 8), n) }
+
+// shown is what the variable is in a context.
+func (s *softSession) shown(ctx wire.ID) uint32 {
+	s.t.Helper()
+	s.must(ctx, s.launch(tallyShow, softFilled, 0, wire.StreamLegacy))
+	return s.memory()[softFilled]
+}
+
+// TestInstancesMove: each context has a library's variables for itself, and whatever made it have them they move, each to its own context: twice, as what has moved is recorded as well.
+func TestInstancesMove(t *testing.T) {
+	for _, loaded := range []wire.ID{0, softCtx, tallyCtx} { // the context that is current when the library is loaded: none, the first, the second
+		for first, one := range waysToInstances {
+			for second, other := range waysToInstances {
+				if first != "launch" && second != "launch" {
+					continue
+				}
+				s := newSoft(t)
+				s.must(0, &wire.CtxCreateArgs{Ctx: tallyCtx})
+				s.must(loaded, &wire.LibraryLoadArgs{Library: tallyLib, Image: []byte(tallyPTX)})
+				s.must(softCtx, &wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyBump, Name: []byte("bump")},
+					&wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyShow, Name: []byte("show")})
+				a, b := 5+one(s, softCtx, tallyFirst), 5+other(s, tallyCtx, tallyFirst+8)
+				for range 2 {
+					s = s.moved()
+					if x, y := s.shown(softCtx), s.shown(tallyCtx); x != a || y != b {
+						t.Errorf("loaded in %d, %s and %s: moved, the variables are %d and %d, want %d and %d", loaded, first, second, x, y, a, b)
+					}
+					s.must(softCtx, s.launch(tallyBump, 0, 100, wire.StreamLegacy))
+					a += 100
+				}
+				s.close()
+			}
+		}
+	}
+}
+
+// TestInstancesEnd: what is recorded of instances goes with the context and with the library, and a guest cannot say that there are any.
+func TestInstancesEnd(t *testing.T) {
+	s := newSoft(t)
+	count := func() (n int) {
+		for key := range s.w.record.objects {
+			if key.space == wire.KindInstance {
+				n++
+			}
+		}
+		return n
+	}
+	s.must(0, &wire.CtxCreateArgs{Ctx: tallyCtx})
+	s.must(0, &wire.LibraryLoadArgs{Library: tallyLib, Image: []byte(tallyPTX)})
+	s.must(softCtx, &wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyBump, Name: []byte("bump")})
+	if res := s.do(softCtx, &wire.LibraryInstanceArgs{Library: tallyLib}); res == cuda.Success || count() != 0 {
+		t.Errorf("a guest's: %v", res)
+	}
+	before := s.w.host.used
+	for range 3 {
+		for _, ctx := range []wire.ID{softCtx, tallyCtx} {
+			s.must(ctx, s.launch(tallyBump, 0, 1, wire.StreamLegacy), &wire.OccupancyMaxActiveBlocksArgs{Func: tallyBump, Block: 32})
+		}
+	}
+	if n := count(); n != 2 {
+		t.Errorf("%d are recorded of two contexts", n)
+	}
+	s.must(0, &wire.CtxDestroyArgs{Ctx: tallyCtx})
+	if n := count(); n != 1 {
+		t.Errorf("%d are recorded of one context", n)
+	}
+	s.must(0, &wire.LibraryUnloadArgs{Library: tallyLib})
+	if n := count(); n != 0 || s.w.host.used >= before {
+		t.Errorf("%d are recorded of none, %d bytes are booked, %d before", n, s.w.host.used, before)
+	}
+}

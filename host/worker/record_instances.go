@@ -1,0 +1,16 @@
+package worker
+
+import "causeway/cuda/wire"
+
+// noteInstances records what an operation has brought into being of libraries in contexts, in front of the operation itself: a launch leaves nothing else to
+// rebuild, but the variables that its kernel may have changed since must be where they were.
+func (r *recorder) noteInstances(c *wire.Call) error {
+	for i := range c.Instances {
+		in := &c.Instances[i]
+		made := wire.Call{Op: wire.OpLibraryInstance, Ctx: in.Ctx, Thread: c.Thread, Placed: in.Placed}
+		if err := r.note(&made, made.Op.Info(), &wire.LibraryInstanceArgs{Library: in.Library}, nil, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
