@@ -88,6 +88,11 @@ func (s *simulated) make(op wire.Op, of uint64, in *simulatedOwner) uint64 {
 		}
 		of = s.next
 	}
+	if info.Kind == wire.KindInstance { // it is known by its library
+		if of = s.kept[wire.KindLibrary]; in != nil {
+			of = in.id
+		}
+	}
 	a := wire.NewArgs(op)
 	fields := reflect.ValueOf(a).Elem()
 	for i := range fields.NumField() {
