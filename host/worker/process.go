@@ -170,6 +170,9 @@ func (s *starter) start(ctx context.Context, conn int) error {
 	if err != nil || carrier == nil {
 		return err
 	}
+	if a, ok := arrivalOf(carrier); ok {
+		return s.arrive(ctx, a)
+	}
 	w, err := s.open(carrier)
 	if err != nil {
 		return err
@@ -266,6 +269,9 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if c, ok := w.carrier.(*tcp.Carrier); ok {
+		go s.routineLeave(w, c)
+	}
 	go s.routineLink(w, func() {
 		cancel()
 		if s.leased != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,9 @@ type passer struct {
 	session   atomic.Pointer[relay.Session]
 	id        remote.SessionID // what the server calls it
 	stream    *resume.Conn
+
+	diversion *diversion // routineLink's; nil: none
+	way       sync.Mutex // guards id, stream and cfg.Relay once the session has begun
 }
 
 // leaseDevices is how many devices a lease is of.
@@ -127,7 +131,12 @@ func (p *passer) first(ctx context.Context, ready bool, protocols []string) (*fr
 		return nil, err
 	}
 	p.id = remote.NewSessionID()
-	raw, err := p.connect(ctx, link.Connect{Session: p.id, Ready: ready})
+	return p.begins(ctx, to, cfg, link.Connect{Session: p.id, Ready: ready})
+}
+
+// begins makes the connection that a session begins with at a server.
+func (p *passer) begins(ctx context.Context, to *link.Relay, cfg *tls.Config, ask link.Connect) (*frame.Secure, error) {
+	raw, err := p.connect(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -149,13 +158,17 @@ func (p *passer) lasting(first *frame.Secure, l resume.Lifted, again *tls.Config
 
 // another asks for connections over which a session goes on.
 func (p *passer) another(id remote.SessionID) resume.Dialer {
+	return p.anotherTo(p.cfg.Relay.Server, link.Connect{Session: id, Again: true})
+}
+
+func (p *passer) anotherTo(server string, ask link.Connect) resume.Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if errors.Is(why, resume.ErrFresh) {
-			p.log.Info("the session asks for one more connection to the GPU server, for copies", "server", p.cfg.Relay.Server)
+			p.log.Info("the session asks for one more connection to the GPU server, for copies", "server", server)
 		} else {
-			p.log.Warn("a connection to the GPU server is lost: the session asks for another", "server", p.cfg.Relay.Server, "why", why)
+			p.log.Warn("a connection to the GPU server is lost: the session asks for another", "server", server, "why", why)
 		}
-		return p.connect(ctx, link.Connect{Session: id, Again: true})
+		return p.connect(ctx, ask)
 	}
 }
 
@@ -269,6 +282,11 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 	case link.Copy:
 		r.Discard()
 		return p.link.Send(link.Copied{Number: m.Number, Status: no})
+	case link.Divert:
+		return p.divert(m.To)
+	case link.Settle:
+		p.settle(m.Goes)
+		return nil
 	case link.Rebuild:
 		r.Discard()
 		return p.link.Send(link.Rebuilt{Status: no})

@@ -52,6 +52,8 @@ func (p *passer) export(m link.Export) error {
 	if err != nil {
 		return err
 	}
+	p.way.Lock()
+	defer p.way.Unlock()
 	stream, err := p.stream.Export()
 	if err != nil {
 		return fmt.Errorf("the stream to the GPU server: %w", err)

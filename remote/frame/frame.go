@@ -32,6 +32,10 @@ const (
 	Grant     Kind = 16
 	Recall    Kind = 17
 	Recalled  Kind = 18
+	Arrive    Kind = 19
+	Leave     Kind = 20
+	State     Kind = 21
+	Stay      Kind = 22
 )
 
 // Sizes, in bytes.
@@ -44,8 +48,11 @@ const (
 	Bulk       = 128 << 10 // what is as much goes by branches, if there are any
 )
 
-// Refused is the flag of a DATA frame that refuses a READ.
-const Refused = 1
+// Refused is the flag of a DATA frame that refuses a READ, and of a STATE frame that ends with an error, whose text it has, of at most MaxWhy bytes.
+const (
+	Refused = 1
+	MaxWhy  = 512
+)
 
 // Header is what every frame begins with.
 type Header struct {

@@ -32,6 +32,9 @@ func (s *Session) receive(ctx context.Context) error {
 
 // frame checks one frame of the server and does what it says.
 func (s *Session) frame(ctx context.Context, h frame.Header) error {
+	if h.Kind == frame.State {
+		return s.stateFrame(h)
+	}
 	if h.Flags != 0 {
 		return remote.Violation("frame of type %d with flags %#x", h.Kind, h.Flags)
 	}

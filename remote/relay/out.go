@@ -143,7 +143,10 @@ func (s *Session) aside(ctx context.Context) error {
 	if err := s.atNetwork(ctx, s.sendRegions); err != nil {
 		return err
 	}
-	return s.stand(ctx)
+	if err := s.stand(ctx); err != nil {
+		return err
+	}
+	return s.depart(ctx)
 }
 
 // sendRegions sends word of regions that came and went.

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"causeway/remote"
@@ -22,14 +24,15 @@ type regions struct {
 
 	mu      sync.Mutex
 	sizes   map[uint32]uint64
-	again   map[uint32]bool // that the server knows, and that are not reachable yet since the session came here
+	vas     map[uint32]uint64 // as far as they are known
+	again   map[uint32]bool   // that the server knows, and that are not reachable yet since the session came here
 	changes []change
 	flood   bool
 }
 
 func (r *regions) init(poke func()) {
 	r.poke = poke
-	r.sizes = map[uint32]uint64{0: remote.Region0Size}
+	r.sizes, r.vas = map[uint32]uint64{0: remote.Region0Size}, map[uint32]uint64{}
 }
 
 // Declared implements remote.Watcher.
@@ -42,6 +45,11 @@ func (r *regions) note(c change) {
 	r.mu.Lock()
 	known := c.size != 0 && r.again[c.id] && r.sizes[c.id] == c.size
 	delete(r.again, c.id)
+	if c.size != 0 {
+		r.vas[c.id] = c.va
+	} else {
+		delete(r.vas, c.id)
+	}
 	if known {
 		r.mu.Unlock()
 		return
@@ -71,6 +79,21 @@ func (r *regions) next() (c change, ok bool, err error) {
 	}
 	c, r.changes = r.changes[0], r.changes[1:]
 	return c, true, nil
+}
+
+// settled are all regions but 0, if the server knows of each that came or went.
+func (r *regions) settled() (all []Change, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.changes) > 0 || r.flood {
+		return nil, false
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.sizes)) {
+		if id != 0 {
+			all = append(all, Change{ID: id, VA: r.vas[id], Size: r.sizes[id]})
+		}
+	}
+	return all, true
 }
 
 // has reports whether an extent lies in a declared region.

@@ -79,6 +79,7 @@ type Session struct {
 	gone    bool         // for good; under away
 	still   bool         // until the session's goroutines have ended; under away
 	parks   parks
+	moving  *Moving // under parks.mu; nil: it goes to no other server
 
 	// The consumer's, and what the receiver tells it.
 	batch   []byte // a RING frame; its header first
@@ -137,6 +138,9 @@ func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello re
 	return s, nil
 }
 
+// Local is the carrier of the session's guest.
+func (s *Session) Local() remote.Carrier { return s.local }
+
 // name says whose an error is.
 func (s *Session) name(err error) error {
 	return fmt.Errorf("gpu server %s: %w", s.server, err)
@@ -154,29 +158,36 @@ func (s *Session) hello(ctx context.Context, conn frame.Stream, h remote.Hello) 
 	_ = conn.SetReadDeadline(time.Now().Add(welcomeLimit))
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
-	f, err := frame.ReadHeader(s.in)
+	if s.wide.want, err = s.welcomed(s.wide.want); err != nil {
+		return err
+	}
+	stop()
+	return conn.SetReadDeadline(time.Time{})
+}
+
+// welcomed reads the server's answer. It returns how many of the branches that are wanted there may be: the server says how many it takes, and one of another version none.
+func (l *lane) welcomed(want int) (int, error) {
+	f, err := frame.ReadHeader(l.in)
 	if err != nil {
-		return lost(err)
+		return 0, lost(err)
 	}
 	if f.Kind != frame.Welcome || f.Len < remote.HelloSize || f.Len > remote.HelloSize+remote.MaxText {
-		return remote.Violation("frame %d of %d bytes is no welcome", f.Kind, f.Len)
+		return 0, remote.Violation("frame %d of %d bytes is no welcome", f.Kind, f.Len)
 	}
 	b := make([]byte, f.Len)
-	if _, err := io.ReadFull(s.in, b); err != nil {
-		return lost(err)
+	if _, err := io.ReadFull(l.in, b); err != nil {
+		return 0, lost(err)
 	}
 	m, text, err := remote.ParseHello(b)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case m.Type != remote.MsgWelcome:
-		return remote.Violation("message %d is no welcome", m.Type)
+		return 0, remote.Violation("message %d is no welcome", m.Type)
 	case m.Status != 0:
-		return &Refusal{unix.Errno(m.Status), text}
+		return 0, &Refusal{unix.Errno(m.Status), text}
 	}
-	s.wide.want = int(min(uint64(s.wide.want), m.Size)) // the server says how many it takes; one of another version, none
-	stop()
-	return conn.SetReadDeadline(time.Time{})
+	return int(min(uint64(want), m.Size)), nil
 }
 
 // lost is the error of a stream that ended.
@@ -194,7 +205,7 @@ func lost(err error) error {
 // carrier, which nothing of the session touches any more, to the caller.
 func (s *Session) Run(ctx context.Context) error {
 	err := s.pass(ctx)
-	for errors.Is(err, errStill) {
+	for errors.Is(err, errStill) || errors.Is(err, errMoved) {
 		err = s.pass(ctx)
 	}
 	_ = s.out.conn.Close()

@@ -90,6 +90,8 @@ func (i *input) Read(p []byte) (n int, err error) {
 
 // Movable says why a session cannot stand still; nil: it can.
 func (s *Session) Movable() error {
+	s.parks.mu.Lock()
+	defer s.parks.mu.Unlock()
 	_, err := s.lasting()
 	return err
 }
@@ -106,13 +108,14 @@ func (s *Session) lasting() (Lasting, error) {
 // StandStill describes a session that is parked. It stays so until Resume.
 func (s *Session) StandStill() (State, error) {
 	p := &s.parks
-	conn, err := s.lasting()
-	if err != nil {
-		return State{}, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	conn, err := s.lasting()
 	switch {
+	case err != nil:
+		return State{}, err
+	case s.moving != nil:
+		return State{}, ErrMoving
 	case p.over:
 		return State{}, ErrOver
 	case p.resume == nil:
@@ -188,7 +191,7 @@ func (r *regions) describe() (all, untold []Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(r.sizes)) {
-		all = append(all, Change{ID: id, Size: r.sizes[id]})
+		all = append(all, Change{ID: id, VA: r.vas[id], Size: r.sizes[id]})
 	}
 	for _, c := range r.changes {
 		untold = append(untold, Change{c.id, c.va, c.size})
@@ -247,7 +250,7 @@ func (r *regions) adopt(all, untold []Change) {
 	r.again = map[uint32]bool{}
 	for _, c := range all {
 		if c.ID != 0 {
-			r.sizes[c.ID], r.again[c.ID] = c.Size, true
+			r.sizes[c.ID], r.vas[c.ID], r.again[c.ID] = c.Size, c.VA, true
 		}
 	}
 	for _, c := range untold {
@@ -294,14 +297,18 @@ func (s *Session) pass(ctx context.Context) error {
 		return err
 	}
 	defer s.halted()
+	conn := s.out.conn
 	stop := context.AfterFunc(ctx, func() { // whoever sends or receives fails now
 		if !errors.Is(context.Cause(ctx), errStill) {
-			_ = s.out.conn.Close()
+			_ = conn.Close()
 		}
 	})
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { cancel(s.receive(ctx)) })
+	wg.Go(func() {
+		err := s.receive(ctx)
+		cancel(s.awaitMove(ctx, err))
+	})
 	wg.Go(func() { cancel(s.serve(ctx, &s.lane, s.reads, nil)) })
 	s.passWide(ctx, &wg, cancel)
 	wg.Go(func() {
@@ -312,11 +319,15 @@ func (s *Session) pass(ctx context.Context) error {
 		}
 	})
 	cancel(s.pump(ctx))
-	if !errors.Is(context.Cause(ctx), errStill) {
-		_ = s.out.conn.Close()
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, errStill) {
+		_ = conn.Close()
+	}
+	if !errors.Is(cause, errStill) && !errors.Is(cause, errMoved) {
 		s.endPark()
 	}
 	s.wide.pause()
 	wg.Wait()
-	return context.Cause(ctx)
+	s.endMove(cause)
+	return cause
 }

@@ -31,6 +31,7 @@ type Carrier struct {
 	out     *bufio.Writer
 	scratch []byte
 	wide    wide
+	moves   moves
 
 	errMu sync.Mutex
 	err   error
@@ -69,15 +70,28 @@ func newCarrier(conn frame.Stream) (*Carrier, error) {
 		in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 64<<10),
 	}
 	c.mem = newMemory(c)
-	inner, err := shm.NewRing(mirror, 0)
+	c.moves.init()
+	err = c.ringAt(0)
 	if err == nil {
-		c.ring = &ring{Ring: inner, c: c}
 		c.bell, err = selfBell()
 	}
 	if err != nil {
 		return nil, errors.Join(err, unix.Munmap(mirror))
 	}
 	return c, nil
+}
+
+// ringAt has the ring begin at a position.
+func (c *Carrier) ringAt(head uint64) error {
+	inner, err := shm.NewRing(c.mirror, head)
+	if err != nil {
+		return err
+	}
+	inner.Publish(head)
+	c.ring, c.tail = &ring{Ring: inner, c: c, told: head}, head
+	c.ring.head.Store(head)
+	c.ring.tail.Store(head)
+	return nil
 }
 
 // selfBell is a doorbell that only Ring rings: slots are woken by the guest's own net thread.
@@ -94,7 +108,7 @@ func (c *Carrier) hello() error {
 	if err != nil {
 		return err
 	}
-	if h.Kind != frame.Hello || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
+	if h.Kind != frame.Hello && h.Kind != frame.Arrive || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
 		return remote.Violation("frame %d of %d bytes is no hello", h.Kind, h.Len)
 	}
 	m, err := c.readHello(h)
@@ -105,6 +119,11 @@ func (c *Carrier) hello() error {
 		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", m.Version, remote.ProtocolVersion)
 	case m.Type != remote.MsgHello || m.Region != 0 || m.Size != remote.Region0Size:
 		return remote.Violation("hello for region %d of %#x bytes", m.Region, m.Size)
+	}
+	if h.Kind == frame.Arrive {
+		if err := c.arrives(h.Arg); err != nil {
+			return err
+		}
 	}
 	return c.mem.declare(0, remote.Declared{VA: m.Va, Size: m.Size})
 }
@@ -123,6 +142,7 @@ func (c *Carrier) routineReceive() {
 	c.failed(c.receive())
 	_ = c.conn.Close() // whoever sends fails now
 	c.mem.fail(remote.ErrClosed)
+	c.moves.end()
 	close(c.done)
 }
 
@@ -178,12 +198,21 @@ func (c *Carrier) frame(h frame.Header) error {
 		return c.grantFrame(h, c.in)
 	case frame.Recall:
 		return c.recallFrame(h)
+	case frame.Leave:
+		return c.leaveFrame(h)
+	case frame.Stay:
+		return c.stayFrame(h)
+	case frame.State:
+		return c.stateFrame(h)
 	}
 	return remote.Violation("frame of type %d", h.Kind)
 }
 
 // ringFrame appends records to the mirror.
 func (c *Carrier) ringFrame(h frame.Header) error {
+	if c.moves.leaving() {
+		return remote.Violation("RING frame of a session that stands still")
+	}
 	free := remote.RingSize - (c.tail - c.ring.consumed())
 	if h.Arg != c.tail || h.Len == 0 || h.Len%8 != 0 || uint64(h.Len) > free {
 		return remote.Violation("RING frame of %d bytes at %d, where %d bytes fit at %d", h.Len, h.Arg, free, c.tail)
@@ -265,6 +294,9 @@ func (c *Carrier) Close() error {
 		err = nil // the receiver was first
 	}
 	c.wide.close()
+	if a := c.moves.arrival; a != nil {
+		_ = a.CloseWithError(remote.ErrClosed) // the receiver waits for nobody
+	}
 	c.wg.Wait()
 	return errors.Join(err, c.release())
 }

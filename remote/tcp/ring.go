@@ -46,6 +46,9 @@ func (r *ring) Advance() bool {
 	r.Ring.Advance()
 	head := r.Ring.Head()
 	r.head.Store(head)
+	if r.c.moves.asked.Load() {
+		r.c.moves.consumed(head)
+	}
 	if head-r.told >= remote.RingSize/4 {
 		r.told = head
 		_ = r.c.send(frame.Header{Kind: frame.Head, Arg: head}, nil, nil)

@@ -127,7 +127,7 @@ func (w *wide) least() (b *branch) {
 // behind appends what is to precede a frame that may be about WRITEs that went by branches. Carrier.writeMu is held.
 func (w *wide) behind(b []byte, kind frame.Kind) []byte {
 	list := w.all.Load()
-	if list == nil || kind != frame.Slot && kind != frame.Word && kind != frame.Control {
+	if list == nil || kind != frame.Slot && kind != frame.Word && kind != frame.Control && kind != frame.State {
 		return b
 	}
 	for _, x := range *list {

@@ -145,16 +145,18 @@ func (m *Want) fields(c *coder) {
 const Beginnings = 8
 
 // Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. It names a session that begins; with Again the
-// last that it named goes on over another connection. Answer: Connected.
+// last that it named goes on over another connection. Lease is that of Divert; zero: of Config.Relay. Answer: Connected.
 type Connect struct {
 	forParent
 	Session remote.SessionID
+	Lease   remote.LeaseID
 	Again   bool
 	Ready   bool // of remote.Preface
 }
 
 func (m *Connect) fields(c *coder) {
 	c.array(m.Session[:])
+	c.array(m.Lease[:])
 	c.flag(&m.Again)
 	c.flag(&m.Ready)
 }
@@ -264,3 +266,11 @@ func (m *Measured) fields(c *coder) {
 	})
 	c.text(&m.Use.Program, maxProgram)
 }
+
+// Diverted answers Divert, and Settle.
+type Diverted struct {
+	forParent
+	Status
+}
+
+func (m *Diverted) fields(c *coder) { m.Status.fields(c) }

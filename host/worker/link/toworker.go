@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 
@@ -330,3 +331,32 @@ func (m *Connected) fields(c *coder) {
 	m.Status.fields(c)
 	c.file(&m.Connection)
 }
+
+// Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted, with success once that server has all of it, else with the reason for which the session goes on where it was.
+type Divert struct {
+	forWorker
+	To Relay
+}
+
+func (m *Divert) fields(c *coder) {
+	var err error
+	if c.reading {
+		err = json.Unmarshal(c.take(len(c.b)), &m.To)
+	} else {
+		var b []byte
+		b, err = json.Marshal(m.To)
+		c.array(b)
+	}
+	if err != nil {
+		c.refuse("%w", err)
+	}
+	c.check(!m.To.Lease.IsZero() && len(m.To.Addresses) > 0, "a GPU server without lease or addresses")
+}
+
+// Settle has the session of a relay go on at the other server, or where it was, which also ends a Divert that is under way. Answer: Diverted; with an error it does not go on at the other server.
+type Settle struct {
+	forWorker
+	Goes bool
+}
+
+func (m *Settle) fields(c *coder) { c.flag(&m.Goes) }

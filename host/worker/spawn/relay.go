@@ -63,11 +63,11 @@ func (c *calls) end() {
 // connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and for one session: a guest
 // that has taken its relay over has one at the server, as any other.
 func (p *Process) connect(m link.Connect) error {
-	to := p.relay.Load()
+	to, c := p.route(m.Lease)
 	if to == nil {
 		return fmt.Errorf("%w: a connection", errUnasked)
 	}
-	wait, ok := p.calls.begin(m)
+	wait, ok := c.begin(m)
 	if !ok {
 		return fmt.Errorf("%w: a connection for session %x, again %v", errUnasked, m.Session, m.Again)
 	}
@@ -80,17 +80,17 @@ func (p *Process) connect(m link.Connect) error {
 		if m.Again { // the session itself tries again
 			dial = relay.Dial
 		}
-		c, err := dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again, Ready: m.Ready})
+		conn, err := dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again, Ready: m.Ready})
 		if err == nil {
-			defer c.Close()
-			f, ferr := c.File()
+			defer conn.Close()
+			f, ferr := conn.File()
 			if err = ferr; err == nil {
 				defer f.Close()
 				answer.Connection = link.FileOf(int(f.Fd()))
 			}
 		}
 		answer.Status = link.StatusOf(errnoOf(err), err)
-		p.calls.end()
+		c.end()
 		_ = p.link.Send(answer) // a worker that is gone waits for nothing
 	}()
 	return nil

@@ -60,6 +60,7 @@ type Process struct {
 	// Where the session goes that is passed on; nil: it runs here.
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
+	diverts diverts
 	carried atomic.Pointer[string]
 	awaits  atomic.Bool   // a redeem of it waits
 	drained chan struct{} // everything that the worker said has been read
@@ -168,8 +169,8 @@ func (s *Spawner) process() (*Process, error) {
 func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), use: newQuestion[link.Use](),
-		copied: make(chan link.Copied, mostReplies),
-		probes: probes{question: newQuestion[link.Probed]()}, wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
+		copied:  make(chan link.Copied, mostReplies),
+		diverts: newDiverts(), probes: probes{question: newQuestion[link.Probed]()}, wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -295,6 +296,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		if err := p.keepProbed(m); err != nil {
 			return fmt.Errorf("%w: %s", err, link.Name(m))
 		}
+	case link.Diverted:
+		return p.diverts.keep(m)
 	case link.Copied:
 		select {
 		case p.copied <- m:

@@ -1,0 +1,161 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/host/worker/workertest"
+	"causeway/remote"
+)
+
+// divertLimit is far more than a session needs to be at another server.
+const divertLimit = 2 * time.Minute
+
+// another awaits the worker that a server has started.
+func (s *gpuServer) another(t testing.TB) *spawn.Process {
+	t.Helper()
+	select {
+	case w := <-s.workers:
+		return w
+	case <-time.After(time.Minute):
+		t.Fatal("the server starts no worker")
+		return nil
+	}
+}
+
+// computing is a program with memory at its GPU, which counts in it.
+type computing struct {
+	*workertest.Guest
+	ptr    uint64
+	region uint32
+	mem    []byte
+	word   uint32
+}
+
+const computed = 1 << 20
+
+func compute(t testing.TB, g *workertest.Guest) *computing {
+	t.Helper()
+	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
+	g.Ctx = 16
+	var m wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: computed}, &m)
+	region, mem, res, err := g.AddRegion(0, wire.RegionStaging, 2*computed)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	return &computing{Guest: g, ptr: m.Ptr, region: region, mem: mem}
+}
+
+// put stores a pattern at the GPU.
+func (c *computing) put(t testing.TB, with byte) {
+	t.Helper()
+	for i := range c.mem[:computed] {
+		c.mem[i] = byte(i*7>>3) ^ with
+	}
+	c.word++
+	if err := c.Send(&wire.MemcpyStagedArgs{Region: c.region, Size: computed, Device: c.ptr, Word: 5, Value: c.word}); err != nil {
+		t.Fatal(err)
+	}
+	call(t, c.Guest, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+}
+
+// is looks whether it is there.
+func (c *computing) is(t testing.TB, with byte) {
+	t.Helper()
+	for i := range c.mem[:computed] {
+		c.mem[i] = byte(i*7>>3) ^ with
+	}
+	clear(c.mem[computed:])
+	c.word++
+	if err := c.Send(&wire.MemcpyStagedArgs{Direction: 1, Region: c.region, Offset: computed, Size: computed, Device: c.ptr, Word: 6, Value: c.word}); err != nil {
+		t.Fatal(err)
+	}
+	call(t, c.Guest, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+	if c.Word(6) != c.word || !bytes.Equal(c.mem[:computed], c.mem[computed:]) {
+		t.Fatalf("word %d for %d, or other bytes than were stored", c.Word(6), c.word)
+	}
+}
+
+// TestServers: a program's session goes to another GPU server, and back, with its memory at the addresses where it was, and the servers' workers that it leaves end; one that is called off goes on where it was, and the other's ends.
+func TestServers(t *testing.T) {
+	one, cfg := newServer(t)
+	two, other := newServer(t)
+	p, g, w := one.program(t, cfg)
+	c := compute(t, g)
+	c.put(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	turn := func(to link.Relay, s *gpuServer, goes bool) *spawn.Process {
+		t.Helper()
+		if err := p.Divert(ctx, to); err != nil {
+			t.Fatal(err)
+		}
+		next := s.another(t)
+		if err := p.Settle(ctx, to.Lease, goes); err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	if err := ended(t, turn(*other.Relay, two, false)); err != nil {
+		t.Error("what came in vain:", err)
+	}
+	c.is(t, 1)
+	next := turn(*other.Relay, two, true)
+	if err := ended(t, w); err != nil {
+		t.Error("where it was:", err)
+	}
+	c.is(t, 1)
+	c.put(t, 2)
+	var m wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 4096}, &m)
+	third, again := newServer(t)
+	last := turn(*again.Relay, third, true)
+	if err := ended(t, next); err != nil {
+		t.Error("where it was next:", err)
+	}
+	c.is(t, 2)
+	call(t, g, cuda.Success, &wire.MemFreeArgs{Ptr: m.Ptr}, nil)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(ended(t, p), ended(t, last)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServersRefused: a server that is not there, and a settlement of nothing, change nothing.
+func TestServersRefused(t *testing.T) {
+	one, cfg := newServer(t)
+	p, g, w := one.program(t, cfg)
+	c := compute(t, g)
+	c.put(t, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	nowhere := *cfg.Relay
+	nowhere.Server, nowhere.Addresses, nowhere.Lease = "gone", []string{"127.0.0.1:1"}, remote.NewLeaseID()
+	if err := p.Divert(ctx, nowhere); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("a server that is not there: %v", err)
+	}
+	if err := p.Settle(ctx, nowhere.Lease, true); err == nil {
+		t.Error("it goes where nothing is")
+	}
+	if err := p.Settle(ctx, nowhere.Lease, false); err != nil {
+		t.Error(err)
+	}
+	c.is(t, 3)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
+		t.Error(err)
+	}
+}

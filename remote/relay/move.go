@@ -1,0 +1,413 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+/*
+A session moves to another GPU server while its guest stays: the consumer stops taking records, tells its server so (LEAVE), and what that says the session is made of goes on, frame by frame, to the other one (ARRIVE, STATE), over a stream of its
+own. Until that has answered, and whoever asked has decided, the first server keeps all of it, and STAY has it go on there. Nothing is written to guest memory by the other server before the consumer goes over, and nothing by the first one
+afterwards: its stream is closed then. So it is at one of the two at any time, and at none only if the server is lost that has it.
+*/
+
+// Errors of sessions that move to another server.
+var (
+	// ErrMoving says that a session is on its way to another server.
+	ErrMoving = errors.New("the session is moving to another GPU server")
+	errMoved  = errors.New("the session goes on at another GPU server")
+)
+
+// Moving is a session that another server has as well, and that stands still until Decide.
+type Moving struct {
+	s      *Session
+	conn   frame.Stream // to the other server
+	hello  remote.Hello
+	want   int // branches
+	server string
+	lane   // of conn
+	cancel context.CancelFunc
+	ctx    context.Context
+
+	welcome chan error    // one place: the other server's answer
+	whole   chan struct{} // closed when the first server has said all
+	failed  chan struct{} // closed when the other one takes no more
+	ready   chan error    // one place: the other one has it, or why not
+	decide  chan bool     // one place
+	decided chan struct{} // closed by the consumer; goes says how
+	over    chan struct{} // closed when whoever asked may hear of it
+
+	// Session.parks.mu guards these.
+	begun  bool // the consumer has it
+	asked  bool // LEAVE was sent
+	ended  bool // whole is closed
+	broken bool // failed is closed
+	why    error
+	goes   bool
+	gave   bool  // finish was called
+	end    error // why it goes nowhere, once over is closed
+}
+
+// Move has a server get a session over conn, which it takes over, and returns when that has all of it; hello is as in Open, and server names it. The program's calls wait until Decide. With an error, and if ctx ends before, the session goes
+// on where it was.
+func (s *Session) Move(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
+	m := &Moving{
+		s: s, conn: conn, hello: hello, want: branches, server: server, lane: newLane(conn),
+		welcome: make(chan error, 1), whole: make(chan struct{}), failed: make(chan struct{}), ready: make(chan error, 1), decide: make(chan bool, 1), decided: make(chan struct{}), over: make(chan struct{}),
+	}
+	m.in = bufio.NewReaderSize(&m.input, streamBuffer)
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	if err := s.mayMove(m, conn); err != nil {
+		m.cancel()
+		return nil, errors.Join(err, conn.Close())
+	}
+	s.poke()
+	select {
+	case err := <-m.ready:
+		if err == nil {
+			return m, nil
+		}
+		<-m.over
+		return nil, err
+	case <-m.over:
+		return nil, m.end
+	case <-ctx.Done():
+	}
+	m.cancel()
+	s.drop(m)
+	<-m.over
+	return nil, ctx.Err()
+}
+
+// mayMove notes a move, unless the session can go nowhere.
+func (s *Session) mayMove(m *Moving, conn frame.Stream) error {
+	p := &s.parks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := s.lasting()
+	if tied, ok := conn.(interface{ Fixed() bool }); err == nil && ok && tied.Fixed() {
+		err = ErrFixed
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.over:
+		return ErrOver
+	case s.moving != nil:
+		return ErrMoving
+	case p.still:
+		return ErrParked
+	}
+	s.moving = m
+	return nil
+}
+
+// drop forgets a move that the consumer has not begun.
+func (s *Session) drop(m *Moving) {
+	s.parks.mu.Lock()
+	defer s.parks.mu.Unlock()
+	if s.moving == m && !m.begun {
+		s.moving = nil
+		m.finish(context.Canceled)
+	}
+}
+
+// finish is the end of a move that goes nowhere, the first time. parks.mu is held, and closing a stream may take its time.
+func (m *Moving) finish(why error) {
+	if m.gave {
+		return
+	}
+	m.gave, m.end = true, why
+	m.cancel()
+	go func() {
+		_ = m.conn.Close()
+		close(m.over)
+	}()
+}
+
+// Decide has the session go on at the other server, or where it was. An error says that it does not go on at the other one; it goes on where it was then, unless the session is over.
+func (m *Moving) Decide(goes bool) error {
+	m.decide <- goes
+	<-m.over
+	if !goes {
+		return nil
+	}
+	return m.end
+}
+
+// depart is the consumer's part of a move, if there is one.
+func (s *Session) depart(ctx context.Context) error {
+	p := &s.parks
+	p.mu.Lock()
+	m := s.moving
+	if m == nil || m.begun {
+		p.mu.Unlock()
+		return nil
+	}
+	m.begun = true
+	p.mu.Unlock()
+	return s.atNetwork(ctx, func() error { return s.elsewhere(ctx, m) })
+}
+
+// elsewhere has a session go to another server, or stay. errMoved: it goes. Other errors are the session's end.
+func (s *Session) elsewhere(ctx context.Context, m *Moving) error {
+	err := s.offer(ctx, m)
+	if ctx.Err() != nil {
+		return ctx.Err() // endMove says so
+	}
+	goes := false
+	if m.ready <- err; err == nil {
+		select {
+		case goes = <-m.decide:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	p := &s.parks
+	p.mu.Lock()
+	m.goes = goes
+	close(m.decided)
+	if goes {
+		p.mu.Unlock()
+		return errMoved
+	}
+	asked := m.asked
+	if m.ended || !asked {
+		s.moving = nil
+	}
+	m.finish(err)
+	p.mu.Unlock()
+	if asked {
+		if err := s.out.send(frame.Header{Kind: frame.Stay}, nil); err != nil {
+			return lost(err)
+		}
+	}
+	return nil
+}
+
+// offer has the other server get the session. An error says why it does not have it; ctx may have ended.
+func (s *Session) offer(ctx context.Context, m *Moving) error {
+	all, err := s.tellAll()
+	if err == nil {
+		err = m.arrive(ctx, s.sent, all)
+	}
+	if err != nil {
+		return err
+	}
+	s.parks.mu.Lock()
+	m.asked = true
+	s.parks.mu.Unlock()
+	if err := s.out.send(frame.Header{Kind: frame.Leave, Arg: s.sent}, nil); err != nil {
+		return err // which the receiver finds
+	}
+	go func() {
+		n, err := m.welcomed(m.want)
+		m.want = n
+		m.welcome <- err
+	}()
+	select {
+	case <-m.whole:
+	case <-m.failed:
+		err = fmt.Errorf("gpu server %s: %w: it takes no more of the session", m.server, ErrServer)
+	case err = <-m.welcome:
+		if err == nil {
+			err = remote.Violation("it has a session before all of that has come")
+		}
+		return fmt.Errorf("gpu server %s: %w", m.server, err)
+	case <-m.ctx.Done():
+		err = m.ctx.Err()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.parks.mu.Lock()
+	if err == nil {
+		err = m.why
+	}
+	s.parks.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.accepted(ctx)
+}
+
+// tellAll has the server know of each region, all of which it returns.
+func (s *Session) tellAll() ([]Change, error) {
+	for {
+		if err := s.sendRegions(); err != nil {
+			return nil, err
+		}
+		if all, ok := s.regions.settled(); ok {
+			return all, nil
+		}
+	}
+}
+
+// arrive begins a session at the other server that goes on at a position of the ring, with all regions.
+func (m *Moving) arrive(ctx context.Context, at uint64, all []Change) error {
+	d, err := m.s.mem.Await(ctx, 0)
+	if err != nil {
+		return err
+	}
+	h := m.hello
+	h.Type, h.Region, h.Va, h.Size = remote.MsgHello, 0, d.VA, d.Size
+	err = m.out.send(frame.Header{Kind: frame.Arrive, Arg: at}, remote.FormatHello(h, ""))
+	for _, c := range all {
+		if err == nil {
+			err = m.out.send(frame.Header{Kind: frame.Region, Arg: uint64(c.ID)}, remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: c.ID, Va: c.VA, Size: c.Size}, ""))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("gpu server %s: %w", m.server, lost(err))
+	}
+	return nil
+}
+
+// accepted awaits the answer to all of it.
+func (m *Moving) accepted(ctx context.Context) error {
+	_ = m.conn.SetReadDeadline(time.Now().Add(welcomeLimit))
+	var err error
+	select {
+	case err = <-m.welcome:
+	case <-m.ctx.Done():
+		return m.ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err == nil {
+		err = m.conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		return fmt.Errorf("gpu server %s: %w", m.server, err)
+	}
+	return nil
+}
+
+// stateFrame passes on what the server says of the session.
+func (s *Session) stateFrame(h frame.Header) error {
+	s.parks.mu.Lock()
+	m := s.moving
+	due := m != nil && m.asked && !m.ended
+	s.parks.mu.Unlock()
+	refused := h.Flags == frame.Refused
+	if !due || h.Arg != 0 || h.Flags != 0 && !refused || refused && h.Len > frame.MaxWhy {
+		return remote.Violation("STATE frame of %d bytes with flags %#x", h.Len, h.Flags)
+	}
+	switch {
+	case refused:
+		text := make([]byte, h.Len)
+		if _, err := io.ReadFull(s.in, text); err != nil {
+			return short(err)
+		}
+		s.said(m, fmt.Errorf("%s: %w", s.server, &Refusal{Text: strings.ToValidUTF8(string(text), "?")}))
+		return nil
+	case h.Len > 0:
+		return s.passState(m, int(h.Len))
+	}
+	err := m.out.send(h, nil)
+	if err != nil {
+		s.fails(m)
+	}
+	s.said(m, nil)
+	return nil
+}
+
+// passState passes n bytes on, from the stream's buffer.
+func (s *Session) passState(m *Moving, n int) error {
+	for n > 0 {
+		if s.in.Buffered() == 0 {
+			if _, err := s.in.Peek(1); err != nil {
+				return short(err)
+			}
+		}
+		b, _ := s.in.Peek(min(n, s.in.Buffered()))
+		if m.ctx.Err() == nil && m.out.send(frame.Header{Kind: frame.State}, b) != nil {
+			s.fails(m)
+		}
+		_, _ = s.in.Discard(len(b))
+		n -= len(b)
+	}
+	return nil
+}
+
+// said notes that the server has said all of the session, or why it does not.
+func (s *Session) said(m *Moving, why error) {
+	s.parks.mu.Lock()
+	defer s.parks.mu.Unlock()
+	m.ended, m.why = true, why
+	close(m.whole)
+	select {
+	case <-m.decided:
+		s.moving = nil // it stays: this was waited for
+	default:
+	}
+}
+
+// fails notes that the other server takes nothing more.
+func (s *Session) fails(m *Moving) {
+	s.parks.mu.Lock()
+	defer s.parks.mu.Unlock()
+	if !m.broken {
+		m.broken = true
+		close(m.failed)
+	}
+}
+
+// awaitMove is what the end of the server's stream means: nothing to a session that another server has, if it is to go on there.
+func (s *Session) awaitMove(ctx context.Context, err error) error {
+	p := &s.parks
+	p.mu.Lock()
+	m := s.moving
+	has := m != nil && m.ended && m.why == nil
+	p.mu.Unlock()
+	if !has {
+		return err
+	}
+	select {
+	case <-m.decided:
+	case <-ctx.Done():
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.goes {
+		return errMoved
+	}
+	return err
+}
+
+// endMove follows the end of what passed on, for a cause. None of the session's goroutines runs.
+func (s *Session) endMove(cause error) {
+	p := &s.parks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := s.moving
+	if m == nil || errors.Is(cause, errStill) {
+		return
+	}
+	s.moving = nil
+	if !errors.Is(cause, errMoved) {
+		m.finish(ErrOver)
+		return
+	}
+	s.lane = newLane(m.conn)
+	s.input.again = m.unread()
+	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
+	s.server = m.server
+	s.reads = make(chan read, mostReads)
+	s.head.Store(s.sent)
+	s.dead.Store(false)
+	w := &s.wide
+	w.mu.Lock()
+	w.want, w.asked, w.list, w.reads = m.want, false, nil, make(chan read, mostReads)
+	w.mu.Unlock()
+	m.cancel()
+	close(m.over)
+}
