@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type gpuServer struct {
 	keys    mtls.Pinned
 	workers chan *spawn.Process
 	done    chan struct{} // no more workers are started
+	memory  atomic.Uint64 // limit of a session's, 0: none
 }
 
 // newServer has a lease, and the configuration of workers that pass on to it.
@@ -41,7 +43,7 @@ func newServer(t testing.TB) (*gpuServer, link.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &gpuServer{ln.(*net.TCPListener), remote.NewLeaseID(), server, make(chan *spawn.Process, 8), make(chan struct{})}
+	s := &gpuServer{ln: ln.(*net.TCPListener), lease: remote.NewLeaseID(), keys: server, workers: make(chan *spawn.Process, 8), done: make(chan struct{})}
 	go s.routineAccept(t)
 	t.Cleanup(func() { _ = ln.Close(); <-s.done })
 	cfg := unixConfig
@@ -76,7 +78,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 			continue
 		}
 		cfg := unixConfig
-		cfg.Carrier, cfg.TLS = link.CarrierTCP, &s.keys
+		cfg.Carrier, cfg.TLS, cfg.MemoryLimit = link.CarrierTCP, &s.keys, s.memory.Load()
 		w, err := s.worker(cfg, p.Ready, int(f.Fd()))
 		_, _ = f.Close(), c.Close()
 		if err != nil {

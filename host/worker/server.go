@@ -78,6 +78,7 @@ func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving) error {
 			select {
 			case <-l.Stays():
 			case <-c.Done():
+			case <-w.ctx.Done():
 			}
 			w.guestMu.Unlock()
 		}
@@ -167,6 +168,9 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 
 // arrived makes a session of what comes. guestMu is held: nothing of it may reach the guest ahead of the answer.
 func (s *starter) arrived(a arrival) (_ *Worker, err error) {
+	if s.lasting == nil {
+		return nil, errors.New("sessions come by a lease alone")
+	}
 	h := &handover{in: state.NewReader(a.state, cmp.Or(s.cfg.HostMemory, mostHeld))}
 	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)
 	if warm := h.in.Bool(); h.in.Err() == nil && warm && !s.warm {

@@ -159,3 +159,95 @@ func TestServersRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestServersFaults: whatever fails while a session is at two servers, it goes on at one of them: a server that has no room for it, and one whose worker is killed, leave it where it was; when the first one's is killed it goes on at the other.
+func TestServersFaults(t *testing.T) {
+	one, cfg := newServer(t)
+	two, other := newServer(t)
+	p, g, w := one.program(t, cfg)
+	c := compute(t, g)
+	c.put(t, 4)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	two.memory.Store(computed / 2)
+	if err := p.Divert(ctx, *other.Relay); err == nil || !strings.Contains(err.Error(), "a session from another server: ") {
+		t.Errorf("where there is no room: %v", err)
+	}
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Error(err)
+	}
+	if err := ended(t, two.another(t)); err == nil {
+		t.Error("the worker without room ends well")
+	}
+	c.is(t, 4)
+
+	two.memory.Store(0)
+	if err := p.Divert(ctx, *other.Relay); err != nil {
+		t.Fatal(err)
+	}
+	killed := two.another(t)
+	killed.Kill()
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Error(err)
+	}
+	_ = ended(t, killed)
+	c.is(t, 4)
+
+	if err := p.Divert(ctx, *other.Relay); err != nil {
+		t.Fatal(err)
+	}
+	next := two.another(t)
+	w.Kill()
+	_ = ended(t, w)
+	if err := p.Settle(ctx, other.Relay.Lease, true); err != nil {
+		t.Fatal(err)
+	}
+	c.is(t, 4)
+	c.put(t, 5)
+	c.is(t, 5)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(ended(t, p), ended(t, next)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServersCalledOff: a parent that waits no longer has the session where it was, whether it had been at the other server by then or not; and its connections go there no more.
+func TestServersCalledOff(t *testing.T) {
+	one, cfg := newServer(t)
+	two, other := newServer(t)
+	p, g, w := one.program(t, cfg)
+	c := compute(t, g)
+	c.put(t, 6)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	now, over := context.WithCancel(ctx)
+	over()
+	if err := p.Divert(now, *other.Relay); !errors.Is(err, spawn.ErrSilent) {
+		t.Errorf("called off at once: %v", err)
+	}
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Error(err)
+	}
+	c.is(t, 6)
+	if err := p.Divert(ctx, *other.Relay); err != nil { // which may have begun before
+		t.Fatal(err)
+	}
+	if err := p.Settle(ctx, other.Relay.Lease, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := ended(t, w); err != nil {
+		t.Error(err)
+	}
+	c.is(t, 6)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := ended(t, p); err != nil {
+		t.Error(err)
+	}
+	for n := len(two.workers); n > 0; n-- {
+		_ = ended(t, <-two.workers) // what came in vain may end with an error
+	}
+}

@@ -8,7 +8,7 @@ import (
 
 // TestAnswersComeBehindWrites: a frame by which a program may learn that a copy is done names, once, how many WRITEs went before it by each branch; no other does.
 func TestAnswersComeBehindWrites(t *testing.T) {
-	for _, kind := range []frame.Kind{frame.Slot, frame.Word, frame.Control} {
+	for _, kind := range []frame.Kind{frame.Slot, frame.Word, frame.Control, frame.State} {
 		w := &wide{}
 		if b := w.behind(nil, kind); b != nil {
 			t.Errorf("kind %d, without branches: %d bytes", kind, len(b))

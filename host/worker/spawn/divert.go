@@ -23,7 +23,11 @@ type diverts struct {
 type route struct {
 	to    link.Relay
 	calls calls
+	gone  bool // the relay is not to go there any more, and may have asked for it before it heard that
 }
+
+// errLeft answers a relay that asks for a connection to where its session does not go on.
+var errLeft = errors.New("the session is not at that GPU server")
 
 // mostOwed is how many answers a relay may owe: what it does it does one at a time.
 const mostOwed = 2
@@ -34,17 +38,17 @@ func newDiverts() diverts {
 	return d
 }
 
-// route is where connections of a lease go, zero being that of the worker's configuration; nil: nowhere.
-func (p *Process) route(id remote.LeaseID) (*link.Relay, *calls) {
+// route is where connections of a lease go, zero being that of the worker's configuration; nil: nowhere. gone: nowhere any more.
+func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool) {
 	if id.IsZero() {
-		return p.relay.Load(), &p.calls
+		return p.relay.Load(), &p.calls, false
 	}
 	p.diverts.mu.Lock()
 	defer p.diverts.mu.Unlock()
 	if r := p.diverts.routes[id]; r != nil {
-		return &r.to, &r.calls
+		return &r.to, &r.calls, r.gone
 	}
-	return nil, nil
+	return nil, nil, false
 }
 
 // Divert has a relay get its session to another GPU server too, where the session goes on after Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx ended.
@@ -53,7 +57,8 @@ func (p *Process) Divert(ctx context.Context, to link.Relay) error {
 		return errors.New("its session runs on this host")
 	}
 	p.diverts.mu.Lock()
-	_, known := p.diverts.routes[to.Lease]
+	r := p.diverts.routes[to.Lease]
+	known := r != nil && !r.gone
 	if !known {
 		p.diverts.routes[to.Lease] = &route{to: to}
 	}
@@ -62,7 +67,7 @@ func (p *Process) Divert(ctx context.Context, to link.Relay) error {
 		return fmt.Errorf("its session has the lease %v already", to.Lease)
 	}
 	err := p.divert(ctx, link.Divert{To: to})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrSilent) {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id == to.Lease })
 	}
 	return err
@@ -82,10 +87,8 @@ func (p *Process) Settle(ctx context.Context, lease remote.LeaseID, goes bool) e
 func (d *diverts) forget(gone func(remote.LeaseID) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id := range d.routes {
-		if gone(id) {
-			delete(d.routes, id)
-		}
+	for id, r := range d.routes {
+		r.gone = r.gone || gone(id)
 	}
 }
 

@@ -63,9 +63,13 @@ func (c *calls) end() {
 // connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and for one session: a guest
 // that has taken its relay over has one at the server, as any other.
 func (p *Process) connect(m link.Connect) error {
-	to, c := p.route(m.Lease)
-	if to == nil {
+	to, c, gone := p.route(m.Lease)
+	switch {
+	case to == nil:
 		return fmt.Errorf("%w: a connection", errUnasked)
+	case gone:
+		go func() { _ = p.link.Send(link.Connected{Status: link.StatusOf(unix.ENOENT, errLeft)}) }()
+		return nil
 	}
 	wait, ok := c.begin(m)
 	if !ok {
