@@ -48,6 +48,7 @@ type Moving struct {
 	// Session.parks.mu guards these.
 	begun  bool // the consumer has it
 	asked  bool // LEAVE was sent
+	sent   bool // the end of all of it was given to the other server, or is about to be
 	ended  bool // whole is closed
 	broken bool // failed is closed
 	why    error
@@ -218,10 +219,15 @@ func (s *Session) offer(ctx context.Context, m *Moving) error {
 	case <-m.failed:
 		err = fmt.Errorf("gpu server %s: %w: it takes no more of the session", m.server, ErrServer)
 	case err = <-m.welcome:
-		if err == nil {
-			err = remote.Violation("it has a session before all of that has come")
+		m.welcome <- err // for accepted, where all has come already
+		if err = m.early(err); err != nil {
+			return fmt.Errorf("gpu server %s: %w", m.server, err)
 		}
-		return fmt.Errorf("gpu server %s: %w", m.server, err)
+		select {
+		case <-m.whole: // what is missing is the receiver's word
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	case <-m.ctx.Done():
 		err = m.ctx.Err()
 	case <-ctx.Done():
@@ -236,6 +242,16 @@ func (s *Session) offer(ctx context.Context, m *Moving) error {
 		return err
 	}
 	return m.accepted(ctx)
+}
+
+// early judges an answer of the other server that came while it is not known whether all has been sent there.
+func (m *Moving) early(err error) error {
+	m.s.parks.mu.Lock()
+	defer m.s.parks.mu.Unlock()
+	if err == nil && !m.sent {
+		return remote.Violation("it has a session before all of that has come")
+	}
+	return err
 }
 
 // tellAll has the server know of each region, all of which it returns.
@@ -311,8 +327,10 @@ func (s *Session) stateFrame(h frame.Header) error {
 	case h.Len > 0:
 		return s.passState(m, int(h.Len))
 	}
-	err := m.out.send(h, nil)
-	if err != nil {
+	s.parks.mu.Lock()
+	m.sent = true // the other server may answer before send returns
+	s.parks.mu.Unlock()
+	if m.out.send(h, nil) != nil {
 		s.fails(m)
 	}
 	s.said(m, nil)
