@@ -48,8 +48,8 @@ func (p *passer) divert(to link.Relay) error {
 		if d.err != nil {
 			p.log.Warn("the session does not go to another GPU server", "server", to.Server, "error", d.err)
 		}
+		_ = p.link.Send(diverted(d.err)) // ahead of settle's answer; a parent that is gone asks nothing
 		close(d.done)
-		_ = p.link.Send(diverted(d.err)) // a parent that is gone asks nothing
 	}()
 	return nil
 }

@@ -367,14 +367,6 @@ func (s *starter) reconnected(m link.Reconnected) error {
 	return nil
 }
 
-// asCarrier keeps a nil pointer from becoming a carrier.
-func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
 // acceptLeased follows the device process until region 0 is there.
 func (s *starter) acceptLeased() (remote.Carrier, error) {
 	l := newLeased(s.link)

@@ -30,6 +30,14 @@ type arrival struct {
 	state   io.ReadCloser
 }
 
+// asCarrier keeps a nil pointer from becoming a carrier.
+func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // arrivalOf is the session that a carrier brings; false: it begins.
 func arrivalOf(c remote.Carrier) (arrival, bool) {
 	t, ok := c.(*tcp.Carrier)
@@ -149,6 +157,9 @@ func declaredOf(c *tcp.Carrier) (list []shm.RegionState) {
 	return list
 }
 
+// refusedLimit is how long a guest's end may take to go whose session does not come to be.
+const refusedLimit = 10 * time.Second
+
 // arrive makes the session that comes, answers, and runs it.
 func (s *starter) arrive(ctx context.Context, a arrival) error {
 	runtime.LockOSThread() // as in adopt
@@ -156,7 +167,12 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 	_ = a.state.Close() // what is left of a session that does not come to be is passed over
 	if err != nil {
 		err = fmt.Errorf("a session from another server: %w", err)
-		return errors.Join(err, a.carrier.Welcome(uint32(unix.EIO), err.Error()), a.carrier.Close())
+		err = errors.Join(err, a.carrier.Welcome(uint32(unix.EIO), err.Error()))
+		select { // until its other end has read that: what it has sent meanwhile would have the connection reset
+		case <-a.carrier.Done():
+		case <-time.After(refusedLimit):
+		}
+		return errors.Join(err, a.carrier.Close())
 	}
 	err = a.carrier.Welcome(0, "")
 	w.guestMu.Unlock()

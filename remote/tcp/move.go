@@ -33,7 +33,6 @@ type moves struct {
 
 	mu   sync.Mutex
 	left *Leaving
-	over bool
 
 	// Of a session that comes; the receiver's but for arrival.
 	arrival *io.PipeReader // nil: it begins here

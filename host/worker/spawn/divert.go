@@ -32,8 +32,8 @@ var errLeft = errors.New("the session is not at that GPU server")
 // mostOwed is how many answers a relay may owe: what it does it does one at a time.
 const mostOwed = 2
 
-func newDiverts() diverts {
-	d := diverts{question: newQuestion[link.Diverted](), routes: map[remote.LeaseID]*route{}}
+func newDiverts() *diverts {
+	d := &diverts{question: newQuestion[link.Diverted](), routes: map[remote.LeaseID]*route{}}
 	d.answer = make(chan link.Diverted, mostOwed)
 	return d
 }
@@ -94,7 +94,7 @@ func (d *diverts) forget(gone func(remote.LeaseID) bool) {
 
 // divert sends a message, and returns what is answered to it: not what is answered late to one before.
 func (p *Process) divert(ctx context.Context, m link.ToWorker) error {
-	d := &p.diverts
+	d := p.diverts
 	end, err := d.begin(ctx)
 	if err != nil {
 		return err

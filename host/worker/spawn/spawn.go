@@ -60,7 +60,7 @@ type Process struct {
 	// Where the session goes that is passed on; nil: it runs here.
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
-	diverts diverts
+	diverts *diverts
 	carried atomic.Pointer[string]
 	awaits  atomic.Bool   // a redeem of it waits
 	drained chan struct{} // everything that the worker said has been read
