@@ -26,6 +26,7 @@ func TestEveryKind(t *testing.T) {
 	wake := func(slot uint32) { woken <- slot }
 	p.wake.Store(&wake)
 	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
+	p.diverts.routes[remote.LeaseID{2}] = &route{to: *p.relay.Load()} // which the sample of Connect names
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	reply := func(m link.ToParent) {
@@ -75,6 +76,11 @@ func TestEveryKind(t *testing.T) {
 		"probed": func(m link.ToParent) {
 			if got := <-p.probes.answer; !reflect.DeepEqual(got, m) {
 				t.Errorf("probed %+v", got)
+			}
+		},
+		"diverted": func(m link.ToParent) {
+			if got := <-p.diverts.answer; !reflect.DeepEqual(got, m) {
+				t.Errorf("diverted %+v", got)
 			}
 		},
 		"wake": func(m link.ToParent) {
