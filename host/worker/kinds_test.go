@@ -119,6 +119,8 @@ var follows = map[string][]string{
 	"reconnected":   {}, // only a lease's session follows it: TestRelayProcessReset
 	"throttle":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
 	"room":          {"runs on a connection", "runs on leased memory"},
+	"divert":        {"passes on a connection", "passes on leased memory"},
+	"settle":        {"passes on a connection", "passes on leased memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name; none is dropped in silence, and no descriptor that
