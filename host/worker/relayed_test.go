@@ -30,6 +30,7 @@ type gpuServer struct {
 	workers chan *spawn.Process
 	done    chan struct{} // no more workers are started
 	memory  atomic.Uint64 // limit of a session's, 0: none
+	stays   atomic.Bool   // its sessions may not go to another server, nor come from one
 }
 
 // newServer has a lease, and the configuration of workers that pass on to it.
@@ -79,6 +80,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 		}
 		cfg := unixConfig
 		cfg.Carrier, cfg.TLS, cfg.MemoryLimit = link.CarrierTCP, &s.keys, s.memory.Load()
+		cfg.Migratable = !s.stays.Load()
 		w, err := s.worker(cfg, p.Ready, int(f.Fd()))
 		_, _ = f.Close(), c.Close()
 		if err != nil {

@@ -38,6 +38,9 @@ func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 	return c, nil
 }
 
+// errStaysHere: causewayd gives out no lease yet whose sessions may go, so no host's end can have one described, or made of what it says.
+var errStaysHere = errors.New("the lease's sessions stay at their server: it is not migratable")
+
 // arrivalOf is the session that a carrier brings; false: it begins.
 func arrivalOf(c remote.Carrier) (arrival, bool) {
 	t, ok := c.(*tcp.Carrier)
@@ -67,6 +70,9 @@ func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
 func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving) error {
 	if s.lasting == nil || s.lasting.Fixed() {
 		return errors.New("sessions over such a connection stay where they are")
+	}
+	if !s.cfg.Migratable {
+		return errStaysHere
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
 	defer cancel()
@@ -186,6 +192,9 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 	if s.lasting == nil {
 		return nil, errors.New("sessions come by a lease alone")
+	}
+	if !s.cfg.Migratable {
+		return nil, errStaysHere
 	}
 	h := &handover{in: state.NewReader(a.state, cmp.Or(s.cfg.HostMemory, mostHeld))}
 	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)

@@ -251,3 +251,35 @@ func TestServersCalledOff(t *testing.T) {
 		_ = ended(t, <-two.workers) // what came in vain may end with an error
 	}
 }
+
+// TestServersStay: a lease that is not migratable, as all are that causewayd gives out, has no session described, and none made of what a host's end says.
+func TestServersStay(t *testing.T) {
+	for name, stays := range map[string]int{"where it was": 0, "where it would go": 1} {
+		t.Run(name, func(t *testing.T) {
+			one, cfg := newServer(t)
+			two, other := newServer(t)
+			[]*gpuServer{one, two}[stays].stays.Store(true)
+			p, g, w := one.program(t, cfg)
+			c := compute(t, g)
+			c.put(t, 7)
+			ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+			defer cancel()
+			if err := p.Divert(ctx, *other.Relay); err == nil || !strings.Contains(err.Error(), "it is not migratable") {
+				t.Error(err)
+			}
+			if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+				t.Error(err)
+			}
+			c.is(t, 7)
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
+				t.Error(err)
+			}
+			for n := len(two.workers); n > 0; n-- {
+				_ = ended(t, <-two.workers) // what came in vain ends with an error
+			}
+		})
+	}
+}
