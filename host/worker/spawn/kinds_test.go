@@ -26,7 +26,9 @@ func TestEveryKind(t *testing.T) {
 	wake := func(slot uint32) { woken <- slot }
 	p.wake.Store(&wake)
 	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
+	p.diverts.mu.Lock()
 	p.diverts.routes[remote.LeaseID{2}] = &route{to: *p.relay.Load()} // which the sample of Connect names
+	p.diverts.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	reply := func(m link.ToParent) {
