@@ -21,6 +21,8 @@ type Call struct {
 	Placed []uint64
 	// Instances are of libraries that have got code and variables in a context by this operation, whether or not it then succeeds: a driver appends them.
 	Instances []Instance
+	// Keep asks whether one more may be recorded, of so many variables; nil: any may. Who makes one asks before.
+	Keep func(variables int) bool
 	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
 	// that bytes that were sent ahead for it are taken.
 	Refuse cuda.Result
@@ -38,6 +40,9 @@ type Instance struct {
 	Library, Ctx ID
 	Placed       []uint64
 }
+
+// MayKeep asks Keep, if it is there.
+func (c *Call) MayKeep(variables int) bool { return c.Keep == nil || c.Keep(variables) }
 
 // AtReturn has f called when the operation's method has returned. At most one function is.
 func (c *Call) AtReturn(f func()) { c.atReturn = f }

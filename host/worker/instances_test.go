@@ -182,3 +182,41 @@ func TestInstancesEnd(t *testing.T) {
 		t.Errorf("%d are recorded of none, %d bytes are booked, %d before", n, s.w.host.used, before)
 	}
 }
+
+// TestInstancesAreBudgeted: what is recorded of instances is of the host's memory that a session may hold. Where that is at its end what needs one more is refused, and what there is moves.
+func TestInstancesAreBudgeted(t *testing.T) {
+	const contexts = 8
+	s := newSoft(t)
+	s.must(0, &wire.LibraryLoadArgs{Library: tallyLib, Image: []byte(tallyPTX)})
+	s.must(softCtx, &wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyBump, Name: []byte("bump")},
+		&wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyShow, Name: []byte("show")})
+	for i := range wire.ID(contexts) {
+		s.must(0, &wire.CtxCreateArgs{Ctx: tallyFirst + i})
+	}
+	s.w.host.limit = s.w.host.used + 3*(objectBytes+entryBytes)
+	var have []wire.ID
+	for i := range wire.ID(contexts) {
+		switch res := s.do(tallyFirst+i, s.launch(tallyBump, 0, 1, wire.StreamLegacy)); res {
+		case cuda.Success:
+			have = append(have, tallyFirst+i)
+		case cuda.ErrorOutOfMemory:
+		default:
+			t.Errorf("a launch in context %d: %v", i, res)
+		}
+	}
+	if len(have) == 0 || len(have) == contexts || s.w.host.used > s.w.host.limit || s.w.instanceFee != 0 {
+		t.Errorf("%d of %d contexts have one, %d bytes of %d are used, and %d reserved", len(have), contexts, s.w.host.used, s.w.host.limit, s.w.instanceFee)
+	}
+	s.must(have[0], s.launch(tallyBump, 0, 1, wire.StreamLegacy)) // which needs no more
+	s = s.moved()
+	for i, ctx := range have {
+		want := uint32(6)
+		if i == 0 {
+			want = 7
+		}
+		if x := s.shown(ctx); x != want {
+			t.Errorf("moved, the variable of context %d is %d, want %d", ctx, x, want)
+		}
+	}
+	s.close()
+}

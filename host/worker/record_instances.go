@@ -14,3 +14,13 @@ func (r *recorder) noteInstances(c *wire.Call) error {
 	}
 	return nil
 }
+
+// keepInstance reserves what recording an instance of so many variables takes; what it takes is booked when the operation is over, and this given back then.
+func (w *Worker) keepInstance(variables int) bool {
+	fee := toll(wire.OpLibraryInstance.Info(), wire.RecordSize+4) + 8*uint64(variables)
+	if !w.host.reserve(fee) {
+		return false
+	}
+	w.instanceFee += fee
+	return true
+}

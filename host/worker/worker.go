@@ -38,18 +38,21 @@ type Worker struct {
 	// The consumer's.
 	dispatch wire.Dispatcher
 	call     wire.Call
-	incoming remote.Incoming
-	waits    bool // the guest waits for the last request, which will be answered later
-	blobs    blobs
-	record   *recorder
-	host     *hostMemory
-	extra    uint64 // what the driver keeps of the current request
-	guest    guest
-	graphs   graphs
-	count    counting
-	room     room
-	throttle throttle
-	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
+	keep     func(variables int) bool // keepInstance
+
+	instanceFee uint64 // reserved by it, until the operation is over
+	incoming    remote.Incoming
+	waits       bool // the guest waits for the last request, which will be answered later
+	blobs       blobs
+	record      *recorder
+	host        *hostMemory
+	extra       uint64 // what the driver keeps of the current request
+	guest       guest
+	graphs      graphs
+	count       counting
+	room        room
+	throttle    throttle
+	gate        *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
 
@@ -96,6 +99,7 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 		onHost:  map[uint32]uint64{},
 		asked:   newWaited(log),
 	}
+	w.keep = w.keepInstance
 	w.watch.budget = o.Budget
 	w.hold(&hostMemory{log: log})
 	return w
@@ -209,6 +213,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	c := &w.call
 	c.Op, c.Ctx, c.Thread, c.Slot, c.Seq = op, in.Ctx, in.Thread, in.Slot, in.Seq
 	c.Placed, c.Instances, c.Replier, c.Refuse = c.Placed[:0], c.Instances[:0], nil, cuda.Success
+	c.Keep = w.keep
 	if wants {
 		c.Replier = w
 		w.asked.note(op)
@@ -227,6 +232,10 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	}
 	if err != nil {
 		return err
+	}
+	if w.instanceFee != 0 {
+		w.host.release(w.instanceFee)
+		w.instanceFee = 0
 	}
 	if n := w.room.lacks(); n > 0 && res == cuda.ErrorOutOfMemory && !c.Taken() {
 		if recorded {

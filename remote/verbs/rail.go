@@ -217,6 +217,9 @@ func (r *rail) haul(x *spread, over func() error) (undone []span, err error) {
 	return nil, nil
 }
 
+// goneLimit is how long the other end may take to give a rail up, too.
+const goneLimit = 15 * time.Second
+
 // lose gives a rail up: nothing uses it any more. wrote: writes of it may be on their way, so the other end has given it up, too, when it returns. An error is the connection's.
 func (c *Conn) lose(r *rail, why error, wrote bool) error {
 	c.mu.Lock()
@@ -247,9 +250,16 @@ func (c *Conn) lose(r *rail, why error, wrote bool) error {
 	if !wrote {
 		return nil
 	}
+	end := deadline{at: time.Now().Add(goneLimit)}
+	timer := time.AfterFunc(goneLimit, c.wake)
+	defer timer.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.awaitLocked(&deadline{}, func() bool { return r.gone })
+	err = c.awaitLocked(&end, func() bool { return r.gone || c.cut })
+	if err == nil && !r.gone || errors.Is(err, errDeadline) { // what it wrote may still be on its way: the parts are nobody's to write again
+		err = c.failLocked(errors.New("the other end does not give up a queue pair for copies that has failed"))
+	}
+	return err
 }
 
 // railWord follows word that a rail is given up, and answers it at the client's end.

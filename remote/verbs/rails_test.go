@@ -353,3 +353,25 @@ func TestRailsThatDoNotCome(t *testing.T) {
 		w.end(t)
 	}
 }
+
+// TestRailGoneWithPeer: a rail that fails when the other end has gone, and cannot give it up any more, ends the copy with an error.
+func TestRailGoneWithPeer(t *testing.T) {
+	w := openWide(t, 2, nil)
+	_, g, revoke := granted(t, w.ends, railCopy)
+	w.Stick(w.farPorts[1])
+	done := make(chan error, 1)
+	go func() { done <- w.farConn.Store(make([]byte, railCopy), g, 0) }()
+	until(t, "the parts of the queue pair of the frames are not done", func() bool { return w.MovedBy(w.farPorts[0], 0) >= railCopy-4*verbs.PieceSize })
+	_ = w.near.Close()
+	w.Stick(nil)
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a copy to an end that is gone succeeds")
+		}
+	case <-time.After(remotetest.Limit):
+		t.Error("the copy waits for an end that is gone")
+	}
+	revoke()
+	w.farConn.Abort()
+}

@@ -263,7 +263,9 @@ func (u *upgrade) tryRails(mask uint64) uint64 {
 		}
 		return nil
 	}
+	kicked := make(chan struct{})
 	timer := time.AfterFunc(railLimit, func() {
+		defer close(kicked)
 		late.Store(true)
 		for i, r := range u.rails {
 			if mask&(1<<i) != 0 {
@@ -271,7 +273,11 @@ func (u *upgrade) tryRails(mask uint64) uint64 {
 			}
 		}
 	})
-	defer timer.Stop()
+	defer func() {
+		if !timer.Stop() {
+			<-kicked // they may be closed next
+		}
+	}()
 	for i, r := range u.rails {
 		if mask&(1<<i) != 0 {
 			r.why = r.post(Write, 0, 0, 0, 0)

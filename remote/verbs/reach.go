@@ -147,6 +147,9 @@ func (c *Conn) fetchParts(x *spread) error {
 	var under []piece // oldest first
 	for more := true; more || len(under) > 0; {
 		if c.engage(x); more {
+			if more = x.left(); !more {
+				continue
+			}
 			y, ok, err := c.claim(len(under) == 0)
 			if err != nil {
 				return err

@@ -77,10 +77,8 @@ static void *callback_thread(void *arg)
 			uint32_t ahead = cw_hostfn_run(e.id, (CUresult)e.status);
 			atomic_store(&cw_callback_thread, 0);
 			/* The work behind it was given before it ran. */
-			cw_own_work++;
 			if (cw_unlikely(atomic_load(&cw_copies) >= CW_COPY) && cw_before_work() != 0)
 				cw_log(CW_LOG_ERROR, "managed memory that a host function touched did not reach the GPU");
-			cw_own_work--;
 			/* Until then the function is ahead: what waits for the device (cw_op_drains) would be before these requests in the ring, and wait for them. */
 			cw_host_done(ahead);
 			cw_in_callback = 0;

@@ -14,6 +14,9 @@ func (s *session) instantiate(c *wire.Call, lib, ctx uint32) cuda.Result {
 	if _, known := a.variables[key]; known || !a.on || ctx == 0 || len(a.names[key.of]) == 0 {
 		return cuda.Success
 	}
+	if !c.MayKeep(len(a.names[key.of])) {
+		return cuda.ErrorOutOfMemory
+	}
 	in := wire.Call{Op: wire.OpLibraryInstance, Ctx: ctx, Thread: c.Thread}
 	res := s.settleVariables(&in, key.of)
 	if res == cuda.Success {

@@ -59,6 +59,9 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 	}
 	in := c
 	if c.Op != wire.OpLibraryInstance {
+		if n := len(l.shape.vars); n > 0 && !c.MayKeep(n) {
+			return nil, cuda.ErrorOutOfMemory
+		}
 		in = &wire.Call{Op: wire.OpLibraryInstance, Ctx: c.Ctx, Thread: c.Thread, Replay: c.Replay}
 	}
 	m, res := s.instanceIn(in, l, g)
