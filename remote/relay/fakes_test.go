@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,8 @@ type pausing struct {
 	did     []byte // h: Hold, r: Release, c: Close
 	fail    error  // of Hold
 	writes  error
+	full    bool      // nobody reads it: who writes waits until it is closed
+	stuck   bool      // somebody does
 	at      time.Time // deadline
 }
 
@@ -60,6 +63,14 @@ func (p *pausing) Read(b []byte) (int, error) {
 func (p *pausing) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.stuck = p.full
+	p.changed.Broadcast()
+	for p.full {
+		if p.closed {
+			return 0, net.ErrClosed
+		}
+		p.changed.Wait()
+	}
 	p.out = append(p.out, b...)
 	p.changed.Broadcast()
 	return len(b), p.writes

@@ -337,6 +337,15 @@ func (s *Session) stateFrame(h frame.Header) error {
 	return nil
 }
 
+// leaveMove ends the stream of a move whose session ends: who sends on it fails, as the other server may read nothing more.
+func (s *Session) leaveMove(cause error) {
+	s.parks.mu.Lock()
+	defer s.parks.mu.Unlock()
+	if s.moving != nil && !errors.Is(cause, errMoved) {
+		s.moving.finish(ErrOver)
+	}
+}
+
 // passState passes n bytes on, from the stream's buffer.
 func (s *Session) passState(m *Moving, n int) error {
 	for n > 0 {

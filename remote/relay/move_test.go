@@ -303,3 +303,17 @@ func FuzzMoving(f *testing.F) {
 		}
 	})
 }
+
+// TestMovesToOneThatDoesNotRead: a session whose guest goes ends also while the server that it would go to takes nothing of it.
+func TestMovesToOneThatDoesNotRead(t *testing.T) {
+	x := goes(t)
+	x.two.mu.Lock()
+	x.two.full = true
+	x.two.mu.Unlock()
+	x.one.say(framed(frame.Header{Kind: frame.State}, []byte("some of it")))
+	x.two.await(func() bool { return x.two.stuck })
+	x.guestGoes(t)
+	if err := <-x.moved; err == nil {
+		t.Error("it is at the other server")
+	}
+}

@@ -299,8 +299,9 @@ func (s *Session) pass(ctx context.Context) error {
 	defer s.halted()
 	conn := s.out.conn
 	stop := context.AfterFunc(ctx, func() { // whoever sends or receives fails now
-		if !errors.Is(context.Cause(ctx), errStill) {
+		if cause := context.Cause(ctx); !errors.Is(cause, errStill) {
 			_ = conn.Close()
+			s.leaveMove(cause)
 		}
 	})
 	defer stop()
