@@ -113,6 +113,8 @@ func (w *Worker) CallBack(id uint64, status cuda.Result) bool {
 		return true
 	case <-w.ended:
 		return false
+	case <-w.ctx.Done(): // the guest is gone, or the parent wants the end: the consumer may be in a call of the driver that waits for this very function
+		return false
 	}
 }
 

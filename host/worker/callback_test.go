@@ -89,6 +89,29 @@ func testCallbackOfALostGuest(t *testing.T, s *session) {
 	wg.Wait()
 }
 
+// TestCallbackOfALostGuestInACall: the consumer is in a call of the driver that waits for a function of the guest when that goes: the worker ends all the same.
+func TestCallbackOfALostGuestInACall(t *testing.T) { overCarriers(t, testCallbackOfALostGuestInACall) }
+
+func testCallbackOfALostGuestInACall(t *testing.T, s *session) {
+	if _, err := s.OpenCallbacks(3); err != nil {
+		t.Fatal(err)
+	}
+	there := make(chan bool, 1)
+	s.driver.OnLaunch(func() {
+		there <- true
+		if s.driver.Host.CallBack(1, cuda.Success) {
+			t.Error("a callback ended that nobody ran")
+		}
+	})
+	if err := s.Send(&wire.LaunchArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	<-there
+	if err := s.finish(t); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCallbackAfterTheSession: a driver's thread may ask when the session's ring is no longer mapped.
 func TestCallbackAfterTheSession(t *testing.T) { overCarriers(t, testCallbackAfterTheSession) }
 

@@ -60,6 +60,14 @@ type Session struct {
 	Log     []wire.Op          // operations that arrived
 	held    []*wire.Pending
 	Closed  bool
+	launch  func()
+}
+
+// OnLaunch has f called with each launch, on the consumer.
+func (s *Session) OnLaunch(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.launch = f
 }
 
 // Held is the stream whose synchronisation waits for Finish.
@@ -324,6 +332,12 @@ func (s *Session) Finish(res cuda.Result) {
 // Launch implements wire.Driver: the parameters come out as console text.
 func (s *Session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	s.log(c)
+	s.mu.Lock()
+	launch := s.launch
+	s.mu.Unlock()
+	if launch != nil {
+		launch()
+	}
 	if a.Func == 0 {
 		return cuda.ErrorInvalidHandle
 	}
