@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/schedule/page"
+	"causeway/host/schedule/policy"
 	"causeway/remote/sys"
 )
 
@@ -61,4 +63,45 @@ func TestDoubtByChance(t *testing.T) {
 			<-asked
 		}
 	}
+}
+
+// TestLeavesOpen: an engine that still decided when a session's own side had opened its grant already, as its connection had ended, leaves it open.
+func TestLeavesOpen(t *testing.T) {
+	e, err := newEngine("GPU-1", true, quietLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.join("a", policy.Limits{Weight: 1})
+	own := &Session{files: [3]int{-1, -1, -1}, grantRO: -1}
+	if err := own.create(); err != nil {
+		t.Fatal(err)
+	}
+	defer own.release()
+	var files []int
+	for _, fd := range own.files {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, dup)
+	}
+	x, err := openSession(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.add(s, 1, x); err != nil {
+		t.Fatal(err)
+	}
+	own.g.Set(page.Open, 0)
+	e.mu.Lock()
+	x.g.Set(page.Metered, 0) // the last decision
+	e.dropLocked(s, 1, x)
+	e.mu.Unlock()
+	if w := own.g.Word(); !w.Free() {
+		t.Errorf("its grant stays %#x", w)
+	}
+	if !e.leave(s) {
+		t.Error("the engine has more")
+	}
+	e.close()
 }

@@ -335,6 +335,8 @@ func (e *engine) dropLocked(s *share, id uint64, x *session) {
 	if !x.muted {
 		_ = unix.EpollCtl(e.poll, unix.EPOLL_CTL_DEL, x.bell, nil)
 	}
+	// Who made the pages opens the grant when the connection ends, and may have done so just before this engine decided for the last time.
+	x.g.Set(page.Open, 0)
 	x.close()
 }
 

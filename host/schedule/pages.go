@@ -41,7 +41,7 @@ func (x *session) mapPages(grant, usage int) (err error) {
 	return err
 }
 
-// close unmaps. The session's grant stays as it is.
+// close unmaps.
 func (x *session) close() {
 	sys.UnmapPage(x.grant)
 	sys.UnmapPage(x.usage)
