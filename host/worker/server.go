@@ -232,12 +232,25 @@ func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 		return nil, err
 	}
 	w.guestMu.Lock()
-	if err := s.refill(w, h, snap); err != nil {
+	err = s.refill(w, h, snap)
+	if err == nil {
+		err = endsHere(h.in.Rest())
+	}
+	if err != nil {
 		w.guestMu.Unlock()
 		return nil, err
 	}
 	s.log.Info("session adopted from another server", "took", time.Since(began).Round(time.Millisecond))
 	return w, nil
+}
+
+// endsHere waits for the end of what comes: an answer ahead of that breaks a rule, as the guest's end may not have heard yet that it was all.
+func endsHere(r io.Reader) error {
+	_, err := io.ReadFull(r, make([]byte, 1))
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return cmp.Or(err, errors.New("more comes than a session"))
 }
 
 // agrees compares what the other server says of the guest with what its end has said.
