@@ -119,6 +119,19 @@ func ended(t testing.TB, p *spawn.Process) error {
 	return err
 }
 
+// endsWell ends a program, and with it its processes, without an error.
+func endsWell(t testing.TB, g *workertest.Guest, processes ...*spawn.Process) {
+	t.Helper()
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, p := range processes {
+		if err := ended(t, p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // program begins one with a relay, and waits for the worker that it has on the server.
 func (s *gpuServer) program(t testing.TB, cfg link.Config) (p *spawn.Process, g *workertest.Guest, w *spawn.Process) {
 	t.Helper()
@@ -174,12 +187,7 @@ func TestRelayProcess(t *testing.T) {
 	if probed, err := p.Probe(t.Context(), link.Probe{}); err != nil || probed.Errno != unix.EOPNOTSUPP || !strings.Contains(probed.Text, "GPU server") {
 		t.Errorf("%+v, %v", probed, err)
 	}
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
-		t.Error(err)
-	}
+	endsWell(t, g, p, w)
 }
 
 // TestRelayProcessReset: a program goes on when what lies between its relay and the server resets its connection, time and again.
@@ -219,12 +227,7 @@ func TestRelayProcessReset(t *testing.T) {
 			call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
 		}
 	}
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
-		t.Error(err)
-	}
+	endsWell(t, g, p, w)
 }
 
 // TestRelayProcessResetEarly: a program begins although its first connections are reset before it has: when they are made, in the first words of TLS, and where it shows its

@@ -124,12 +124,7 @@ func TestServers(t *testing.T) {
 	}
 	c.is(t, 2)
 	call(t, g, cuda.Success, &wire.MemFreeArgs{Ptr: m.Ptr}, nil)
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(ended(t, p), ended(t, last)); err != nil {
-		t.Error(err)
-	}
+	endsWell(t, g, p, last)
 }
 
 // TestServersRefused: a server that is not there, and a settlement of nothing, change nothing.
@@ -152,12 +147,7 @@ func TestServersRefused(t *testing.T) {
 		t.Error(err)
 	}
 	c.is(t, 3)
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
-		t.Error(err)
-	}
+	endsWell(t, g, p, w)
 }
 
 // TestServersFaults: whatever fails while a session is at two servers, it goes on at one of them: a server that has no room for it, and one whose worker is killed, leave it where it was; when the first one's is killed it goes on at the other.
@@ -205,12 +195,7 @@ func TestServersFaults(t *testing.T) {
 	c.is(t, 4)
 	c.put(t, 5)
 	c.is(t, 5)
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(ended(t, p), ended(t, next)); err != nil {
-		t.Error(err)
-	}
+	endsWell(t, g, p, next)
 }
 
 // TestServersCalledOff: a parent that waits no longer has the session where it was, whether it had been at the other server by then or not; and its connections go there no more.
@@ -271,12 +256,7 @@ func TestServersStay(t *testing.T) {
 				t.Error(err)
 			}
 			c.is(t, 7)
-			if err := g.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
-				t.Error(err)
-			}
+			endsWell(t, g, p, w)
 			for n := len(two.workers); n > 0; n-- {
 				_ = ended(t, <-two.workers) // what came in vain ends with an error
 			}

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -116,12 +115,7 @@ func TestWarmFar(t *testing.T) {
 			if got := comm(t, w.PID()) == "warm"; got != c.warm {
 				t.Errorf("worker that got ready serves: %v, want %v", got, c.warm)
 			}
-			if err := g.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
-				t.Error(err)
-			}
+			endsWell(t, g, p, w)
 		})
 	}
 }

@@ -38,21 +38,21 @@ type Worker struct {
 	// The consumer's.
 	dispatch wire.Dispatcher
 	call     wire.Call
-	keep     func(variables int) bool // keepInstance
+	incoming remote.Incoming
+	waits    bool // the guest waits for the last request, which will be answered later
+	blobs    blobs
+	record   *recorder
+	host     *hostMemory
+	extra    uint64 // what the driver keeps of the current request
+	guest    guest
+	graphs   graphs
+	count    counting
+	room     room
+	throttle throttle
+	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
-	instanceFee uint64 // reserved by it, until the operation is over
-	incoming    remote.Incoming
-	waits       bool // the guest waits for the last request, which will be answered later
-	blobs       blobs
-	record      *recorder
-	host        *hostMemory
-	extra       uint64 // what the driver keeps of the current request
-	guest       guest
-	graphs      graphs
-	count       counting
-	room        room
-	throttle    throttle
-	gate        *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
+	keep        func(variables int) bool // keepInstance
+	instanceFee uint64                   // reserved by it, until the operation is over
 
 	questions atomic.Int32 // link.Measure that wait for their answer
 
