@@ -145,10 +145,17 @@ uint32_t cw_hostfn_run(uint64_t id, CUresult status)
 
 static CUresult enqueue(uint32_t stream, uint64_t id, uint32_t status)
 {
+	uint32_t ahead = cw_host_add(stream);
 	cw_lock_acquire(&table.lock);
 	struct hostfn *h = find(id);
-	uint32_t ahead = h &&!h->keep ? h->ahead = cw_host_add(stream) : 0;
+	int once = h && !h->keep;
+	if (once)
+		h->ahead = ahead;
 	cw_lock_release(&table.lock);
+	if (!once) {
+		cw_host_done(ahead);
+		ahead = 0;
+	}
 	CUresult res = cw_settle(cwop_LaunchHostFunc(stream, id, status), stream);
 	if (res != 0) {
 		cw_hostfn_drop(id);

@@ -17,6 +17,7 @@
 #include "api/callback.h"
 #include "api/capture.h"
 #include "memory/resident.h"
+#include "session/ahead.h"
 #include "session/internal.h"
 
 enum {
@@ -190,17 +191,24 @@ static struct {
 	_Atomic uint32_t asked, done; /* futexes */
 } mover;
 
-/* Under the lock: nothing of the GPU's touches managed memory, and nothing will until `loud`. */
+/*
+ * Under the lock: nothing of the GPU's touches managed memory, and nothing will until `loud`; nor does a function of the application that a stream
+ * calls: it would wait for the lock, and the worker, which lets go of a piece, for it.
+ */
 static int quiet(void)
 {
 	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY); /* before the look: see cw_begin */
-	if (cw_gpu_idle() && !cw_capture_any())
+	if (cw_gpu_idle() && !cw_capture_any() && cw_host_bar())
 		return 1;
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
 	return 0;
 }
 
-static void loud(void) { atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY); }
+static void loud(void)
+{
+	cw_host_unbar();
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+}
 
 /* Too early: not with the next launch again, and later and later, as each look keeps the GPU from having the next launch ready. */
 static void leave_out(void)

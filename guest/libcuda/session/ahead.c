@@ -12,12 +12,13 @@
 #include "gen/ops.h"
 
 /* A driver takes some 1000 launches behind work that has not begun. */
-enum { STREAMS = 32, BEHIND = 512, LEGACY = 1, AGAIN = 3 };
+enum { STREAMS = 32, BEHIND = 512, LEGACY = 1, AGAIN = 3, LEAST_WAY_MS = 20 };
 
 static struct {
 	struct cw_lock lock;
 	/* Of two generations: who waits for those that are there now begins another, so that what others add meanwhile keeps nobody. */
 	uint32_t count[2], young;
+	uint32_t barred;
 	uint16_t era; /* those of before are waited for no more: cw_host_done knows them by it */
 	struct {
 		uint32_t stream, count; /* functions that it will call; 0: a free entry */
@@ -30,6 +31,10 @@ int64_t cw_host_longest_ms = 10000;
 static _Atomic uint64_t since; /* cw_work when one was last added or called */
 static _Atomic int late;
 
+/* How many ask in vain to go when none is ahead, as others add without pause; and how long these make way for them, each time they add one. */
+static _Atomic int crowded;
+static _Atomic int64_t way_ms;
+
 __thread uint32_t cw_own_work __attribute__((tls_model("initial-exec")));
 
 static void rest(int turn)
@@ -38,10 +43,50 @@ static void rest(int turn)
 	nanosleep(&nap, NULL);
 }
 
+static void make_way(void)
+{
+	int64_t until = 0;
+	for (int turn = 0; cw_unlikely(atomic_load(&crowded) != 0) && !cw_own_work && !cw_is_dead(&cw_s); turn++) {
+		if (until == 0)
+			until = cw_now_ms() + atomic_load(&way_ms);
+		if (cw_now_ms() >= until)
+			return;
+		rest(turn);
+	}
+}
+
+int cw_host_bar(void)
+{
+	cw_lock_acquire(&ahead.lock);
+	int none = !cw_host_is_ahead();
+	ahead.barred += none != 0;
+	cw_lock_release(&ahead.lock);
+	return none;
+}
+
+void cw_host_unbar(void)
+{
+	cw_lock_acquire(&ahead.lock);
+	ahead.barred--;
+	cw_lock_release(&ahead.lock);
+}
+
+/* Takes the lock, when nobody bars. */
+static void admit(void)
+{
+	make_way();
+	cw_lock_acquire(&ahead.lock);
+	for (int turn = 0; cw_unlikely(ahead.barred != 0) && !cw_own_work && !cw_is_dead(&cw_s); turn++) {
+		cw_lock_release(&ahead.lock);
+		rest(turn);
+		cw_lock_acquire(&ahead.lock);
+	}
+}
+
 uint32_t cw_host_add(uint32_t stream)
 {
 	int i = -1;
-	cw_lock_acquire(&ahead.lock);
+	admit();
 	for (int k = 0; k < STREAMS; k++)
 		if (ahead.on[k].count && ahead.on[k].stream == stream)
 			i = k;
@@ -163,19 +208,49 @@ void cw_host_before_copy(void)
 		await_these(cw_now_ms() + cw_host_longest_ms);
 }
 
+struct after {
+	int64_t until; /* by cw_now_ms: then it goes whatever is ahead */
+	uint16_t op;
+	uint32_t fixed, var, slot;
+};
+
+/*
+ * One round of cw_host_begin_after: waits for those that are there, and begins the record. Returns whether that is in the ring, or cannot be, in res;
+ * otherwise another was added meanwhile.
+ */
+static int begin_round(const struct after *a, struct cw_tx *tx, int last, CUresult *res)
+{
+	if (!last && cw_host_is_ahead())
+		await_these(a->until);
+	*res = cw_begin_slot(&cw_s, tx, a->op, a->fixed, a->var, a->slot);
+	/* The ring is held: what was added since is before this in it, or will be behind. */
+	if (*res != 0 || last || !cw_host_is_ahead())
+		return 1;
+	cw_take_back(&cw_s, tx);
+	return 0;
+}
+
+/*
+ * Where others add without pause there is always one ahead, and one that needs the ring would be waited for with this in front of what it needs. So after
+ * some rounds they make way, for as long as a round needs by all that is known, and not for longer: who adds may hold a lock that one ahead wants.
+ */
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
-	int64_t until = cw_now_ms() + cw_host_longest_ms;
+	struct after a = {.until = cw_now_ms() + cw_host_longest_ms, .op = op, .fixed = fixed, .var = var, .slot = slot};
 	if (op != CW_OP_GRAPH_INSTANTIATE) /* which waits for memory at most, not for graphs that run */
 		cw_before_drain();
-	for (int i = 0;; i++) {
-		int go = cw_own_work || i > AGAIN;
-		if (!go && cw_host_is_ahead())
-			await_these(until);
-		CUresult r = cw_begin_slot(&cw_s, tx, op, fixed, var, slot);
-		/* The ring is held: what was added since is before this in it, or will be behind. */
-		if (r != 0 || go || !cw_host_is_ahead())
-			return r;
-		cw_take_back(&cw_s, tx);
+	CUresult res;
+	int rounds = 0; /* in vain */
+	int64_t begun = cw_now_ms();
+	for (; !begin_round(&a, tx, cw_own_work || begun >= a.until, &res); rounds++) {
+		int64_t now = cw_now_ms();
+		if (rounds >= AGAIN)
+			atomic_store(&way_ms, LEAST_WAY_MS + 2 * (now - begun));
+		if (rounds == AGAIN)
+			atomic_fetch_add(&crowded, 1);
+		begun = now;
 	}
+	if (rounds > AGAIN)
+		atomic_fetch_sub(&crowded, 1);
+	return res;
 }

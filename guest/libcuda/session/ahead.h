@@ -6,11 +6,14 @@
 
 #pragma GCC visibility push(hidden)
 
-/* One more, on a stream; before its record is begun. What is returned ends it with cw_host_done, when it has been called or will not be; 0 is none. */
+/* One more, on a stream; before its record is begun. Waits while they are barred, and a little while others wait in vain for a moment without any. What is returned ends it with cw_host_done, when it has been called or will not be; 0 is none. */
 uint32_t cw_host_add(uint32_t stream);
 void cw_host_done(uint32_t ticket);
 extern _Atomic uint32_t cw_hosts_ahead;
 static inline int cw_host_is_ahead(void) { return atomic_load_explicit(&cw_hosts_ahead, memory_order_relaxed) != 0; }
+/* None is ahead, and none is added until cw_host_unbar. 0: one is, and none is barred. */
+int cw_host_bar(void);
+void cw_host_unbar(void);
 /* How long anything waits here; tests shorten it. */
 extern int64_t cw_host_longest_ms;
 /* A piece of work has gone on a stream. Waits if a driver would not take many more behind a function. */

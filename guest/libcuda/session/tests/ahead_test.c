@@ -1,5 +1,6 @@
 /* What does not stand behind functions of the application that streams are to call: neither what may wait for the device, nor more work than a driver takes. */
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 #include "session/tests/fake_worker.h"
 #include "session/tests/opened.h"
 
-enum { STREAM = 7, OTHER = 8, LEGACY = 1, MODULE = 42, TAKEN = 512 };
+enum { STREAM = 7, OTHER = 8, LEGACY = 1, MODULE = 42, TAKEN = 512, UNLOADS = 3 };
 
 static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
 static const struct cw_carrier carrier = {.name = "none"};
@@ -68,7 +69,7 @@ static void unload(void)
 	CHECK(did && come(CW_OP_MODULE_UNLOAD) == 1 && !cw_host_is_ahead());
 }
 
-/* Added while it waits: before it in the ring, so it waits for that, too; but not for ever where there is always another. */
+/* Added while it waits: before it in the ring, so it waits for that, too. */
 static void one_after_the_other(void)
 {
 	uint32_t ticket = cw_host_add(STREAM);
@@ -81,18 +82,99 @@ static void one_after_the_other(void)
 	cw_host_done(second);
 	pthread_join(t, NULL);
 	CHECK(come(CW_OP_MODULE_UNLOAD) == 1);
-	ticket = cw_host_add(STREAM);
-	t = start(unloads, NULL);
-	for (int i = 0; !did; i++) {
-		CHECK(i < 500);
-		usleep(10000);
-		second = cw_host_add(STREAM);
-		cw_host_done(ticket);
-		ticket = second;
+}
+
+/* Functions on their way: the program adds them, a worker takes their records in the ring's order, and calls each a while after the one before. */
+static struct {
+	uint32_t ticket[4096];
+	_Atomic uint32_t added, taken, called, unloads;
+	_Atomic int enough, over; /* none is added; and all that was is in the ring */
+	int64_t takes_ms;
+} stream;
+
+static void *adds(void *arg)
+{
+	(void)arg;
+	while (!stream.enough) {
+		if (stream.added - stream.called < 3) {
+			stream.ticket[stream.added % 4096] = cw_host_add(STREAM);
+			CHECK(cwop_LaunchHostFunc(STREAM, 1, 0) == 0);
+			stream.added++;
+		}
+		sched_yield();
 	}
+	return NULL;
+}
+
+static void take(const struct cw_record *r)
+{
+	stream.taken += r->op == CW_OP_LAUNCH_HOST_FUNC;
+	if (r->op != CW_OP_MODULE_UNLOAD)
+		return;
+	CHECK(stream.called == stream.taken); /* the driver would wait for them, and with it they for what is behind this */
+	stream.unloads++;
+}
+
+static void *takes(void *arg)
+{
+	int64_t next = 0;
+	(void)arg;
+	while (!stream.over || stream.called != stream.added || stream.unloads < UNLOADS) {
+		uint64_t tail = __atomic_load_n(&cw_s.ctl->tail, __ATOMIC_ACQUIRE);
+		for (; seen != tail; seen += ((struct cw_record *)(memory + CW_RING_OFFSET + (seen & (CW_RING_SIZE - 1))))->size)
+			take((struct cw_record *)(memory + CW_RING_OFFSET + (seen & (CW_RING_SIZE - 1))));
+		__atomic_store_n(&cw_s.ctl->head, seen, __ATOMIC_RELEASE);
+		if (stream.called == stream.taken || stream.called == stream.added) {
+			next = cw_now_ms() + stream.takes_ms;
+		} else if (cw_now_ms() >= next) {
+			cw_host_done(stream.ticket[stream.called % 4096]);
+			stream.called++;
+			next = cw_now_ms() + stream.takes_ms;
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* Where there is always another: they make way, whether they take long or not, and it is never in front of one that was added before. */
+static void without_pause(int64_t takes_ms)
+{
+	pthread_t program, worker, t;
+	memset(&stream, 0, sizeof stream);
+	stream.takes_ms = takes_ms;
+	CHECK(pthread_create(&worker, NULL, takes, NULL) == 0 && pthread_create(&program, NULL, adds, NULL) == 0);
+	for (uint32_t i = 0; i < UNLOADS; i++) {
+		t = start(unloads, NULL);
+		pthread_join(t, NULL);
+	}
+	stream.enough = 1;
+	pthread_join(program, NULL);
+	stream.over = 1;
+	pthread_join(worker, NULL);
+	CHECK(stream.unloads == UNLOADS && come(CW_OP_MODULE_UNLOAD) == 0 && !cw_host_is_ahead());
+}
+
+static void *adds_one(void *arg)
+{
+	*(uint32_t *)arg = cw_host_add(STREAM);
+	did = 1;
+	return NULL;
+}
+
+static void barred(void)
+{
+	uint32_t ticket = cw_host_add(STREAM), second = 0;
+	CHECK(!cw_host_bar());
 	cw_host_done(ticket);
+	CHECK(cw_host_bar());
+	pthread_t t = start(adds_one, &second);
+	usleep(50000);
+	CHECK(!did && !cw_host_is_ahead());
+	CHECK(cwop_ModuleUnload(MODULE) == 0 && come(CW_OP_MODULE_UNLOAD) == 1);
+	cw_host_unbar();
 	pthread_join(t, NULL);
-	CHECK(come(CW_OP_MODULE_UNLOAD) == 1);
+	CHECK(did && cw_host_is_ahead() && !cw_host_bar());
+	cw_host_done(second);
 }
 
 static void own(void)
@@ -172,6 +254,9 @@ int main(void)
 	cw_opened(&carrier, memory);
 	unload();
 	one_after_the_other();
+	without_pause(0);
+	without_pause(100);
+	barred();
 	own();
 	behind(STREAM, STREAM, 1);
 	behind(STREAM, OTHER, 0);

@@ -31,6 +31,7 @@ static struct {
 	double moving;	     /* s that went into moves */
 	uint64_t room;	     /* bytes of the GPU's memory that are free */
 	int by_link, turning;
+	int function, barred; /* one of the application is ahead; none can be */
 } gpu;
 
 struct cw_session cw_s;
@@ -51,6 +52,17 @@ void cw_log(enum cw_log_level level, const char *fmt, ...)
 CUresult cw_check_slow(void) { return CUDA_SUCCESS; }
 int cw_pieces_return(void) { return 1; }
 int cw_gpu_idle(void) { return gpu.free_at <= gpu.now; }
+int cw_host_bar(void)
+{
+	gpu.barred += !gpu.function;
+	gpu.now += gpu.function ? 1e-3 : 0;
+	return !gpu.function;
+}
+void cw_host_unbar(void)
+{
+	CHECK(gpu.barred == 1);
+	gpu.barred--;
+}
 CUresult cw_ctx_current(struct cw_ctx **ctx)
 {
 	(void)ctx;
@@ -80,7 +92,7 @@ CUresult cwop_ManagedPlaces(uint64_t at_gpu, uint64_t here, uint64_t to_gpu, uin
 
 static void moved(uint64_t size)
 {
-	CHECK(cw_gpu_idle());
+	CHECK(cw_gpu_idle() && gpu.barred == 1);
 	gpu.now += (double)size / moves_at;
 	gpu.moving += (double)size / moves_at;
 	gpu.free_at = gpu.now;

@@ -224,8 +224,24 @@ static void after_turns(void)
 	CHECK(part[1] < 600 * 16 * by_link() / 2 && part[2] < 1.01 * 200 * 16 * at_gpu());
 }
 
+/* Nothing moves while a function of the application is ahead, which may want the lock. */
+static void behind_a_function(void)
+{
+	phases(16);
+	begin();
+	for (gpu.function = 1; gpu.function >= 0; gpu.function--) {
+		for (int i = 0; i < work.n; i++) {
+			launch(work.names[i]);
+			wait_for_gpu();
+		}
+		CHECK(gpu.function ? room.returned == 0 && room.evicted == 0 : room.returned > 0);
+	}
+	end();
+}
+
 int main(void)
 {
+	behind_a_function();
 	for (int costly = 0; costly < 2; costly++) {
 		moves_at = costly ? 5e9 : 25e9;
 		printf("moves at %.0f GB/s\n", moves_at / 1e9);
