@@ -63,7 +63,8 @@ func (r *rail) post(op Op, at uint64, n int, remote uint64, key uint32) error {
 	}})
 }
 
-// await waits until a work request is done, or over says that nothing is to be waited for any more; who changes what it says kicks the queue.
+// await waits until a work request is done, or over says that nothing is to be waited for any more; who changes what it says kicks the queue. What
+// has come counts, however late this thread looks.
 func (r *rail) await(id uint64, over func() error) error {
 	var cs [32]Completion
 	take := func() (int, error) {
@@ -74,10 +75,12 @@ func (r *rail) await(id uint64, over func() error) error {
 		return n, err
 	}
 	for start := time.Now(); r.done < id; {
-		if err := over(); err != nil {
-			return err
-		}
 		n, err := take()
+		if err == nil && n == 0 {
+			if err := over(); err != nil {
+				return err
+			}
+		}
 		if err == nil && n == 0 && time.Since(start) >= r.spin {
 			if err = r.queue.Arm(); err == nil {
 				n, err = take()

@@ -97,7 +97,7 @@ func (u *upgrade) agreeRails(own Offer, peer Peer) error {
 	reach := peer.offer.Reach && u.client || own.Reach && !u.client
 	switch {
 	case most == 0 || !reach:
-		return nil
+		return u.keep(0)
 	case u.client:
 		return u.askRails(most, peer)
 	}
