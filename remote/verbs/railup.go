@@ -22,7 +22,7 @@ Queue pairs for copies beside the one of the frames (rails), over as many pairs 
 for each and says so, the client says which of them it has connected, and the server, once its adapter has sent something by each, which are used. What comes to nothing on the way is not used, and nothing else fails of it.
 */
 
-// railMagic says which are connected, and which are used, as a mask of their numbers.
+// railsMask says which are connected, and which are used, as a mask of their numbers.
 const railsMask = "CWVMASK\x01"
 
 // railLimit is how long the server's adapter may take to send something by each.
