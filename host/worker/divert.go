@@ -18,6 +18,7 @@ import (
 
 // diversion is another GPU server for a relay's session.
 type diversion struct {
+	number uint64 // of Divert
 	to     link.Relay
 	cancel context.CancelFunc
 	done   chan struct{} // closed when that is had, or not; the rest is there then
@@ -27,28 +28,36 @@ type diversion struct {
 	stream *resume.Conn
 }
 
-func diverted(err error) link.Diverted {
-	return link.Diverted{Status: link.StatusOf(unix.EOPNOTSUPP, err)}
+// errBegins says that there is nothing yet that could go, or never will be.
+var errBegins = errors.New("the session has not begun at its GPU server, or its program is the RDMA end itself")
+
+// diverted is an answer. EBUSY: it may be another one soon.
+func diverted(number uint64, err error) link.Diverted {
+	errno := unix.EOPNOTSUPP
+	if errors.Is(err, errBegins) {
+		errno = unix.EBUSY
+	}
+	return link.Diverted{Number: number, Status: link.StatusOf(errno, err)}
 }
 
 // divert has another server get the session, beside the link's goroutine, which answers.
-func (p *passer) divert(to link.Relay) error {
+func (p *passer) divert(m link.Divert) error {
 	session := p.session.Load()
 	switch {
-	case p.diversion != nil:
-		return p.link.Send(diverted(relay.ErrMoving))
+	case p.diversion != nil || p.settling.Load() != 0:
+		return p.link.Send(diverted(m.Number, relay.ErrMoving))
 	case session == nil:
-		return p.link.Send(diverted(errBusy)) // also of a program that is the RDMA end itself
+		return p.link.Send(diverted(m.Number, errBegins))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &diversion{to: to, cancel: cancel, done: make(chan struct{})}
+	d := &diversion{number: m.Number, to: m.To, cancel: cancel, done: make(chan struct{})}
 	p.diversion = d
 	go func() {
 		d.err = p.reach(ctx, d, session)
 		if d.err != nil {
-			p.log.Warn("the session does not go to another GPU server", "server", to.Server, "error", d.err)
+			p.log.Warn("the session does not go to another GPU server", "server", d.to.Server, "error", d.err)
 		}
-		_ = p.link.Send(diverted(d.err)) // ahead of settle's answer; a parent that is gone asks nothing
+		_ = p.link.Send(diverted(d.number, d.err)) // a parent that is gone asks nothing
 		close(d.done)
 	}()
 	return nil
@@ -86,24 +95,27 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 }
 
 // settle has the session go on at the other server, or where it was, and answers, beside the link's goroutine.
-func (p *passer) settle(goes bool) {
+func (p *passer) settle(m link.Settle) {
 	d := p.diversion
 	p.diversion = nil
 	if d == nil {
 		err := error(nil)
-		if goes {
+		if m.Goes {
 			err = errors.New("no other GPU server has the session")
 		}
-		_ = p.link.Send(diverted(err))
+		_ = p.link.Send(diverted(m.Number, err))
 		return
 	}
-	if !goes {
+	if !m.Goes {
 		d.cancel()
 	}
+	p.settling.Add(1)
 	go func() {
 		defer d.cancel()
 		<-d.done
-		_ = p.link.Send(diverted(p.goOver(d, goes)))
+		err := p.goOver(d, m.Goes)
+		p.settling.Add(-1)
+		_ = p.link.Send(diverted(m.Number, err))
 	}()
 }
 

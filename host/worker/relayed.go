@@ -36,8 +36,9 @@ type passer struct {
 	id        remote.SessionID // what the server calls it
 	stream    *resume.Conn
 
-	diversion *diversion // routineLink's; nil: none
-	way       sync.Mutex // guards id, stream and cfg.Relay once the session has begun
+	diversion *diversion   // routineLink's; nil: none
+	settling  atomic.Int32 // how many are settled and not over yet: what the session has, and what this has of it, may be of two servers
+	way       sync.Mutex   // guards id, stream and cfg.Relay once the session has begun
 }
 
 // leaseDevices is how many devices a lease is of.
@@ -283,9 +284,9 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		r.Discard()
 		return p.link.Send(link.Copied{Number: m.Number, Status: no})
 	case link.Divert:
-		return p.divert(m.To)
+		return p.divert(m)
 	case link.Settle:
-		p.settle(m.Goes)
+		p.settle(m)
 		return nil
 	case link.Rebuild:
 		r.Discard()

@@ -48,6 +48,9 @@ func (p *passer) export(m link.Export) error {
 	case p.leased == nil || session == nil:
 		return relay.ErrNotParked
 	}
+	if p.diversion != nil || p.settling.Load() != 0 {
+		return relay.ErrMoving
+	}
 	still, err := session.StandStill()
 	if err != nil {
 		return err

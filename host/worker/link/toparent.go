@@ -267,10 +267,14 @@ func (m *Measured) fields(c *coder) {
 	c.text(&m.Use.Program, maxProgram)
 }
 
-// Diverted answers Divert, and Settle.
+// Diverted answers Divert, and Settle, by its number: of two that wait the later may be answered first.
 type Diverted struct {
 	forParent
+	Number uint64
 	Status
 }
 
-func (m *Diverted) fields(c *coder) { m.Status.fields(c) }
+func (m *Diverted) fields(c *coder) {
+	c.u64(&m.Number)
+	m.Status.fields(c)
+}

@@ -332,13 +332,16 @@ func (m *Connected) fields(c *coder) {
 	c.file(&m.Connection)
 }
 
-// Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted, with success once that server has all of it, else with the reason for which the session goes on where it was.
+// Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted with the same number, with success
+// once that server has all of it, else with the reason for which the session goes on where it was.
 type Divert struct {
 	forWorker
-	To Relay
+	Number uint64
+	To     Relay
 }
 
 func (m *Divert) fields(c *coder) {
+	c.u64(&m.Number)
 	var err error
 	if c.reading {
 		err = json.Unmarshal(c.take(len(c.b)), &m.To)
@@ -353,10 +356,15 @@ func (m *Divert) fields(c *coder) {
 	c.check(!m.To.Lease.IsZero() && len(m.To.Addresses) > 0, "a GPU server without lease or addresses")
 }
 
-// Settle has the session of a relay go on at the other server, or where it was, which also ends a Divert that is under way. Answer: Diverted; with an error it does not go on at the other server.
+// Settle has the session of a relay go on at the other server, or where it was, which also ends a Divert that is under way. Answer: Diverted with the same
+// number; with an error it does not go on at the other server.
 type Settle struct {
 	forWorker
-	Goes bool
+	Number uint64
+	Goes   bool
 }
 
-func (m *Settle) fields(c *coder) { c.flag(&m.Goes) }
+func (m *Settle) fields(c *coder) {
+	c.u64(&m.Number)
+	c.flag(&m.Goes)
+}

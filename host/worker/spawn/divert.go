@@ -12,11 +12,11 @@ import (
 
 // diverts is what a relay is told of another GPU server for its session. Beside where the worker's configuration says, its connections go there.
 type diverts struct {
-	question[link.Diverted]
-	owed int // answers; of who asks
-
 	mu     sync.Mutex
+	last   uint64                        // number of what it was told
+	asked  map[uint64]chan link.Diverted // by number; each has one place, and one answer
 	routes map[remote.LeaseID]*route
+	left   bool // the session is not where the configuration says any more
 }
 
 // route is a lease to which a relay is connected.
@@ -29,22 +29,20 @@ type route struct {
 // errLeft answers a relay that asks for a connection to where its session does not go on.
 var errLeft = errors.New("the session is not at that GPU server")
 
-// mostOwed is how many answers a relay may owe: what it does it does one at a time.
-const mostOwed = 2
+// mostOwed is how many answers a relay may owe: one that was told so much, and says nothing, is told nothing more.
+const mostOwed = 4
 
 func newDiverts() *diverts {
-	d := &diverts{question: newQuestion[link.Diverted](), routes: map[remote.LeaseID]*route{}}
-	d.answer = make(chan link.Diverted, mostOwed)
-	return d
+	return &diverts{asked: map[uint64]chan link.Diverted{}, routes: map[remote.LeaseID]*route{}}
 }
 
 // route is where connections of a lease go, zero being that of the worker's configuration; nil: nowhere. gone: nowhere any more.
 func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool) {
-	if id.IsZero() {
-		return p.relay.Load(), &p.calls, false
-	}
 	p.diverts.mu.Lock()
 	defer p.diverts.mu.Unlock()
+	if id.IsZero() {
+		return p.relay.Load(), &p.calls, p.diverts.left
+	}
 	if r := p.diverts.routes[id]; r != nil {
 		return &r.to, &r.calls, r.gone
 	}
@@ -53,12 +51,13 @@ func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool)
 
 // Divert has a relay get its session to another GPU server too, where the session goes on after Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx ended.
 func (p *Process) Divert(ctx context.Context, to link.Relay) error {
-	if p.relay.Load() == nil {
+	first := p.relay.Load()
+	if first == nil {
 		return errors.New("its session runs on this host")
 	}
 	p.diverts.mu.Lock()
 	r := p.diverts.routes[to.Lease]
-	known := r != nil && !r.gone
+	known := r != nil && !r.gone || first.Lease == to.Lease && !p.diverts.left
 	if !known {
 		p.diverts.routes[to.Lease] = &route{to: to}
 	}
@@ -66,7 +65,7 @@ func (p *Process) Divert(ctx context.Context, to link.Relay) error {
 	if known {
 		return fmt.Errorf("its session has the lease %v already", to.Lease)
 	}
-	err := p.divert(ctx, link.Divert{To: to})
+	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Divert{Number: n, To: to} })
 	if err != nil && !errors.Is(err, ErrSilent) {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id == to.Lease })
 	}
@@ -75,9 +74,12 @@ func (p *Process) Divert(ctx context.Context, to link.Relay) error {
 
 // Settle has the session go on at the server of a lease, where Divert has got it, or (false) where it was.
 func (p *Process) Settle(ctx context.Context, lease remote.LeaseID, goes bool) error {
-	err := p.divert(ctx, link.Settle{Goes: goes})
+	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Settle{Number: n, Goes: goes} })
 	if err == nil && goes {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id != lease })
+		p.diverts.mu.Lock()
+		p.diverts.left = true
+		p.diverts.mu.Unlock()
 	} else if !goes {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id == lease })
 	}
@@ -92,42 +94,59 @@ func (d *diverts) forget(gone func(remote.LeaseID) bool) {
 	}
 }
 
-// divert sends a message, and returns what is answered to it: not what is answered late to one before.
-func (p *Process) divert(ctx context.Context, m link.ToWorker) error {
-	d := p.diverts
-	end, err := d.begin(ctx)
+// divert sends what it makes of a number, and returns what is answered to that. What comes when nobody waits for it any more is forgotten.
+func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWorker) error {
+	n, answer, err := p.diverts.ask()
+	if err == nil {
+		err = p.link.Send(message(n))
+	}
 	if err != nil {
 		return err
 	}
-	defer end()
-	if d.owed == mostOwed {
+	select {
+	case m := <-answer:
+		return divertedErr(m)
+	case <-p.drained:
+		select { // it was its last word
+		case m := <-answer:
+			return divertedErr(m)
+		default:
+			return ErrEnded
+		}
+	case <-ctx.Done():
 		return ErrSilent
 	}
-	if err := p.link.Send(m); err != nil {
-		return err
+}
+
+func divertedErr(m link.Diverted) error {
+	if m.Errno != 0 {
+		return fmt.Errorf("%s: %w", m.Text, m.Errno)
 	}
-	d.owed++
-	for {
-		answer, err := d.await(ctx, p)
-		if err != nil {
-			return err
-		}
-		if d.owed--; d.owed > 0 {
-			continue
-		}
-		if answer.Errno != 0 {
-			return fmt.Errorf("%s: %w", answer.Text, answer.Errno)
-		}
-		return nil
+	return nil
+}
+
+// ask is the number of what the relay is told next, and where the answer to it comes. ErrSilent: it owes too many.
+func (d *diverts) ask() (n uint64, answer <-chan link.Diverted, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.asked) == mostOwed {
+		return 0, nil, ErrSilent
 	}
+	d.last++
+	c := make(chan link.Diverted, 1)
+	d.asked[d.last] = c
+	return d.last, c, nil
 }
 
 // keep has who asked find an answer.
 func (d *diverts) keep(m link.Diverted) error {
-	select {
-	case d.answer <- m:
-		return nil
-	default:
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.asked[m.Number]
+	if c == nil {
 		return fmt.Errorf("%w: %s", errUnasked, link.Name(m))
 	}
+	delete(d.asked, m.Number)
+	c <- m
+	return nil
 }

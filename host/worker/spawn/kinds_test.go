@@ -28,6 +28,8 @@ func TestEveryKind(t *testing.T) {
 	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
 	p.diverts.mu.Lock()
 	p.diverts.routes[remote.LeaseID{2}] = &route{to: *p.relay.Load()} // which the sample of Connect names
+	diverted := make(chan link.Diverted, 1)
+	p.diverts.asked[12] = diverted // what the sample of Diverted answers
 	p.diverts.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -81,7 +83,7 @@ func TestEveryKind(t *testing.T) {
 			}
 		},
 		"diverted": func(m link.ToParent) {
-			if got := <-p.diverts.answer; !reflect.DeepEqual(got, m) {
+			if got := <-diverted; !reflect.DeepEqual(got, m) {
 				t.Errorf("diverted %+v", got)
 			}
 		},

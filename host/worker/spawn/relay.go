@@ -64,12 +64,8 @@ func (c *calls) end() {
 // that has taken its relay over has one at the server, as any other.
 func (p *Process) connect(m link.Connect) error {
 	to, c, gone := p.route(m.Lease)
-	switch {
-	case to == nil:
+	if to == nil {
 		return fmt.Errorf("%w: a connection", errUnasked)
-	case gone:
-		go func() { _ = p.link.Send(link.Connected{Status: link.StatusOf(unix.ENOENT, errLeft)}) }()
-		return nil
 	}
 	wait, ok := c.begin(m)
 	if !ok {
@@ -77,6 +73,11 @@ func (p *Process) connect(m link.Connect) error {
 	}
 	go func() {
 		time.Sleep(wait)
+		if gone { // one at a time, and so seldom, as any other
+			c.end()
+			_ = p.link.Send(link.Connected{Status: link.StatusOf(unix.ENOENT, errLeft)})
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
 		defer cancel()
 		answer := link.Connected{}
