@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
+
+	"causeway/remote/mtls"
 )
 
 // Relocation is the wish to have a vGPU on another GPU of its host.
@@ -17,7 +19,16 @@ type Relocated struct {
 	GPU      string `json:"gpu"` // model
 	UUID     string `json:"uuid"`
 	Sessions int    `json:"sessions"` // that moved while their programs ran
-	Nanos    uint64 `json:"ns"`       // that all of it took
+	// Lost are programs that got an error in place of going along.
+	Lost  int    `json:"lost,omitempty"`
+	Nanos uint64 `json:"ns"` // that all of it took
+}
+
+// Diversion tells a device process of another GPU server for its programs.
+type Diversion struct {
+	To        Upstream    `json:"to"`
+	Addresses []string    `json:"addresses"` // HOST:PORT, tried in their order
+	Identity  mtls.Pinned `json:"identity"`
 }
 
 // Move has a vGPU move to another GPU of its host, with its programs.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"causeway/host/limit"
+	"causeway/remote"
 )
 
 // Places on a host. Tests use others.
@@ -101,6 +102,9 @@ type Status struct {
 	Runs bool `json:"runs,omitempty"`
 	// Heir is the host that may take over the lease of the GPU server with the VM; empty: none.
 	Heir string `json:"heir,omitempty"`
+	// Lease is that of the GPU server by which its programs go, Next that to which they are on their way, which is not decided yet; zero: none.
+	Lease remote.LeaseID `json:"lease,omitzero"`
+	Next  remote.LeaseID `json:"next,omitzero"`
 }
 
 // CopyRound is one round: what it looked at, sent and took.

@@ -103,6 +103,11 @@ func (s *session) expect(queued bool) error {
 
 // expected makes an arrival.
 func (s *session) expected() (*arrival, error) {
+	entered, err := s.entering()
+	if err != nil {
+		return nil, err
+	}
+	defer entered()
 	if err := s.admitMoved(); err != nil {
 		return nil, err
 	}

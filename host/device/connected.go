@@ -201,6 +201,11 @@ func refuseFar(conn *os.File, why error) {
 }
 
 func (s *session) connectWorker(conn *os.File, carry func(*link.Config)) error {
+	entered, err := s.entering()
+	if err != nil {
+		return err
+	}
+	defer entered()
 	if err := s.dev.reachable(); err != nil {
 		s.dev.refusedOne()
 		return err

@@ -79,6 +79,19 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, did)
 	})
+	mux.HandleFunc("POST /v1/divert", func(w http.ResponseWriter, r *http.Request) {
+		var c api.Diversion
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("another GPU server: %w", err))
+			return
+		}
+		did, err := d.Divert(r.Context(), c)
+		if err != nil {
+			refuse(w, http.StatusConflict, err)
+			return
+		}
+		reply(w, did)
+	})
 	mux.HandleFunc("PUT /v1/upstream", func(w http.ResponseWriter, r *http.Request) {
 		var c api.UpstreamState
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&c); err != nil {

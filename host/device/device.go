@@ -59,6 +59,8 @@ type Options struct {
 	Leave func()
 	// Elsewhere finds another GPU of this host for Relocate, and judges it; nil: there is none.
 	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
+	// FarMachine is Machine for the GPU of a server to which the programs go; nil: it stays what it is.
+	FarMachine func(api.Upstream) func(ctx context.Context) (*inventory.Reading, error)
 	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil: nobody does. It is for tests of what is killed then.
 	Reached func(part string)
 	// Idle hears that the last session has gone, at most once a second; nil: nobody does.
@@ -115,6 +117,7 @@ type Device struct {
 	mu         sync.Mutex
 	at         *Place
 	relocation progress
+	turn       turn // to another GPU server
 	rooms      rooms
 	stays      stays
 	limits     api.Limits

@@ -15,6 +15,7 @@ import (
 	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
+	"causeway/remote"
 )
 
 // fakeWorkers start workers that exist in the test only. Each does what it is told at once, unless the test lets it hang.
@@ -60,6 +61,8 @@ type fakeWorker struct {
 	tenant  bool
 	carrier string
 	busy    bool // its GPU does not let go when it is to park
+	relays  relaying
+	heard   string // of other GPU servers
 }
 
 type fakeRegion struct {
@@ -343,4 +346,49 @@ func (w *fakeWorker) Stop(grace time.Duration) {
 		time.Sleep(grace)
 	}
 	w.exit(nil)
+}
+
+// relaying is what a fake does as a relay that is told of another GPU server; without one it does not answer.
+type relaying struct {
+	divert func(ctx context.Context, w *fakeWorker) error
+	settle func(w *fakeWorker, goes bool) error
+}
+
+func (w *fakeWorker) relaying() relaying {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.relays
+}
+
+// told notes what it was told, in order.
+func (w *fakeWorker) told(what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return spawn.ErrEnded
+	}
+	w.heard += what
+	return nil
+}
+
+// Divert implements workerProcess.
+func (w *fakeWorker) Divert(ctx context.Context, to link.Relay) error {
+	if err := w.told(fmt.Sprintf("divert %x ", to.Lease[0])); err != nil {
+		return err
+	}
+	if f := w.relaying().divert; f != nil {
+		return f(ctx, w)
+	}
+	return nil
+}
+
+// Settle implements workerProcess.
+func (w *fakeWorker) Settle(ctx context.Context, _ remote.LeaseID, goes bool) error {
+	if err := w.told(fmt.Sprintf("settle %v ", goes)); err != nil {
+		return err
+	}
+	if f := w.relaying().settle; f != nil {
+		return f(w, goes)
+	}
+	return ctx.Err()
 }

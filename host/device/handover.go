@@ -74,7 +74,11 @@ func (d *Device) handed() error {
 func (d *Device) handedLocked() error {
 	r := d.at.Worker.Relay
 	switch {
-	case r == nil || d.hand.heir != "":
+	case r == nil:
+		return nil
+	case d.turn.to != nil:
+		return fmt.Errorf("%w, %s", ErrDiverting, d.turn.to.Server)
+	case d.hand.heir != "":
 		return nil
 	case time.Now().Before(d.hand.until):
 		return errHanding
@@ -117,6 +121,8 @@ func (d *Device) SetRelay(to link.Relay) error {
 	switch {
 	case d.at.Worker.Relay == nil:
 		return fmt.Errorf("%w: its GPU is on this host", ErrElsewhere)
+	case d.turn.to != nil:
+		return ErrDiverting
 	case len(d.sessions) > 0:
 		return fmt.Errorf("%w: it has %d programs", ErrElsewhere, len(d.sessions))
 	case to.Lease.IsZero() || len(to.Addresses) == 0:

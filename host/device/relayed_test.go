@@ -38,6 +38,7 @@ type relayServer struct {
 	over    chan struct{}
 	gpu     string // of its workers
 	rdma    string
+	moves   bool // its sessions go to other servers, and come from them
 }
 
 func newRelayServer(t *testing.T) *relayServer {
@@ -143,7 +144,7 @@ func (s *relayServer) serve(c *net.TCPConn, id remote.SessionID) (*spawn.Process
 	}
 	defer f.Close()
 	w := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
-	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma}, nil, int(f.Fd()))
+	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma, Migratable: s.moves}, nil, int(f.Fd()))
 }
 
 // TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is parked when it stops, goes on when it is continued, and

@@ -53,6 +53,7 @@ type session struct {
 	rehearses bool   // it ends when it was made; set before routine does anything of it
 	elsewhere string // why it cannot be rebuilt at the host to which a pre-copy goes; mu is held
 	base      uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
+	fits      bool   // a worker of its GPU server that waits ready will do (link.Fits); routine's
 
 	counted bool // by the limits of sessions; dev.mu guards it
 

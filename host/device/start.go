@@ -26,7 +26,8 @@ func (s *session) worker(h remote.Hello) (workerProcess, error) {
 	if cfg.Relay != nil {
 		devices = 1 // of a lease
 	}
-	cfg.Spare = link.Fits(h, devices)
+	s.fits = link.Fits(h, devices)
+	cfg.Spare = s.fits
 	return s.dev.workers.start(s.at, cfg, s.wake)
 }
 
@@ -41,6 +42,12 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 
 // begin starts the worker process. It runs on routine.
 func (s *session) begin(h remote.Hello) (syscall.Errno, error) {
+	entered, err := s.entering()
+	if err != nil {
+		s.fail(nil)
+		return syscall.EPIPE, err
+	}
+	defer entered()
 	if err := s.dev.reachable(); err != nil {
 		s.dev.refusedOne()
 		s.fail(nil)

@@ -8,6 +8,7 @@ import (
 	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
+	"causeway/remote"
 )
 
 // A workerProcess is what a session needs of its worker: *spawn.Process is one, which documents the methods.
@@ -18,6 +19,8 @@ type workerProcess interface {
 	spawn.Awaiter
 	Copied() <-chan link.Copied
 	Probe(ctx context.Context, how link.Probe) (link.Probed, error)
+	Divert(ctx context.Context, to link.Relay) error
+	Settle(ctx context.Context, lease remote.LeaseID, goes bool) error
 	Done() <-chan struct{}
 	Wants() <-chan link.Want
 	Carried() string

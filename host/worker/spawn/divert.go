@@ -97,11 +97,11 @@ func (d *diverts) forget(gone func(remote.LeaseID) bool) {
 // divert sends what it makes of a number, and returns what is answered to that. What comes when nobody waits for it any more is forgotten.
 func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWorker) error {
 	n, answer, err := p.diverts.ask()
-	if err == nil {
-		err = p.link.Send(message(n))
-	}
 	if err != nil {
 		return err
+	}
+	if err := p.link.Send(message(n)); err != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	select {
 	case m := <-answer:
