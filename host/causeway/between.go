@@ -75,3 +75,8 @@ func farMachine(g *gpuLine) func(context.Context) (*inventory.Reading, error) {
 		return p.Read()
 	}
 }
+
+// farGPU is farMachine of a lease to which programs have gone.
+func farGPU(up api.Upstream) func(context.Context) (*inventory.Reading, error) {
+	return farMachine(&gpuLine{Name: up.GPU, UUID: up.UUID, Memory: up.Memory, Driver: up.Driver})
+}

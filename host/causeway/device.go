@@ -227,6 +227,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Swap:        f.swap,
 		Leave:       at.Leave,
 		Elsewhere:   others.finder(&cfg),
+		FarMachine:  farGPU,
 		Keeper:      keeper,
 		Leased:      keys != nil,
 		Programs:    f.programs,

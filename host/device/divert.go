@@ -163,8 +163,8 @@ type turning struct {
 	mu     sync.Mutex
 	leaves map[*session]workerProcess // whose relays were asked, and may have their sessions at both servers
 	asked  map[*session]bool          // all that ever were
-	lost   int // that ended with an error
-	went   int // valid when all have followed
+	lost   int                        // that ended with an error
+	went   int                        // valid when all have followed
 
 	goes    bool          // set before decided is closed
 	decided chan struct{} // sessions that have not begun at any server wait for it
