@@ -13,7 +13,8 @@
 #   --loopback   no name spaces and no shaped link: both hosts have an address of this machine's own, and need no iproute2
 #   --image   the guest's image, as --make-image has made it before, and nothing else
 #   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
-#   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size; throttle
+#   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size; throttle;
+#             killed: causewayd is killed at either side, in each part of a migration (scripts/lib/killed.sh is the table; FAULTS, an extended regular expression, has it do those rows alone)
 #
 # Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
 # with its monitors. The software GPU and an emulated CPU. The status is 0 if every check passed. Needs root.
@@ -22,6 +23,8 @@ set -uo pipefail
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
+. "$ROOT/scripts/lib/faults.sh"
+. "$ROOT/scripts/lib/killed.sh"
 
 kernel=6.12 sizes=512 rates=none mode=idle noise= with= against= gpu=soft memory=2GiB loopback= image= make_image= phases=() modes="streams pinned threads"
 while [ $# -gt 0 ]; do
@@ -38,7 +41,7 @@ while [ $# -gt 0 ]; do
     --image) image=$2; shift 2 ;;
     --make-image) make_image=$2; shift 2 ;;
     --against) against=$2; shift 2 ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -56,7 +59,7 @@ rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
 declare -A net_pid=() daemon_pid=() vm_pid=() address=([a]=10.77.0.1 [b]=10.77.0.2)
 [ -z "$loopback" ] || address=([a]=127.77.0.1 [b]=127.77.0.2)
-at_host=a peers= reader_pid= gap= downtime= took= why= rounds= job=
+at_host=a peers= stop_at= reader_pid= gap= downtime= took= why= rounds= job=
 cleanup() {
   local h
   for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
@@ -114,7 +117,7 @@ answers() { [ -S "$tmp/$1/causewayd.sock" ] && cli "$1" gpus >/dev/null 2>&1; }
 host() { # NAME
   mkdir -p "$tmp/$1"
   "$CAUSEWAY" certify --dir "$tmp/pki" "$1" "${address[$1]}" >/dev/null || return
-  printf '%s\n' "run_dir = '$tmp/$1'" "state_dir = '$tmp/$1/state'" "log_dir = '$tmp/$1/log'" '[devices]' "log = 'file'" 'verbose = true' '[migration]' \
+  printf '%s\n' "run_dir = '$tmp/$1'" "state_dir = '$tmp/$1/state'" "log_dir = '$tmp/$1/log'" '[devices]' "log = 'file'" 'verbose = true' ${stop_at:+"environment = { CAUSEWAY_STOP_AT = '$stop_at' }"} '[migration]' \
     "listen = '${address[$1]}:7744'" "ca = '$tmp/pki/ca.pem'" "certificate = '$tmp/pki/$1.pem'" "key = '$tmp/pki/$1-key.pem'" "peers = [$peers]" >"$tmp/$1.toml"
   start_causewayd "$1"
 }
@@ -336,6 +339,12 @@ if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
 [ ${#phases[@]} -gt 0 ] || phases=(move auto fault)
 # Where memory goes ahead by itself, it does so beside what table measures without.
 [[ " ${phases[*]} " != *" auto "* ]] || peers="'${address[b]}'"
+if [[ " ${phases[*]} " == *" killed "* ]]; then
+  say "building causeway with parts of a move that wait"
+  (cd "$ROOT" && go build -trimpath -tags faults -o "$BUILD/bin/causeway-faults" ./host/causeway) || die "it does not build"
+  CAUSEWAY=$BUILD/bin/causeway-faults peers="'${address[a]}', '${address[b]}'" stop_at=$tmp/stop
+  mkdir "$stop_at"
+fi
 prepare
 begin() {
   host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" && boot

@@ -29,6 +29,7 @@ type Call struct {
 	// Replier answers later. The worker sets it for wait operations.
 	Replier Replier
 
+	of       *Call // that this is in another context; nil: none
 	next     int
 	because  error
 	pending  *Pending
@@ -39,6 +40,21 @@ type Call struct {
 type Instance struct {
 	Library, Ctx ID
 	Placed       []uint64
+}
+
+// In is the call in another context. What it brings into being is the call's.
+func (c *Call) In(ctx ID) *Call {
+	in := *c
+	in.Ctx, in.of = ctx, c
+	return &in
+}
+
+// Made notes an instance.
+func (c *Call) Made(in Instance) {
+	for c.of != nil {
+		c = c.of
+	}
+	c.Instances = append(c.Instances, in)
 }
 
 // MayKeep asks Keep, if it is there.

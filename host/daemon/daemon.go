@@ -111,7 +111,9 @@ type vgpu struct {
 
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it
-	departs bool      // that was because a migration has begun
+	// promised: an earlier causewayd may have had the server let another host take the lease over, and ended before it told the device process.
+	promised bool
+	departs  bool // that was because a migration has begun
 }
 
 // mostStarts is how many device processes start at once; the others' requests wait.

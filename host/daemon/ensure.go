@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/config"
@@ -25,6 +24,11 @@ const maxSocketPath = 107
 // Ensure has a vGPU ready. What a wish leaves out stays as it is, so the same wish again changes nothing; limits change at once; anything
 // else waits until no VM is connected.
 func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
+	return d.ensure(ctx, w, false)
+}
+
+// ensure is Ensure; ahead: what it makes is for a VM that may come (ahead.go).
+func (d *Daemon) ensure(ctx context.Context, w api.Wish, ahead bool) (api.VGPU, error) {
 	if err := d.checkWish(ctx, &w); err != nil {
 		return api.VGPU{}, err
 	}
@@ -38,7 +42,11 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 		if rec, _ := d.copyOf(v); rec.Spec.Lease != "" {
 			return api.VGPU{}, refuse(http.StatusConflict, "`causeway limits` changes its limits, `causeway delete` ends the lease", "%s is a lease of the host %s", w.Key(), rec.Spec.Lease)
 		}
-		if done, err := d.keep(ctx, v, &w); done || err != nil {
+		done, err := d.keep(ctx, v, &w)
+		if done && !ahead {
+			err = d.claimed(v)
+		}
+		if done || err != nil {
 			return d.view(ctx, v), err
 		}
 		rec, _ := d.copyOf(v)
@@ -56,7 +64,9 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 		return api.VGPU{}, err
 	}
 	defer d.starts.Release(1)
-	v, err := d.start(ctx, w, d.wanted(&w, was))
+	rec := newRecord(d.wanted(&w, was))
+	rec.Ahead = ahead
+	v, err := d.start(ctx, w, rec)
 	if err != nil {
 		d.log.Warn("vGPU not started", "vgpu", w.Key(), "error", err)
 		return api.VGPU{}, err
@@ -132,7 +142,8 @@ func describe(s *api.Spec) string {
 }
 
 // start places and starts a vGPU of which nothing is left. Its gate is held. What fails is undone.
-func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, error) {
+func (d *Daemon) start(ctx context.Context, w api.Wish, rec record) (*vgpu, error) {
+	spec := rec.Spec
 	for _, s := range []string{spec.SocketPath(d.run), spec.ControlPath(d.run)} {
 		if process.Listening(s) {
 			return nil, refuse(http.StatusConflict, "end it (`ss -xlp src "+s+"` names it), or use another name", "a process that causewayd did not start serves %s", s)
@@ -144,9 +155,9 @@ func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, e
 		}
 	}
 	if spec.Remote != "" {
-		return d.startRemote(ctx, w, spec)
+		return d.startRemote(ctx, w, rec)
 	}
-	v, gpu, err := d.reserve(ctx, w, spec)
+	v, gpu, err := d.reserve(ctx, w, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +168,7 @@ func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, e
 }
 
 // reserve chooses the GPU and writes the intent down, in one step, so that nothing is promised twice. It returns what --gpu is told.
-func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, string, error) {
+func (d *Daemon) reserve(ctx context.Context, w api.Wish, rec record) (*vgpu, string, error) {
 	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the host's GPUs: %w", err)
@@ -165,7 +176,7 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 	if slices.ContainsFunc(r.GPUs, func(g api.GPU) bool { return g.Backend != "soft" }) {
 		d.refresh(ctx) // what of a GPU's use is our vGPUs'
 	}
-	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now(), Starting: true}}
+	v, spec := &vgpu{rec: rec}, rec.Spec
 	gpu, err := d.placeVGPU(r, v, w.Change)
 	v.rec.Swap = d.swaps(v.rec.GPU)
 	if err == nil {

@@ -121,7 +121,7 @@ func TestReservedOnDisk(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(api.Status{Memory: 4 * gib})
 	})
 	spec := api.Spec{VM: "vm1", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 3 * gib, Share: 100}} // 4 are promised, and one is others'
-	v, gpu, err := d.reserve(t.Context(), api.Wish{}, spec)
+	v, gpu, err := d.reserve(t.Context(), api.Wish{}, newRecord(spec))
 	if err != nil || gpu != "GPU-a" || d.find("vm1/gpu0") != v {
 		t.Fatalf("%q, %v", gpu, err)
 	}
@@ -129,11 +129,11 @@ func TestReservedOnDisk(t *testing.T) {
 		t.Errorf("%+v, %v", rec, err)
 	}
 	spec.Name = "gpu1"
-	if _, _, err := d.reserve(t.Context(), api.Wish{}, spec); status(err) != http.StatusInsufficientStorage || d.find("vm1/gpu1") != nil {
+	if _, _, err := d.reserve(t.Context(), api.Wish{}, newRecord(spec)); status(err) != http.StatusInsufficientStorage || d.find("vm1/gpu1") != nil {
 		t.Errorf("twice: %v", err)
 	}
 	spec.Memory, spec.Share = 0, 300 // without a scheduler
-	if _, _, err := d.reserve(t.Context(), api.Wish{}, spec); status(err) != http.StatusConflict || d.find("vm1/gpu1") != nil {
+	if _, _, err := d.reserve(t.Context(), api.Wish{}, newRecord(spec)); status(err) != http.StatusConflict || d.find("vm1/gpu1") != nil {
 		t.Errorf("a share that nobody holds: %v", err)
 	}
 	if _, err := readRecord(d.run, "vm1", "gpu1"); !errors.Is(err, fs.ErrNotExist) {

@@ -187,6 +187,13 @@ func (d *Daemon) routineHanded(v *vgpu, p *process.Process) {
 	}
 }
 
+// promised notes whether a server may hold a lease for another host of which the device process was not told: causewayd ended between the two.
+func (d *Daemon) promised(v *vgpu, may bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v.promised = may
+}
+
 func (d *Daemon) unwatch(v *vgpu) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,15 +216,17 @@ func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 	st, err := d.ask(d.ctx, v)
 	d.mu.Lock()
 	idle, departs, lost := time.Since(v.handed), v.departs, v.end || v.up == nil || v.up.Lost
+	promised := v.promised && v.comes == ""       // else it is no lease of this host's yet
 	if err == nil && (st.Migrating || !st.Runs) { // it is under way, or the VM stands, here or because it has left
 		v.handed = time.Now()
 	}
 	d.mu.Unlock()
 	switch {
-	case lost || err == nil && st.Heir == "":
+	case lost || err == nil && st.Heir == "" && !promised:
 		return true
 	case err != nil:
 		return false
+	case st.Heir == "": // so no host can have gone on with it
 	case st.Migrating || !st.Runs, idle < handedPatience && !departs:
 		return false
 	}
@@ -225,6 +234,8 @@ func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 		d.log.Warn("the lease of a VM that stays may still be taken over", "vgpu", rec.Spec.Key(), "host", st.Heir, "error", err)
 		return false
 	}
-	d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
+	if st.Heir != "" {
+		d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
+	}
 	return true
 }

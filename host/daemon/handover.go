@@ -57,18 +57,27 @@ func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handov
 		}
 		return nil
 	}
-	nobody := func() error { return errors.Join(promise(""), d.allowHandover(ctx, v, "")) }
+	nobody := func() error {
+		err := errors.Join(promise(""), d.allowHandover(ctx, v, ""))
+		if err == nil {
+			d.promised(v, false)
+		}
+		return err
+	}
 	if h.Host == "" {
 		return nobody()
 	}
 	// The device process hears of it last: what it gives out from then on may arrive at once.
 	host, err := d.handOverTo(ctx, v, up, h, promise)
 	if err == nil {
+		d.reached(stepReadied)
 		err = d.allowHandover(ctx, v, host)
 	}
 	if err != nil {
 		return errors.Join(err, nobody())
 	}
+	d.reached(stepHanded)
+	d.promised(v, false)
 	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", key, "server", up.Server, "host", host)
 	d.watchHanded(v)
 	return nil
@@ -93,6 +102,7 @@ func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h ap
 	if err := promise(name.Host); err != nil {
 		return "", err
 	}
+	d.reached(stepPromised)
 	f.Upstream = up
 	i := lease.Inheritance{Wish: rec.Spec.Wish(), Awaited: h.Awaited, Lease: *f}
 	if err := far.Do(ctx, http.MethodPost, "/v1/vgpus/"+rec.Spec.Key()+"/lease", i, nil); err != nil {
@@ -183,7 +193,7 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 	}
 	spec := d.wanted(&w, nil)
 	spec.Limits = st.Limits
-	_, err = d.startFar(ctx, spec, func(v *vgpu) error { return d.hasLease(v, &f) })
+	_, err = d.startFar(ctx, newRecord(spec), func(v *vgpu) error { return d.hasLease(v, &f) })
 	return err
 }
 

@@ -3,10 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -112,10 +109,15 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return err
 	}
 	log := d.log.With("vgpu", key(r), "host", mtls.Peer(r.TLS))
-	defer d.unexpect(key(r), made, log)
 	v := d.findComing(a.Wish.VM, a.Wish.Name, a.Wish.MovesAs)
 	if v == nil {
 		return unknown(key(r))
+	}
+	if made {
+		defer func() {
+			_, p := d.copyOf(v)
+			d.notAhead(v, p, log)
+		}()
 	}
 	rec, _ := d.copyOf(v)
 	if rec.Spec.Key() != key(r) {
@@ -133,6 +135,7 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _, _ = far.Close(), device.Close() })()
+	d.reached(stepComes)
 	log.Info("memory comes ahead of a VM")
 	err = api.Relay(far, device)
 	log.Info("memory came ahead of a VM", "reason", err)
@@ -155,10 +158,8 @@ func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err err
 		return false, nil
 	}
 	w.Owner, w.MovesAs = "", "" // which are for this host to say: of two that move alike none is found
-	if _, err := d.Ensure(ctx, w); err != nil {
-		return false, err
-	}
-	return true, nil
+	view, err := d.ensure(ctx, w, true)
+	return view.Created, err // else others have made it meanwhile
 }
 
 // findComing finds the vGPU here of a VM of another host: the one of that name, or else the only one of a VM that moves as it does, which has another name on each host.
@@ -179,26 +180,4 @@ func (d *Daemon) findComing(vm, name, movesAs string) *vgpu {
 		found = v
 	}
 	return found
-}
-
-// unexpect ends a vGPU that was made for a VM that has not come.
-func (d *Daemon) unexpect(key string, made bool, log *slog.Logger) {
-	if !made {
-		return
-	}
-	ctx, cancel := context.WithTimeout(d.ctx, endTime)
-	defer cancel()
-	notCome(d.Release(ctx, key, true), log)
-}
-
-// notCome tells what came of the end of a vGPU for a VM that did not come.
-func notCome(err error, log *slog.Logger) {
-	var e *api.Error
-	switch {
-	case err == nil:
-		log.Info("no VM came: its vGPU is ended")
-	case errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict): // it is gone, or has come
-	case !errors.Is(err, io.EOF):
-		log.Warn("a vGPU for a VM that did not come is left", "error", err)
-	}
 }

@@ -26,26 +26,33 @@ const (
 	killedAt    = "CAUSEWAYD_KILLED_AT"
 	killedBelow = "CAUSEWAYD_KILLED_BELOW"
 	killedWait  = "CAUSEWAYD_KILLED_WAIT"
+	// killedServes has it serve, as a serving in JSON says, in place of making a vGPU; then the step may be none.
+	killedServes = "CAUSEWAYD_KILLED_SERVES"
 )
 
-// killedMain is causewayd until it is killed, if this process was started for that: it makes a vGPU and deletes it.
+// killedMain is causewayd until it is killed, if this process was started for that: it makes a vGPU and deletes it, or serves.
 func killedMain() {
-	at := os.Getenv(killedAt)
-	if at == "" {
+	at, serves := os.Getenv(killedAt), os.Getenv(killedServes)
+	if at == "" && serves == "" {
 		return
 	}
 	cfg := settings(os.Getenv(killedBelow))
 	cfg.Devices.Environment[daemontest.WaitEnv] = os.Getenv(killedWait)
 	program, err := os.Executable()
 	if err == nil {
-		err = createAndDelete(daemon.Options{
+		o := daemon.Options{
 			Config: cfg, Program: program, Version: "test", Machine: daemontest.Soft(1 << 30), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		}.Stepped(func(name string) {
 			if name == at {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
-		}))
+		})
+		if serves != "" {
+			err = serveUntilKilled(o, serves)
+		} else {
+			err = createAndDelete(o)
+		}
 	}
 	fmt.Fprintln(os.Stderr, "not killed:", err)
 	os.Exit(1)

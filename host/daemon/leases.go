@@ -106,7 +106,7 @@ func (d *Daemon) startLease(ctx context.Context, w api.Wish, h lease.Host, f *le
 		return nil, errors.Join(err, removeAll(path))
 	}
 	defer d.starts.Release(1)
-	v, err := d.start(ctx, w, spec)
+	v, err := d.start(ctx, w, newRecord(spec))
 	if err != nil {
 		return nil, errors.Join(err, removeAll(path))
 	}

@@ -30,9 +30,16 @@ type record struct {
 	Journal bool      `json:"journal"`        // its log goes to the journal
 	Swap    bool      `json:"swap,omitempty"` // its sessions wait for room
 	// Starting: it has not answered yet, and nobody was told of it.
-	Starting bool   `json:"starting,omitempty"`
-	Lost     bool   `json:"lost,omitempty"`
-	Why      string `json:"why,omitempty"`
+	Starting bool `json:"starting,omitempty"`
+	// Ahead: it was made for a VM that another host was about to send, and is nobody's before that is here: it ends if the VM does not come.
+	Ahead bool   `json:"ahead,omitempty"`
+	Lost  bool   `json:"lost,omitempty"`
+	Why   string `json:"why,omitempty"`
+}
+
+// newRecord is the record of a vGPU that is about to be started.
+func newRecord(s api.Spec) record {
+	return record{Format: recordFormat, Spec: s, Started: time.Now(), Starting: true}
 }
 
 const recordSuffix = ".json"

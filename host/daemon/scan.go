@@ -119,6 +119,7 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	d.wg.Go(func() { d.routineWatch(v, proc) })
 	if v.up != nil {
 		d.foundComing(v, proc)
+		d.promised(v, true)
 		d.wg.Go(func() { d.routineRenew(v, proc) })
 		d.watchHanded(v)
 	}
@@ -127,6 +128,10 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 		d.wg.Go(func() { d.routineRoom(v, proc) })
 	}
 	d.wg.Go(func() { d.routineStays(v, proc) })
+	if rec.Ahead {
+		d.foundAhead(v, proc, st)
+		return
+	}
 	if _, said := os.Lstat(rec.Spec.ReleasedPath(d.run)); st == nil || st.Connected || said != nil {
 		return
 	}

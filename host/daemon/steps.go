@@ -1,6 +1,6 @@
 package daemon
 
-// Steps of a vGPU's start and end, behind each of which causewayd may end at any time.
+// Steps of a vGPU's start and end, and of a VM's migration, behind each of which causewayd may end at any time.
 const (
 	stepIntent    = "the intent is written"
 	stepStarted   = "the process is started"
@@ -12,6 +12,13 @@ const (
 	stepEnded     = "the process has ended"
 	stepSwept     = "its files are removed"
 	stepForgotten = "its record is removed"
+
+	// At the host to which a VM may come, whose vGPU is started for it as any.
+	stepComes = "memory comes ahead of the VM"
+	// At the host of a VM whose GPU is on a server.
+	stepPromised = "the server lets another host take the lease over"
+	stepReadied  = "the other host is ready"
+	stepHanded   = "the device process gives out what the other host needs"
 )
 
 func (d *Daemon) reached(name string) {

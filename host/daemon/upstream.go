@@ -52,12 +52,13 @@ func called[T any](ctx context.Context, c *api.Client, method, path string, in a
 func leasePath(id remote.LeaseID) string { return "/v1/leases/" + id.String() }
 
 // startRemote has a server lease a vGPU, and starts its device process here. Its gate is held. What fails is undone.
-func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, error) {
+func (d *Daemon) startRemote(ctx context.Context, w api.Wish, rec record) (*vgpu, error) {
+	spec := rec.Spec
 	servers, err := d.serversFor(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}
-	return d.startFar(ctx, spec, func(v *vgpu) error {
+	return d.startFar(ctx, rec, func(v *vgpu) error {
 		err := d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec))
 		if len(servers) == 1 && movesHere(err) && !spec.Programs {
 			return d.leaseKept(ctx, v, servers[0], err)
@@ -67,8 +68,8 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*v
 }
 
 // startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held.
-func (d *Daemon) startFar(ctx context.Context, spec api.Spec, leased func(*vgpu) error) (*vgpu, error) {
-	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now(), Starting: true}}
+func (d *Daemon) startFar(ctx context.Context, rec record, leased func(*vgpu) error) (*vgpu, error) {
+	v, spec := &vgpu{rec: rec}, rec.Spec
 	d.add(v)
 	err := os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
 	if err == nil {

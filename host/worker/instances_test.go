@@ -2,6 +2,8 @@ package worker
 
 import (
 	"encoding/binary"
+	"slices"
+	"strings"
 	"testing"
 
 	"causeway/cuda"
@@ -217,6 +219,134 @@ func TestInstancesAreBudgeted(t *testing.T) {
 		if x := s.shown(ctx); x != want {
 			t.Errorf("moved, the variable of context %d is %d, want %d", ctx, x, want)
 		}
+	}
+	s.close()
+}
+
+// Objects of tests with other libraries.
+const (
+	otherLib, otherBump, otherShow = tallyFirst + 20, tallyFirst + 21, tallyFirst + 22
+	nextOther                      = 4 // from a library's numbers to the next one's
+)
+
+// library loads one, and finds its kernels.
+func (s *softSession) library(lib, bump, show wire.ID, image string) {
+	s.t.Helper()
+	s.must(0, &wire.LibraryLoadArgs{Library: lib, Image: []byte(image)}, &wire.LibraryGetKernelArgs{Library: lib, Kernel: bump, Name: []byte("bump")},
+		&wire.LibraryGetKernelArgs{Library: lib, Kernel: show, Name: []byte("show")})
+}
+
+// tallyAt is where a library's variable lies in a context.
+func (s *softSession) tallyAt(ctx, lib wire.ID) uint64 {
+	s.t.Helper()
+	var r wire.LibraryGetGlobalReply
+	s.must(ctx, &wire.LibraryGetGlobalArgs{Library: lib, Name: []byte("tally")})
+	if err := wire.DecodeReply(s.ring.replies[0].Payload, &r); err != nil {
+		s.t.Fatal(err)
+	}
+	return r.Ptr
+}
+
+// managedTallyPTX has a managed variable as well.
+const managedTallyPTX = tallyPTX + ".visible .global .attribute(.managed) .align 4 .u32 everywhere = 7;\n"
+
+// TestInstancesOfEndedContexts: a library whose variables were a context's that has ended has none where they were: another library's, which lie there now, move, and it has others in the next context that asks.
+func TestInstancesOfEndedContexts(t *testing.T) {
+	ways := map[string]func(s *softSession) uint32{}
+	for way, one := range waysToInstances {
+		ways[way] = func(s *softSession) uint32 { return one(s, tallyCtx, tallyFirst) }
+	}
+	manage := func(s *softSession) {
+		var m wire.MemAllocReply
+		s.want(cuda.Success, &wire.MemAllocArgs{Size: 4096}, &m)
+		s.must(tallyCtx, &wire.LibraryManageArgs{Library: tallyLib, At: m.Ptr})
+	}
+	ways["managed, then used"] = func(s *softSession) uint32 {
+		manage(s)
+		return ways["launch"](s)
+	}
+	ways["used, then managed"] = func(s *softSession) uint32 {
+		s.tallyAt(tallyCtx, tallyLib)
+		manage(s)
+		return ways["launch"](s)
+	}
+	for way, one := range ways {
+		image := tallyPTX
+		if strings.Contains(way, "managed") {
+			image = managedTallyPTX
+		}
+		t.Log(way)
+		s := newSoft(t)
+		s.must(0, &wire.CtxCreateArgs{Ctx: tallyCtx})
+		s.library(tallyLib, tallyBump, tallyShow, image)
+		one(s)
+		s.sync()
+		was := s.tallyAt(tallyCtx, tallyLib)
+		s.must(0, &wire.CtxDestroyArgs{Ctx: tallyCtx})
+		var at []uint64 // a library that is managed had more places than one
+		for n := wire.ID(0); n < 4 && !slices.Contains(at, was); n++ {
+			s.library(otherLib+n*nextOther, otherBump+n*nextOther, otherShow+n*nextOther, tallyPTX)
+			s.must(softCtx, s.launch(otherBump+n*nextOther, 0, uint32(n), wire.StreamLegacy))
+			at = append(at, s.tallyAt(softCtx, otherLib+n*nextOther))
+		}
+		if !slices.Contains(at, was) {
+			t.Fatalf("%s: other libraries' variables are at %#x, none at %#x: nothing is tried", way, at, was)
+		}
+		shown := func(kernel wire.ID) uint32 {
+			s.must(softCtx, s.launch(kernel, softFilled, 0, wire.StreamLegacy))
+			return s.memory()[softFilled]
+		}
+		for n := range uint32(3) {
+			s = s.moved()
+			for i := range at {
+				lib := wire.ID(i) * nextOther
+				if x := shown(otherShow + lib); x != 5+uint32(i) || s.tallyAt(softCtx, otherLib+lib) != at[i] {
+					t.Errorf("%s: move %d: the variable of library %d is %d", way, n, i, x)
+				}
+			}
+			if n > 0 { // the first moves without any
+				if x := shown(tallyShow); x != 5+n-1 {
+					t.Errorf("%s: move %d: the first library's variable is %d, want %d", way, n, x, 5+n-1)
+				}
+				s.must(softCtx, s.launch(tallyBump, 0, 1, wire.StreamLegacy))
+			}
+		}
+		s.must(0, &wire.LibraryUnloadArgs{Library: tallyLib}, &wire.LibraryUnloadArgs{Library: otherLib})
+		s.moved().close()
+	}
+}
+
+// latePTX has a kernel that counts when it is told to.
+const latePTX = tallyPTX + `.visible .entry late(.param .u64 at, .param .u32 inc)
+{
+	.reg .pred %p<2>; .reg .b32 %r<3>; .reg .b64 %d<2>;
+	ld.param.u64 %d1, [at]; ld.param.u32 %r1, [inc];
+WAIT:
+	ld.volatile.global.u32 %r2, [%d1]; setp.eq.u32 %p1, %r2, 0; @%p1 bra WAIT;
+	red.global.add.u32 [tally], %r1;
+	ret;
+}
+`
+
+// TestInstancesOfContextsAtWork: what a kernel of a context that is destroyed still uses is nobody else's before it has ended.
+func TestInstancesOfContextsAtWork(t *testing.T) {
+	const late = tallyFirst + 23
+	s := newSoft(t)
+	s.must(0, &wire.CtxCreateArgs{Ctx: tallyCtx})
+	s.library(tallyLib, tallyBump, tallyShow, latePTX)
+	s.must(0, &wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: late, Name: []byte("late")})
+	was := s.tallyAt(tallyCtx, tallyLib)
+	s.must(tallyCtx, s.launch(late, softAdded, tallied, wire.StreamLegacy))
+	s.must(0, &wire.CtxDestroyArgs{Ctx: tallyCtx})
+	s.library(otherLib, otherBump, otherShow, tallyPTX)
+	if now := s.tallyAt(softCtx, otherLib); now == was {
+		t.Errorf("a kernel that runs counts in another library's variable, at %#x", now)
+	}
+	s.must(softCtx, &wire.MemsetArgs{Dst: s.word(softAdded), Value: 1, Element: 4, Width: 1, Height: 1, Stream: softStream})
+	s.sync()
+	s.must(softCtx, s.launch(otherShow, softFilled, 0, wire.StreamLegacy))
+	if x := s.memory()[softFilled]; x != 5 {
+		t.Errorf("the other library's variable is %d", x)
 	}
 	s.close()
 }

@@ -261,6 +261,9 @@ func (r *recorder) drop(o *object) {
 	}
 	delete(r.objects, o.key)
 	for _, p := range o.parents {
+		if o.key.space == wire.KindInstance {
+			p.vacated(o.create.placed)
+		}
 		if delete(p.children, o); p.ended && len(p.children) == 0 {
 			r.drop(p)
 		}

@@ -1,6 +1,10 @@
 package worker
 
-import "causeway/cuda/wire"
+import (
+	"slices"
+
+	"causeway/cuda/wire"
+)
 
 // noteInstances records what an operation has brought into being of libraries in contexts, in front of the operation itself: a launch leaves nothing else to
 // rebuild, but the variables that its kernel may have changed since must be where they were.
@@ -13,6 +17,18 @@ func (r *recorder) noteInstances(c *wire.Call) error {
 		}
 	}
 	return nil
+}
+
+// vacated has a library's requests place nothing where an instance of it that is gone had its variables: it was made by one of them, a context took it over, and since that has ended anything may lie there.
+func (o *object) vacated(placed []uint64) {
+	if len(placed) == 0 {
+		return
+	}
+	for _, e := range append([]*entry{o.create}, o.mods...) {
+		if slices.Equal(e.placed, placed) {
+			e.placed = nil
+		}
+	}
 }
 
 // keepInstance reserves what recording an instance of so many variables takes; what it takes is booked when the operation is over, and this given back then.

@@ -164,6 +164,10 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 // destroyContext forgets a context and what it holds. Work that is queued still runs; memory goes after it.
 func (s *session) destroyContext(g *gpuContext) {
 	s.ctxs.deleteIf(func(x *gpuContext) bool { return x == g })
+	s.orphans = slices.DeleteFunc(s.orphans, func(o *gpuContext) bool { return !o.working() })
+	if g.working() { // known before anything is freed, which waits for it
+		s.orphans = append(s.orphans, g)
+	}
 	s.forgetArrays(g)
 	s.forgetPeers(g)
 	s.forgetOpened(g)
@@ -182,10 +186,6 @@ func (s *session) destroyContext(g *gpuContext) {
 		}
 	}
 	s.free(memory)
-	s.orphans = slices.DeleteFunc(s.orphans, func(o *gpuContext) bool { return !o.working() })
-	if g.working() {
-		s.orphans = append(s.orphans, g)
-	}
 	if g.sticky() != cuda.Success && !s.poisoned() {
 		s.host.SetSticky(cuda.Success)
 	}

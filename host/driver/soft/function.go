@@ -93,6 +93,9 @@ func (s *session) FuncGetAttribute(c *wire.Call, a *wire.FuncGetAttributeArgs, r
 
 // FuncSetAttribute sets one of the attributes that can be set.
 func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) cuda.Result {
+	if s.passed(c, a.Func) {
+		return cuda.Success
+	}
 	f, res := s.function(c, a.Func)
 	if res != cuda.Success {
 		return res
@@ -124,6 +127,9 @@ func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) c
 
 // FuncSetCacheConfig accepts a preference between caches that this GPU does not have apart.
 func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArgs) cuda.Result {
+	if s.passed(c, a.Func) {
+		return cuda.Success
+	}
 	if _, res := s.function(c, a.Func); res != cuda.Success {
 		return res
 	}
@@ -131,6 +137,12 @@ func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArg
 		return cuda.ErrorInvalidValue
 	}
 	return cuda.Success
+}
+
+// passed reports whether a request that is made again was about a kernel in a context that has ended since, as its instance there has.
+func (s *session) passed(c *wire.Call, id wire.ID) bool {
+	_, is := s.kernels[id]
+	return is && c.Replay && s.ctxs[c.Ctx] == nil
 }
 
 // FuncGetModule names a function's module.

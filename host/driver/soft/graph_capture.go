@@ -346,9 +346,7 @@ func (s *session) capture(c *wire.Call, x *streamCapture, st *stream, kind uint3
 	if x.invalid {
 		return nil, cuda.ErrorStreamCaptureInvalidated
 	}
-	call := *c
-	call.Ctx = st.ctx.id
-	n, res := s.newNode(&call, x.graph, kind, params, x.streams[st])
+	n, res := s.newNode(c.In(st.ctx.id), x.graph, kind, params, x.streams[st])
 	if res == cuda.ErrorInvalidValue && kind == wire.NodeMemset {
 		n, res = s.strayFill(x.graph, st.ctx, params, x.streams[st])
 	}

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"causeway/cuda/wire"
 	"causeway/host/driver"
@@ -141,9 +142,7 @@ func (s *session) nodeCall(c *wire.Call, kind uint32, p []byte) *wire.Call {
 		return c
 	}
 	if id := binary.LittleEndian.Uint32(p[at:]); id != 0 && id != c.Ctx {
-		own := *c
-		own.Ctx = id
-		return &own
+		return c.In(id)
 	}
 	binary.LittleEndian.PutUint32(p[at:], c.Ctx)
 	return c
@@ -168,4 +167,26 @@ func (s *session) standing(n *graphNode) []byte {
 		}
 	}
 	return p
+}
+
+// strayNode is an error that names a graph with a node of a context that has ended: it cannot be made again.
+func (s *session) strayNode() error {
+	stray := func(w *work, kind uint32) bool {
+		return contextAt(kind) >= 0 && w.ctx != nil && s.ctxs[w.ctx.id] != w.ctx
+	}
+	for id, g := range s.graphs {
+		for _, n := range g.nodes {
+			if stray(&n.work, n.kind) {
+				return fmt.Errorf("graph %d has a node of context %d, which was destroyed", id, n.work.ctx.id)
+			}
+		}
+	}
+	for id, x := range s.execs {
+		for i := range x.plan.nodes {
+			if n := &x.plan.nodes[i]; stray(&n.work, n.node.kind) {
+				return fmt.Errorf("executable graph %d has a node of context %d, which was destroyed", id, n.work.ctx.id)
+			}
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ const maxLog = 1 << 20
 // build is one compilation: its source once parsed, and what there is to say about it.
 type build struct {
 	managed *managedVars // where managed variables lie, nil: as others
+	shape   bool         // other variables lie nowhere
 	began   time.Time
 	source  *ptx.Module
 	info    strings.Builder

@@ -16,7 +16,7 @@ type library struct {
 	// spare waits for the first context that asks: the image was compiled for it when the library came.
 	spare   *module
 	managed *managedVars // nil: not moved
-	shape   *module      // some instance, for names and attributes; never nil
+	shape   *module      // some instance, or code whose variables lie nowhere, for names and attributes; never nil
 }
 
 // kernel is a library's entry function, in whichever context.
@@ -35,9 +35,10 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	res := b.parse(a.Image, a.Jit)
 	if res == cuda.Success {
 		var m *module
+		b.shape = vacated(c)
 		if m, res = s.instantiate(c, b, b.source, nil, device); res == cuda.Success {
-			l := &library{id: a.Library, source: b.source, instances: map[*gpuContext]*module{}, spare: m, shape: m}
-			m.library = l
+			l := &library{id: a.Library, source: b.source, instances: map[*gpuContext]*module{}}
+			l.begins(m)
 			if res = s.libraries.put(a.Library, l); res != cuda.Success {
 				s.free(m.vars)
 			}
@@ -46,6 +47,17 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	}
 	r.WallMs, r.InfoLen, r.ErrLen, r.Logs = b.results(a.InfoCap, a.ErrCap)
 	return s.loaded(b, res)
+}
+
+// vacated reports whether a request that is made again made an instance for a context that has ended since: where that was others may be, and the next context's has not come yet.
+func vacated(c *wire.Call) bool { return c.Replay && len(c.Placed) == 0 }
+
+// begins makes a module what waits for the first context, unless it is a shape only.
+func (l *library) begins(m *module) {
+	m.library, l.shape, l.spare = l, m, nil
+	if len(m.vars) == m.placed {
+		l.spare = m
+	}
 }
 
 // instance is the library's module in the current context.
@@ -59,7 +71,7 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 	}
 	in := c
 	if c.Op != wire.OpLibraryInstance {
-		if n := len(l.shape.vars); n > 0 && !c.MayKeep(n) {
+		if n := l.shape.placed; n > 0 && !c.MayKeep(n) {
 			return nil, cuda.ErrorOutOfMemory
 		}
 		in = &wire.Call{Op: wire.OpLibraryInstance, Ctx: c.Ctx, Thread: c.Thread, Replay: c.Replay}
@@ -70,7 +82,7 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 	}
 	l.instances[g] = m
 	if in != c && len(m.vars) > 0 {
-		c.Instances = append(c.Instances, wire.Instance{Library: l.id, Ctx: c.Ctx, Placed: m.places()})
+		c.Made(wire.Instance{Library: l.id, Ctx: c.Ctx, Placed: m.places()})
 	}
 	return m, cuda.Success
 }

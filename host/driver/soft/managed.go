@@ -108,6 +108,9 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if old == nil {
 		old = l.instances[g]
 	}
+	if c.Replay && (old == nil || old == l.spare && vacated(c)) {
+		return s.remanage(c, l, m)
+	}
 	if old == nil || s.known(old) || len(l.instances) > 1 {
 		return cuda.ErrorNotSupported // code that may run already knows them elsewhere
 	}
@@ -122,6 +125,20 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	} else {
 		l.instances[g] = fresh
 	}
+	return cuda.Success
+}
+
+// remanage is LibraryManage made again of a library whose module was a context's that has ended since.
+func (s *session) remanage(c *wire.Call, l *library, m *managedVars) cuda.Result {
+	fresh, res := s.instantiate(c, &build{managed: m, shape: true}, l.source, nil, 0)
+	if res != cuda.Success {
+		return res
+	}
+	if l.spare != nil {
+		s.unload(l.spare)
+	}
+	l.managed = m
+	l.begins(fresh)
 	return cuda.Success
 }
 

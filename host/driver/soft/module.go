@@ -19,6 +19,7 @@ type module struct {
 	source  *ptx.Module  // of ModuleLoad
 	managed *managedVars // of ModuleLoad, nil: not moved
 	vars    []*allocation
+	placed  int // variables; as many as vars, unless it is a shape
 	funcs   map[string]*entry
 }
 
@@ -39,6 +40,10 @@ func (s *session) instantiate(c *wire.Call, b *build, source *ptx.Module, g *gpu
 	code, err := exec.Load(source, func(name string, size, align uint64, space ptx.Space) (uint64, []byte, error) {
 		if addr, mem, ok := b.managed.place(name); ok {
 			return addr, mem, nil
+		}
+		m.placed++
+		if b.shape {
+			return nowhere, nil, nil
 		}
 		r := request{device: device, size: size, align: max(align, 256), ctx: g, kind: variable, readOnly: space == ptx.Const}
 		a, res := s.obtain(c, r)
@@ -65,6 +70,9 @@ func (s *session) instantiate(c *wire.Call, b *build, source *ptx.Module, g *gpu
 	}
 	return nil, b.broken(err)
 }
+
+// nowhere is where a shape has its variables.
+const nowhere = 256
 
 // adopt lists the kernels of loaded code.
 func (m *module) adopt(code *exec.Module) error {

@@ -122,6 +122,9 @@ func (s *session) Movable() error {
 	if at, ok := s.strayGraphMemory(); ok {
 		return fmt.Errorf("memory at %#x is of a graph that is gone", at)
 	}
+	if err := s.strayNode(); err != nil {
+		return err
+	}
 	for _, g := range s.ctxs {
 		if g.heap != nil {
 			return errors.New("kernels may have allocated memory (malloc in kernels)")
