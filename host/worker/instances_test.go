@@ -135,8 +135,13 @@ func TestInstancesMove(t *testing.T) {
 				s.must(softCtx, &wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyBump, Name: []byte("bump")},
 					&wire.LibraryGetKernelArgs{Library: tallyLib, Kernel: tallyShow, Name: []byte("show")})
 				a, b := 5+one(s, softCtx, tallyFirst), 5+other(s, tallyCtx, tallyFirst+8)
-				for range 2 {
+				for n := range wire.ID(2) {
 					s = s.moved()
+					later := tallyFirst + 16 + n // what a later context has is nobody's of before
+					s.must(0, &wire.CtxCreateArgs{Ctx: later})
+					if x := s.shown(later); x != 5 {
+						t.Errorf("loaded in %d, %s and %s: moved, the variable is %d in a new context", loaded, first, second, x)
+					}
 					if x, y := s.shown(softCtx), s.shown(tallyCtx); x != a || y != b {
 						t.Errorf("loaded in %d, %s and %s: moved, the variables are %d and %d, want %d and %d", loaded, first, second, x, y, a, b)
 					}
@@ -270,12 +275,12 @@ func TestInstancesOfEndedContexts(t *testing.T) {
 		manage(s)
 		return ways["launch"](s)
 	}
+	graphOf := map[string]wire.ID{"node of a graph": tallyFirst, "capture": tallyFirst + 1}
 	for way, one := range ways {
 		image := tallyPTX
 		if strings.Contains(way, "managed") {
 			image = managedTallyPTX
 		}
-		t.Log(way)
 		s := newSoft(t)
 		s.must(0, &wire.CtxCreateArgs{Ctx: tallyCtx})
 		s.library(tallyLib, tallyBump, tallyShow, image)
@@ -291,6 +296,12 @@ func TestInstancesOfEndedContexts(t *testing.T) {
 		}
 		if !slices.Contains(at, was) {
 			t.Fatalf("%s: other libraries' variables are at %#x, none at %#x: nothing is tried", way, at, was)
+		}
+		if g, is := graphOf[way]; is {
+			if _, err := s.tryMove(); err == nil || !strings.Contains(err.Error(), "which was destroyed") {
+				t.Errorf("%s: a graph whose context has ended: %v", way, err)
+			}
+			s.must(0, &wire.GraphExecDestroyArgs{Exec: tallyFirst + 2}, &wire.GraphDestroyArgs{Graph: g})
 		}
 		shown := func(kernel wire.ID) uint32 {
 			s.must(softCtx, s.launch(kernel, softFilled, 0, wire.StreamLegacy))

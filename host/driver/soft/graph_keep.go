@@ -171,21 +171,38 @@ func (s *session) standing(n *graphNode) []byte {
 
 // strayNode is an error that names a graph with a node of a context that has ended: it cannot be made again.
 func (s *session) strayNode() error {
-	stray := func(w *work, kind uint32) bool {
-		return contextAt(kind) >= 0 && w.ctx != nil && s.ctxs[w.ctx.id] != w.ctx
+	var stray wire.ID // a context
+	at := func(w *work, kind uint32) {
+		if contextAt(kind) >= 0 && w.ctx != nil && s.ctxs[w.ctx.id] != w.ctx {
+			stray = w.ctx.id
+		}
 	}
-	for id, g := range s.graphs {
+	var inGraph func(g *graph)
+	inGraph = func(g *graph) {
 		for _, n := range g.nodes {
-			if stray(&n.work, n.kind) {
-				return fmt.Errorf("graph %d has a node of context %d, which was destroyed", id, n.work.ctx.id)
+			at(&n.work, n.kind)
+			for _, in := range n.inner {
+				inGraph(in)
 			}
 		}
 	}
-	for id, x := range s.execs {
-		for i := range x.plan.nodes {
-			if n := &x.plan.nodes[i]; stray(&n.work, n.node.kind) {
-				return fmt.Errorf("executable graph %d has a node of context %d, which was destroyed", id, n.work.ctx.id)
+	var inPlan func(p *plan)
+	inPlan = func(p *plan) {
+		for i := range p.nodes {
+			at(&p.nodes[i].work, p.nodes[i].node.kind)
+			for _, b := range p.nodes[i].bodies {
+				inPlan(b)
 			}
+		}
+	}
+	for id, g := range s.graphs {
+		if inGraph(g); stray != 0 {
+			return fmt.Errorf("graph %d has a node of context %d, which was destroyed", id, stray)
+		}
+	}
+	for id, x := range s.execs {
+		if inPlan(x.plan); stray != 0 {
+			return fmt.Errorf("executable graph %d has a node of context %d, which was destroyed", id, stray)
 		}
 	}
 	return nil
