@@ -109,9 +109,10 @@ func TestHostsKilled(t *testing.T) {
 		{name: "some has come"},
 		{name: "a QEMU waits for the VM", before: func(h *host, _ *api.Client) { h.tell(one, api.Status{Connected: true}) }, stays: true},
 		{name: "its hook has asked for it", before: func(h *host, c *api.Client) {
-			if v, err := c.Ensure(h.t.Context(), one.Wish()); err != nil || v.Created {
-				h.t.Errorf("%+v, %v", v, err)
-			}
+			until(h.t, "it is there already", func() bool {
+				v, err := c.Ensure(h.t.Context(), one.Wish())
+				return err == nil && !v.Created
+			})
 		}, stays: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,7 +208,8 @@ func hears5(t *testing.T, s io.ReadWriter) {
 // TestHandOverKilled: causewayd of a VM whose GPU is on a server is killed behind each step of the lease's hand-over. When the next one has looked no other host can take the lease over, unless the device process gives out what it takes, and what was made there is gone;
 // then it can be handed over again, and nothing is left at the end.
 func TestHandOverKilled(t *testing.T) {
-	for _, at := range []string{"the server lets another host take the lease over", "the other host is ready", "the device process gives out what the other host needs"} {
+	const handed = "the device process gives out what the other host needs"
+	for _, at := range []string{"the server lets another host take the lease over", "the other host is ready", handed} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			m := newMoving(t)
@@ -219,8 +221,9 @@ func TestHandOverKilled(t *testing.T) {
 			}
 			d.killed()
 			m.here.start()
-			if m.heirIs("hostb") { // `causeway migrate` has begun it, and ends it
-				m.handsOver(api.Handover{})
+			if at == handed {
+				until(t, "its device process says so", func() bool { return m.heirIs("hostb") })
+				m.handsOver(api.Handover{}) // `causeway migrate` has begun it, and ends it
 			}
 			heir := func() string {
 				f, err := lease.Read(far.LeasePath(m.server.cfg.RunDir))
