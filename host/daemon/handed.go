@@ -187,11 +187,21 @@ func (d *Daemon) routineHanded(v *vgpu, p *process.Process) {
 	}
 }
 
-// promised notes whether a server may hold a lease for another host of which the device process was not told: causewayd ended between the two.
-func (d *Daemon) promised(v *vgpu, may bool) {
+// takeBack has a server let no host take over a lease of which the device process was told of none: an earlier causewayd may have ended between the two.
+func (d *Daemon) takeBack(v *vgpu) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	v.promised = may
+	up := v.up
+	d.mu.Unlock()
+	if up == nil {
+		return nil
+	}
+	err := d.promise(d.ctx, up, "")
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		v.promised = false
+	}
+	return err
 }
 
 func (d *Daemon) unwatch(v *vgpu) {
@@ -227,6 +237,11 @@ func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 	case err != nil:
 		return false
 	case st.Heir == "": // so no host can have gone on with it
+		if err := d.takeBack(v); err != nil {
+			d.log.Warn("whether another host may take over a lease is not known", "vgpu", rec.Spec.Key(), "error", err)
+			return false
+		}
+		return true
 	case st.Migrating || !st.Runs, idle < handedPatience && !departs:
 		return false
 	}
@@ -234,8 +249,6 @@ func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 		d.log.Warn("the lease of a VM that stays may still be taken over", "vgpu", rec.Spec.Key(), "host", st.Heir, "error", err)
 		return false
 	}
-	if st.Heir != "" {
-		d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
-	}
+	d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
 	return true
 }

@@ -44,31 +44,12 @@ func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handov
 	case up.Lost:
 		return refuse(http.StatusConflict, "attach it again", "the GPU server %s of %s is lost: %s", up.Server, key, up.Error)
 	}
-	server, err := d.server(up.Server)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	promise := func(host string) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLeaseTime)
-		defer cancel()
-		if err := server.Do(ctx, http.MethodPut, leasePath(up.Lease)+"/heir", api.LeaseHeir{Host: host}, nil); err != nil {
-			return atServer(up.Server, err)
-		}
-		return nil
-	}
-	nobody := func() error {
-		err := errors.Join(promise(""), d.allowHandover(ctx, v, ""))
-		if err == nil {
-			d.promised(v, false)
-		}
-		return err
-	}
+	nobody := func() error { return errors.Join(d.promise(ctx, up, ""), d.allowHandover(ctx, v, "")) }
 	if h.Host == "" {
 		return nobody()
 	}
 	// The device process hears of it last: what it gives out from then on may arrive at once.
-	host, err := d.handOverTo(ctx, v, up, h, promise)
+	host, err := d.handOverTo(ctx, v, up, h)
 	if err == nil {
 		d.reached(stepReadied)
 		err = d.allowHandover(ctx, v, host)
@@ -77,14 +58,28 @@ func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handov
 		return errors.Join(err, nobody())
 	}
 	d.reached(stepHanded)
-	d.promised(v, false)
 	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", key, "server", up.Server, "host", host)
 	d.watchHanded(v)
 	return nil
 }
 
+// promise has a lease's server let another host take it over; "": none.
+func (d *Daemon) promise(ctx context.Context, up *api.Upstream, host string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLeaseTime)
+	defer cancel()
+	server, err := d.server(up.Server)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if err := server.Do(ctx, http.MethodPut, leasePath(up.Lease)+"/heir", api.LeaseHeir{Host: host}, nil); err != nil {
+		return atServer(up.Server, err)
+	}
+	return nil
+}
+
 // handOverTo readies the other host, whose name it returns.
-func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h api.Handover, promise func(string) error) (string, error) {
+func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h api.Handover) (string, error) {
 	far, err := api.NewHostClient(h.Host, func(host string) (*tls.Config, error) { return d.identity().Client(api.HostProtocol, host) })
 	if err != nil {
 		return "", err
@@ -99,7 +94,7 @@ func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h ap
 	if err != nil {
 		return "", err
 	}
-	if err := promise(name.Host); err != nil {
+	if err := d.promise(ctx, up, name.Host); err != nil {
 		return "", err
 	}
 	d.reached(stepPromised)

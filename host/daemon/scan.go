@@ -96,7 +96,7 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	if d.opt.Scopes != nil {
 		_ = proc.Signal(syscall.SIGCONT) // in case that causewayd ended while it made its unit
 	}
-	v.proc, v.ready, v.rec.PID, v.rec.Start = proc, true, proc.PID(), proc.StartTime()
+	v.proc, v.ready, v.rec.PID, v.rec.Start, v.promised = proc, true, proc.PID(), proc.StartTime(), v.up != nil
 	d.add(v)
 	st, err := d.ask(ctx, v)
 	if rec.Starting && (err != nil || st.PID != proc.PID()) {
@@ -119,7 +119,6 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	d.wg.Go(func() { d.routineWatch(v, proc) })
 	if v.up != nil {
 		d.foundComing(v, proc)
-		d.promised(v, true)
 		d.wg.Go(func() { d.routineRenew(v, proc) })
 		d.watchHanded(v)
 	}

@@ -85,11 +85,10 @@ declare -A most=() # descriptors of a device process with a VM, and without, and
 # ours WHAT prints the processes of this build whose first argument that is.
 ours() {
   local d words
-  for d in /proc/[0-9]*; do
-    [ "$(readlink "$d/exe" 2>/dev/null)" = "$CAUSEWAY" ] || continue
-    mapfile -d '' -t words <"$d/cmdline" 2>/dev/null
+  while read -r d; do # found by one process: a host may have thousands
+    mapfile -d '' -t words <"$d/cmdline"
     [ "${words[1]:-}" != "$1" ] || echo "${d#/proc/}"
-  done
+  done 2>/dev/null < <(find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$CAUSEWAY" -printf '%h\n' 2>/dev/null)
 }
 count() { ours "$1" | grep -c .; }
 

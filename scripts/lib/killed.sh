@@ -95,7 +95,7 @@ consistent() {
   local n=$(($(wc -w <<<"$modes") + 1))
   known "$at_host" yes "$n" && known "$(other "$at_host")" no 0 && no_file_more a && no_file_more b || return
   left="$(count device) devices, $(count worker) workers, $(count daemon) causewayds"
-  [ "$(count device) $(count worker) $(count daemon)" = "2 $n 2" ]
+  [ "$left" = "2 devices, $n workers, 2 causewayds" ]
 }
 
 # killed_row WAY PART VICTIM OUTCOME
