@@ -42,18 +42,18 @@ declare -A device_at=() files_at=()
 begins() {
   job=
   if [ "$1" = migrate ]; then
-    stay_on "$at_host" timeout 600 "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" --uri "tcp:${address[$to]}:4444" ${limit:+--bandwidth "$limit"} >"$tmp/said" 2>&1 & job=$!
+    stay_on "$at_host" timeout 600 "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" --uri "tcp:${address[$to]}:4444" ${most_rate:+--bandwidth "$most_rate"} >"$tmp/said" 2>&1 & job=$!
     return
   fi
-  ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" "migrate_set_parameter max-bandwidth ${limit:-10g}" && ask "$at_host" "migrate -d tcp:${address[$to]}:4444"
+  ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" "migrate_set_parameter max-bandwidth ${most_rate:-10g}" && ask "$at_host" "migrate -d tcp:${address[$to]}:4444"
 }
 # comes_to WAY PART has the migration come to it.
 comes_to() {
   case $2 in
     ahead) shape 50mbit && begins "$1" && until_true 20 sending ;;
     memory)
-      limit=16m
-      [ "$1" = qemu ] || limit=16MiB
+      most_rate=16m
+      [ "$1" = qemu ] || most_rate=16MiB
       begins "$1" && until_true 60 sent_some ;;
     after) begins "$1" && until_true 60 migration_over && until_true 20 runs "$to" ;;
     *) : >"$tmp/stop/$2.stop"
@@ -70,7 +70,7 @@ ends_here() {
 }
 ends_there() {
   if [ -n "$job" ]; then wait "$job" || { why="$(tail -n 1 "$tmp/said")"; return 1; }; fi
-  until_true 60 migration_over && ask "$at_host" 'info migrate' | grep -q 'tatus: *completed' || { why="QEMU's migration is not completed"; return 1; }
+  until_true 60 migration_over && grep -q 'tatus: *completed' <<<"$(ask "$at_host" 'info migrate')" || { why="QEMU's migration is not completed"; return 1; }
   end_vm "$at_host"
   at_host=$to
   until_true 20 runs "$at_host"
@@ -101,7 +101,7 @@ consistent() {
 # killed_row WAY PART VICTIM OUTCOME
 killed_row() {
   local way=$1 part=$2 victim=$3 outcome=$4 host
-  to=$(other "$at_host") source_host=$at_host why= left= limit=
+  to=$(other "$at_host") source_host=$at_host why= left= most_rate=
   host=$to
   [ "$victim" = destination ] || host=$at_host
   rm -f "$tmp"/stop/*
@@ -117,7 +117,7 @@ killed_row() {
 }
 
 phase_killed() {
-  local noise=1 to source_host way part victim outcome memory_bytes h limit
+  local noise=1 to source_host way part victim outcome memory_bytes h most_rate
   memory_bytes=$(python3 -c 'import sys; s = sys.argv[1]; print(int(s[:-3]) << {"MiB": 20, "GiB": 30}[s[-3:]])' "$memory")
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
   programs start; row "programs run: $modes" "" || return
