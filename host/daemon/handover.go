@@ -65,7 +65,7 @@ func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handov
 
 // promise has a lease's server let another host take it over; "": none.
 func (d *Daemon) promise(ctx context.Context, up *api.Upstream, host string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLeaseTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), promiseTime)
 	defer cancel()
 	server, err := d.server(up.Server)
 	if err != nil {

@@ -30,6 +30,7 @@ const (
 	renewTime    = 4 * time.Second // less than a renewal's interval
 	grantTime    = 90 * time.Second
 	endLeaseTime = 5 * time.Second
+	promiseTime  = 10 * time.Second // a migration waits for it, once, and fails without it
 )
 
 // server is a client of a GPU server that the configuration names.

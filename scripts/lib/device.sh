@@ -31,7 +31,7 @@ start_serve() {
   service_pid=$!
   for _ in $(seq 600); do
     kill -0 "$service_pid" 2>/dev/null || { tail -3 "$log" >&2; service_pid=; die "causeway serve-plain ended at once: see $log"; }
-    (exec 3<>"/dev/tcp/${at%:*}/${at##*:}") 2>/dev/null && return
+    ! grep -q '^serving on ' "$log" || return 0 # it listens ahead of that, and has not written its lease
     sleep 0.1
   done
   tail -3 "$log" >&2
