@@ -103,6 +103,10 @@ void cw_host_done(uint32_t ticket)
 void cw_host_behind(uint32_t stream) { (void)stream; }
 void cw_host_before_copy(void) {}
 
+int cw_host_bar(void) { return 1; }
+
+void cw_host_unbar(void) {}
+
 CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
 {
 	(void)va, (void)size, (void)flags, (void)out;
