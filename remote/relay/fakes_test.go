@@ -181,6 +181,11 @@ func (g *fakeGuest) SetState(s uint32) {
 	g.state = s
 }
 
+// What a server may say besides, which the tests do not look at.
+func (g *fakeGuest) SetSticky(uint32)            {}
+func (g *fakeGuest) SetConsole(uint32)           {}
+func (g *fakeGuest) Reply(*remote.Outgoing) bool { return false }
+
 func (g *fakeGuest) Complete(word, value uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -241,11 +246,16 @@ func (guestMem) Await(context.Context, uint32) (remote.Declared, error) {
 	return remote.Declared{VA: 0x1000, Size: remote.Region0Size}, nil
 }
 func (m guestMem) ReadAt(_ uint32, p []byte, off uint64) error {
-	copy(p, m.g.mem[off:])
-	return nil
+	return m.at(p, off, func(mem []byte) { copy(p, mem) })
 }
 func (m guestMem) WriteAt(_ uint32, p []byte, off uint64) error {
-	copy(m.g.mem[off:], p)
+	return m.at(p, off, func(mem []byte) { copy(mem, p) })
+}
+func (m guestMem) at(p []byte, off uint64, do func(mem []byte)) error {
+	if size := uint64(len(m.g.mem)); off > size || uint64(len(p)) > size-off {
+		return remote.ErrOutOfBounds
+	}
+	do(m.g.mem[off:])
 	return nil
 }
 func (m guestMem) Watch(w remote.Watcher) { m.g.watch = w }
