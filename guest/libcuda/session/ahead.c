@@ -59,7 +59,7 @@ int cw_host_bar(void)
 {
 	cw_lock_acquire(&ahead.lock);
 	int none = !cw_host_is_ahead();
-	ahead.barred += none != 0;
+	ahead.barred += (uint32_t)none;
 	cw_lock_release(&ahead.lock);
 	return none;
 }
@@ -208,41 +208,26 @@ void cw_host_before_copy(void)
 		await_these(cw_now_ms() + cw_host_longest_ms);
 }
 
-struct after {
-	int64_t until; /* by cw_now_ms: then it goes whatever is ahead */
-	uint16_t op;
-	uint32_t fixed, var, slot;
-};
-
-/*
- * One round of cw_host_begin_after: waits for those that are there, and begins the record. Returns whether that is in the ring, or cannot be, in res;
- * otherwise another was added meanwhile.
- */
-static int begin_round(const struct after *a, struct cw_tx *tx, int last, CUresult *res)
-{
-	if (!last && cw_host_is_ahead())
-		await_these(a->until);
-	*res = cw_begin_slot(&cw_s, tx, a->op, a->fixed, a->var, a->slot);
-	/* The ring is held: what was added since is before this in it, or will be behind. */
-	if (*res != 0 || last || !cw_host_is_ahead())
-		return 1;
-	cw_take_back(&cw_s, tx);
-	return 0;
-}
-
 /*
  * Where others add without pause there is always one ahead, and one that needs the ring would be waited for with this in front of what it needs. So after
  * some rounds they make way, for as long as a round needs by all that is known, and not for longer: who adds may hold a lock that one ahead wants.
  */
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
-	struct after a = {.until = cw_now_ms() + cw_host_longest_ms, .op = op, .fixed = fixed, .var = var, .slot = slot};
+	int64_t until = cw_now_ms() + cw_host_longest_ms;
 	if (op != CW_OP_GRAPH_INSTANTIATE) /* which waits for memory at most, not for graphs that run */
 		cw_before_drain();
 	CUresult res;
 	int rounds = 0; /* in vain */
-	int64_t begun = cw_now_ms();
-	for (; !begin_round(&a, tx, cw_own_work || begun >= a.until, &res); rounds++) {
+	for (int64_t begun = cw_now_ms();; rounds++) {
+		int last = cw_own_work || begun >= until;
+		if (!last && cw_host_is_ahead())
+			await_these(until);
+		res = cw_begin_slot(&cw_s, tx, op, fixed, var, slot);
+		/* The ring is held: what was added since is before this in it, or will be behind. */
+		if (res != 0 || last || !cw_host_is_ahead())
+			break;
+		cw_take_back(&cw_s, tx);
 		int64_t now = cw_now_ms();
 		if (rounds >= AGAIN)
 			atomic_store(&way_ms, LEAST_WAY_MS + 2 * (now - begun));
