@@ -103,26 +103,11 @@ func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWork
 	if err := p.link.Send(message(n)); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
-	select {
-	case m := <-answer:
-		return divertedErr(m)
-	case <-p.drained:
-		select { // it was its last word
-		case m := <-answer:
-			return divertedErr(m)
-		default:
-			return ErrEnded
-		}
-	case <-ctx.Done():
-		return ErrSilent
+	m, err := await(ctx, p, answer)
+	if err == nil && m.Errno != 0 {
+		err = fmt.Errorf("%s: %w", m.Text, m.Errno)
 	}
-}
-
-func divertedErr(m link.Diverted) error {
-	if m.Errno != 0 {
-		return fmt.Errorf("%s: %w", m.Text, m.Errno)
-	}
-	return nil
+	return err
 }
 
 // ask is the number of what the relay is told next, and where the answer to it comes. ErrSilent: it owes too many.

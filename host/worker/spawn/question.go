@@ -22,13 +22,23 @@ func (q *question[T]) begin(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// await returns the answer, unless the worker's last word has come or ctx ends before it.
-func (q *question[T]) await(ctx context.Context, p *Process) (answer T, err error) {
+// await returns the answer.
+func (q *question[T]) await(ctx context.Context, p *Process) (T, error) {
+	return await(ctx, p, q.answer)
+}
+
+// await returns what a worker answers, unless its last word has come or ctx ends before it.
+func await[T any](ctx context.Context, p *Process, answers <-chan T) (answer T, err error) {
 	select {
-	case answer = <-q.answer:
+	case answer = <-answers:
 		return answer, nil
 	case <-p.drained:
-		return answer, ErrEnded
+		select { // it was its last word
+		case answer = <-answers:
+			return answer, nil
+		default:
+			return answer, ErrEnded
+		}
 	case <-ctx.Done():
 		return answer, ErrSilent
 	}
