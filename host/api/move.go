@@ -7,9 +7,11 @@ import (
 	"causeway/remote/mtls"
 )
 
-// Relocation is the wish to have a vGPU on another GPU of its host.
+// Relocation is the wish to have a vGPU on another GPU of its host, or on another GPU server.
 type Relocation struct {
 	GPU string `json:"gpu"` // a number, a UUID, or soft/1
+	// Remote is the GPU server to which programs are to go whose GPU is another server's; causewayd's to see to.
+	Remote string `json:"remote,omitempty"`
 	// OtherModel permits another model than the programs began with, for which their code can be compiled.
 	OtherModel bool `json:"other_model,omitempty"`
 }
@@ -31,7 +33,7 @@ type Diversion struct {
 	Identity  mtls.Pinned `json:"identity"`
 }
 
-// Move has a vGPU move to another GPU of its host, with its programs.
+// Move has a vGPU move to another GPU of its host, or to another GPU server, with its programs.
 func (c *Client) Move(ctx context.Context, vm, name string, r Relocation) (did Relocated, err error) {
 	return did, c.Do(ctx, http.MethodPost, path(vm, name)+"/move", r, &did)
 }

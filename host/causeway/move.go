@@ -23,8 +23,8 @@ func moveCommand() *cobra.Command {
 	var wish api.Relocation
 	var pid int
 	c := &cobra.Command{
-		Use:   "move VM[/NAME] --gpu GPU",
-		Short: "Move a VM's CUDA programs to another GPU of this host while they run",
+		Use:   "move VM[/NAME] {--gpu GPU | --remote NAME}",
+		Short: "Move a VM's CUDA programs to another GPU of this host, or to another GPU server, while they run",
 		Long: `Moves a vGPU to another GPU of this host. The VM stays where it is and runs on; its CUDA programs keep their memory, at the same addresses, and
 their objects, and see a pause: memory is copied in rounds while they run, and what they have written since once more while they stand. Limits go along, and
 programs that the VM starts from now on use the other GPU. If anything is in the way the vGPU stays where it is, and the error says what.
@@ -36,17 +36,26 @@ It can be moved if
   - every program can: "causeway inspect" says at any time which cannot, and why. On a real GPU sessions move only with "migratable", see
     docs/MIGRATION.md.
 
+With --remote a vGPU whose GPU is on a GPU server (causeway create --remote) goes to another server, with all of its programs or, if anything is in the
+way, none. They stand while what they have at the GPU goes from server to server by this host, and longer the more that is. It can go if
+  - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, which for now is
+    the software GPU: sessions on a server's real GPU are refused by name;
+  - no VM with such programs is being migrated, and each of them can: none is stopped, none an RDMA end itself, or started by "causeway run --remote".
+
 What a program asked its GPU before, as its UUID or bus address, it does not ask again; it sees the old ones until it ends.`,
 		Example: `  causeway gpus                        # numbers and room
   causeway move vm1 --gpu 1
   causeway move vm1/gpu0 --gpu GPU-5d3f
   causeway move vm1 --gpu soft/1       # from one software GPU to another
+  causeway move vm1 --remote gpu2      # from one GPU server to another
   causeway move --pid 4711 --gpu 1     # a program under "causeway run"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case pid != 0 && len(args) > 0, pid == 0 && len(args) == 0:
 				return errors.New("name a VM, or with --pid the process of a `causeway run`")
+			case pid != 0 && wish.Remote != "":
+				return errors.New("--remote moves a VM's programs: those of a `causeway run` stay at their GPU server")
 			case pid != 0:
 				text, err := askRun(pid, "move "+wish.GPU)
 				if err == nil {
@@ -62,7 +71,9 @@ What a program asked its GPU before, as its UUID or bus address, it does not ask
 	c.Flags().StringVar(&wish.GPU, "gpu", "", "`GPU` to move to: a number as `causeway gpus` shows it, a UUID or the beginning of one, or soft/1 for the second software GPU")
 	c.Flags().BoolVar(&wish.OtherModel, "other-model", false, "permit another model of GPU, for programs whose code is there as PTX")
 	c.Flags().IntVar(&pid, "pid", 0, "move the sessions of a `causeway run`, by its process id")
-	_ = c.MarkFlagRequired("gpu")
+	c.Flags().StringVar(&wish.Remote, "remote", "", "GPU server to move to, `NAME` as `causeway gpus --all` shows it")
+	c.MarkFlagsOneRequired("gpu", "remote")
+	c.MarkFlagsMutuallyExclusive("gpu", "remote")
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
 	return c
 }
@@ -72,6 +83,9 @@ func (f *nodeFlags) move(cmd *cobra.Command, key string, wish api.Relocation) er
 	r, v, err := f.findOne(cmd.Context(), key)
 	if err != nil {
 		return err
+	}
+	if wish.Remote != "" && r.Daemon == nil {
+		return errors.New("causewayd does not run, which asks GPU servers for leases: start it")
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -98,9 +112,17 @@ func (f *nodeFlags) move(cmd *cobra.Command, key string, wish api.Relocation) er
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), did)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on %s (%s) now: %d programs moved in %v\n", v.Spec.Key(), did.GPU, did.UUID, did.Sessions,
-		time.Duration(did.Nanos).Round(time.Millisecond))
-	return err
+	where := did.GPU + " (" + did.UUID + ")"
+	if wish.Remote != "" {
+		where = "the GPU server " + wish.Remote
+	}
+	if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on %s now: %d programs moved in %v\n", v.Spec.Key(), where, did.Sessions, time.Duration(did.Nanos).Round(time.Millisecond)); err != nil {
+		return err
+	}
+	if did.Lost > 0 {
+		return fmt.Errorf("%d programs of %s were lost on the way: `causeway logs %s` says why", did.Lost, v.Spec.Key(), v.Spec.Key())
+	}
+	return nil
 }
 
 // moveLook is how often a move's progress is looked at.

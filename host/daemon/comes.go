@@ -118,8 +118,9 @@ func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	d.mu.Lock()
 	over := v.end || v.rec.Lost || d.vgpus[rec.Spec.Key()] != v || v.comes != comes
 	renewed := v.up != nil && !v.up.Lost
+	beside := v.beside != nil
 	d.mu.Unlock()
-	if over || renewed || p == nil { // another VM comes meanwhile
+	if over || renewed || beside || p == nil { // another VM comes meanwhile, or its programs may have gone to another server: keepLease has it renewed again
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, grantTime)

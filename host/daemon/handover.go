@@ -36,9 +36,11 @@ func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error
 // handOver is HandOver of whoever has entered the vGPU's gate of hand-overs.
 func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handover) error {
 	d.mu.Lock()
-	up := v.up
+	up, beside := v.up, v.beside
 	d.mu.Unlock()
 	switch {
+	case beside != nil && h.Host != "":
+		return refuse(http.StatusConflict, "try again in a moment", "whether the programs of %s have moved to the GPU server %s is not known yet", key, beside.Server)
 	case up == nil:
 		return refuse(http.StatusConflict, "", "%s is on no GPU server", key)
 	case up.Lost:
@@ -225,12 +227,14 @@ func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	rec, proc := d.copyOf(v)
 	key := rec.Spec.Key()
 	d.mu.Lock()
-	had, comes := v.up, v.comes
+	had, comes, beside := v.up, v.comes, v.beside
 	d.mu.Unlock()
 	if f.Comes = comes; comes == "" {
 		f.Comes = lease.ComesHad
 	}
 	switch {
+	case beside != nil:
+		return refuse(http.StatusConflict, "try again in a moment", "whether %s has moved to the GPU server %s is not known yet there", key, beside.Server)
 	case rec.Spec.Remote == "":
 		return refuse(http.StatusConflict, "create it with --remote "+f.Upstream.Server+" there, or delete it there", "%s is on a GPU of its host, not on a GPU server", key)
 	case had == nil || rec.Lost || proc == nil || !proc.Alive():

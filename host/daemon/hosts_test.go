@@ -22,7 +22,7 @@ func hostFiles(t *testing.T, dir, name string) mtls.Files {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := a.Issue(time.Hour, name, "127.0.0.1")
+	f, err := a.Issue(time.Hour, name, "127.0.0.1", "localhost")
 	if err != nil {
 		t.Fatal(err)
 	}

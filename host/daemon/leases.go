@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,8 +131,9 @@ func (d *Daemon) leaseOf(ctx context.Context, v *vgpu, f *lease.File, r lease.Re
 		return api.Lease{}, err
 	}
 	l.GPU = api.GPU{ID: st.UUID, Name: st.GPU, Memory: rec.Spec.Memory}
+	id := cmp.Or(st.UUID, rec.GPU) // one that does not say has that on which it was placed
 	for _, g := range gpus {
-		if g.ID == st.UUID {
+		if g.ID == id {
 			l.GPU = g
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // moveLimit bounds a vGPU's move: its device process bounds each of its sessions.
 const moveLimit = 15 * time.Minute
 
-// Move has a vGPU move to another GPU of this host. Its memory is promised there before anything is copied, and no longer here once it is done.
+// Move has a vGPU move to another GPU of this host, or its programs to another GPU server. Its memory is promised there before anything is copied, and no longer here once it is done.
 func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Relocated, error) {
 	leave, err := d.gates.enter(ctx, key)
 	if err != nil {
@@ -31,8 +31,14 @@ func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Re
 	switch {
 	case rec.Lost || proc == nil || !proc.Alive():
 		return api.Relocated{}, refuse(http.StatusConflict, "attach it again", "%s is lost: %s", key, rec.Why)
-	case rec.Spec.Remote != "" || rec.Spec.Lease != "":
-		return api.Relocated{}, refuse(http.StatusConflict, "end its programs, and attach it anew", "%s is between two hosts (GPU server and VM): such vGPUs do not move", key)
+	case c.Remote != "" && (c.GPU != "" || c.OtherModel):
+		return api.Relocated{}, refuse(http.StatusBadRequest, "name one of the two", "%s cannot go to a GPU of this host and to a GPU server", key)
+	case rec.Spec.Lease != "":
+		return api.Relocated{}, refuse(http.StatusConflict, "move it there, with `causeway move --remote`", "%s is leased to the host %s: its programs go by that host's relays", key, rec.Spec.Lease)
+	case c.Remote != "":
+		return d.moveServer(ctx, v, c.Remote)
+	case rec.Spec.Remote != "":
+		return api.Relocated{}, refuse(http.StatusConflict, "`causeway move --remote NAME` moves its programs to another GPU server", "%s is on the GPU server %s, not on a GPU of this host", key, rec.Spec.Remote)
 	case rec.Spec.Programs:
 		return api.Relocated{}, refuse(http.StatusConflict, "end its programs, and make it anew", "%s is for programs of this host: such vGPUs do not move", key)
 	case rec.Spec.MIG != "" || strings.Contains(rec.GPU, ","):

@@ -13,7 +13,7 @@ import (
 // TestGivenBackMeanwhile: a lease that was given back when it is to be renewed is asked for no more.
 func TestGivenBackMeanwhile(t *testing.T) {
 	v := &vgpu{renew: true}
-	if came := (&Daemon{}).renewOnce(nil, v, slog.New(slog.DiscardHandler)); came != leaseOver || v.renew {
+	if came := (&Daemon{}).renewOnce(nil, "", v, slog.New(slog.DiscardHandler)); came != leaseOver || v.renew {
 		t.Errorf("%v, to be renewed: %v", came, v.renew)
 	}
 }

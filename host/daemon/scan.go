@@ -119,6 +119,9 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	d.wg.Go(func() { d.routineWatch(v, proc) })
 	if v.up != nil {
 		d.foundComing(v, proc)
+		if v.beside != nil {
+			d.wg.Go(func() { d.routineBeside(v, proc) })
+		}
 		d.wg.Go(func() { d.routineRenew(v, proc) })
 		d.watchHanded(v)
 	}

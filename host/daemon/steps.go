@@ -19,6 +19,9 @@ const (
 	stepPromised = "the server lets another host take the lease over"
 	stepReadied  = "the other host is ready"
 	stepHanded   = "the device process gives out what the other host needs"
+	stepBeside   = "two leases are written"
+	stepDiverted = "the programs have moved, or not"
+	stepKept     = "the lease that is kept is written"
 )
 
 func (d *Daemon) reached(name string) {

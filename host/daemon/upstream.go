@@ -127,41 +127,50 @@ func atServer(name string, err error) error {
 
 // leaseFrom has a server lease the vGPU, and writes the lease down.
 func (d *Daemon) leaseFrom(ctx context.Context, v *vgpu, name string, change api.Change) error {
-	ctx, cancel := context.WithTimeout(ctx, grantTime)
-	defer cancel()
 	rec, _ := d.copyOf(v)
 	spec := rec.Spec
-	keys, err := mtls.NewPinned()
+	f, l, err := d.askLease(ctx, &spec, name, change)
 	if err != nil {
 		return err
 	}
-	own, err := keys.Hash()
-	if err != nil {
-		return err
-	}
-	addresses, err := resolve(ctx, name)
-	if err != nil {
-		return err
-	}
-	c, err := d.server(name)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	wish := api.LeaseWish{VM: spec.VM, Name: spec.Name, GPU: spec.GPU, MIG: spec.MIG, Change: change, Protocol: remote.ProtocolVersion, Key: own}
-	g, err := called(ctx, c, http.MethodPost, "/v1/leases", wish, lease.DecodeGrant)
-	if err != nil {
-		return err
-	}
-	l := g.Lease()
-	keys.Peer = l.Key
-	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Renewed: time.Now()}
-	f := &lease.File{ID: l.ID, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses}
 	spec.Remote, spec.Limits, spec.Profile = name, l.Limits, l.Profile
 	if err := d.granted(v, spec, f); err != nil {
 		return errors.Join(err, d.giveBack(v))
 	}
 	return nil
+}
+
+// askLease has a server lease a vGPU, of which nothing is noted or written down yet.
+func (d *Daemon) askLease(ctx context.Context, spec *api.Spec, name string, change api.Change) (*lease.File, api.Lease, error) {
+	var none api.Lease
+	ctx, cancel := context.WithTimeout(ctx, grantTime)
+	defer cancel()
+	keys, err := mtls.NewPinned()
+	if err != nil {
+		return nil, none, err
+	}
+	own, err := keys.Hash()
+	if err != nil {
+		return nil, none, err
+	}
+	addresses, err := resolve(ctx, name)
+	if err != nil {
+		return nil, none, err
+	}
+	c, err := d.server(name)
+	if err != nil {
+		return nil, none, err
+	}
+	defer c.Close()
+	wish := api.LeaseWish{VM: spec.VM, Name: spec.Name, GPU: spec.GPU, MIG: spec.MIG, Change: change, Protocol: remote.ProtocolVersion, Key: own}
+	g, err := called(ctx, c, http.MethodPost, "/v1/leases", wish, lease.DecodeGrant)
+	if err != nil {
+		return nil, none, err
+	}
+	l := g.Lease()
+	keys.Peer = l.Key
+	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Renewed: time.Now()}
+	return &lease.File{ID: l.ID, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses}, l, nil
 }
 
 // granted notes a lease that is new, what it is of, and writes it down.
@@ -190,10 +199,10 @@ func resolve(ctx context.Context, name string) ([]string, error) {
 // giveBack has the server end the lease of a vGPU that is at its end here. A server that does not hear of it ends it after its term.
 func (d *Daemon) giveBack(v *vgpu) error {
 	d.mu.Lock()
-	up := v.up
-	v.up = nil
+	up, beside := v.up, v.beside
+	v.up, v.beside = nil, nil
 	d.mu.Unlock()
-	return d.leave(up)
+	return errors.Join(d.leave(up), d.leave(beside))
 }
 
 // leave has the server end a lease, or leave it to its heir. nil: there is none.
@@ -226,16 +235,32 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 	}
 	rec, _ := d.copyOf(v)
 	log := d.log.With("vgpu", rec.Spec.Key(), "server", rec.Spec.Remote)
-	c, err := d.server(rec.Spec.Remote)
-	if err != nil {
-		log.Error("the lease of a vGPU is not renewed", "error", err)
-		return
-	}
-	defer c.Close()
+	var c *api.Client
+	defer func() {
+		if c != nil {
+			c.Close()
+		}
+	}()
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
-	for {
-		if end := d.renewOnce(c, v, log); end != leaseHolds {
+	for name, now := rec.Spec.Remote, ""; ; {
+		d.mu.Lock()
+		if v.up != nil && v.up.Server != name { // its programs may have gone to another
+			name, rec = v.up.Server, v.rec
+		}
+		d.mu.Unlock()
+		if c == nil || name != now {
+			next, err := d.server(name)
+			if err != nil {
+				log.Error("the lease of a vGPU is not renewed", "error", err)
+				return
+			}
+			if c != nil {
+				c.Close()
+			}
+			c, now, log = next, name, d.log.With("vgpu", rec.Spec.Key(), "server", name)
+		}
+		if end := d.renewOnce(c, now, v, log); end != leaseHolds {
 			d.notRenewed(v, p, end, log)
 			return
 		}
@@ -258,13 +283,16 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 }
 
 // renewOnce renews a lease, and notes how it is.
-func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (came renewal) {
+func (d *Daemon) renewOnce(c *api.Client, server string, v *vgpu, log *slog.Logger) (came renewal) {
 	d.mu.Lock()
 	up, epoch := v.up, v.epoch
 	v.renew = up != nil
 	d.mu.Unlock()
-	if up == nil {
+	switch {
+	case up == nil:
 		return leaseOver
+	case up.Server != server: // since a moment ago
+		return leaseHolds
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, renewTime)
 	defer cancel()
@@ -347,6 +375,10 @@ func (d *Daemon) upstreamFound(v *vgpu) error {
 	}
 	f.Epoch++
 	v.up, v.epoch, v.comes = f.Upstream, f.Epoch, f.Comes
+	if f.Beside != nil && f.Beside.Upstream != nil {
+		f.Beside.Epoch++
+		v.beside = f.Beside.Upstream
+	}
 	return f.Write(path)
 }
 
@@ -396,7 +428,7 @@ func (d *Daemon) serversFor(ctx context.Context, s *api.Spec) ([]string, error) 
 // changeRemote has the server change limits; the device process here holds what it can.
 func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.Limits, error) {
 	d.mu.Lock()
-	up, spec, comes := v.up, v.rec.Spec, v.comes
+	up, beside, spec, comes := v.up, v.beside, v.rec.Spec, v.comes
 	d.mu.Unlock()
 	if comes == lease.ComesKept && up != nil && up.Lost && c.On(spec.Limits) == spec.Limits { // as it waits, so it was asked for
 		return spec.Limits, nil
@@ -406,6 +438,9 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 	}
 	if c.On(spec.Limits) == spec.Limits && c.Profile == spec.Profile {
 		return spec.Limits, nil
+	}
+	if beside != nil { // the other lease has those of before
+		return api.Limits{}, refuse(http.StatusConflict, "try again in a moment", "whether %s has moved to the GPU server %s is not known yet", spec.Key(), beside.Server)
 	}
 	far, err := d.server(up.Server)
 	if err != nil {

@@ -117,7 +117,7 @@ func newFarVGPU(t *testing.T) *farVGPU {
 	return f
 }
 
-func (f *farVGPU) renew() renewal { return f.d.renewOnce(f.c, f.v, f.d.log) }
+func (f *farVGPU) renew() renewal { return f.d.renewOnce(f.c, "gpu1", f.v, f.d.log) }
 
 // TestWhatRenewalsTell: what a server answers to renewals, one after the other, is noted; its loss and its return are told once, to the device process and to the log.
 func TestWhatRenewalsTell(t *testing.T) {

@@ -224,7 +224,7 @@ func (s *session) connectWorker(conn *os.File, carry func(*link.Config)) error {
 	}
 	defer started()
 	cfg := s.config()
-	cfg.Migratable, cfg.Base = false, 0
+	cfg.Migratable, cfg.Base = s.dev.opts.Leased && s.at.software(), 0
 	carry(&cfg)
 	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
 	if err != nil {

@@ -54,6 +54,12 @@ func (p *Place) backend() string {
 	return p.Worker.GPU
 }
 
+// software reports whether it is a software GPU. Sessions of leases go to another server from such alone: what they allocate has the same addresses everywhere, whatever else the process did, which real GPUs promise
+// to workers that begin at the same base only.
+func (p *Place) software() bool {
+	return p.Worker.Relay == nil && (p.Worker.GPU == "soft" || strings.HasPrefix(p.Worker.GPU, "soft:"))
+}
+
 // firstPlace is what a device begins with.
 func (o *Options) firstPlace() *Place {
 	return &Place{GPU: o.Tree.GPU, UUID: o.UUID, Worker: o.Worker, Spawner: o.Spawner, Pool: o.Pool, Machine: o.Machine, CheckMemory: o.CheckMemory, Scheduler: o.Scheduler, Leave: o.Leave}

@@ -49,6 +49,9 @@ func (d *Device) Relocate(ctx context.Context, c api.Relocation) (api.Relocated,
 	if d.opts.Elsewhere == nil {
 		return api.Relocated{}, fmt.Errorf("%w: this device knows no other GPU", ErrElsewhere)
 	}
+	if c.Remote != "" {
+		return api.Relocated{}, fmt.Errorf("%w: GPU servers are causewayd's to ask", ErrElsewhere)
+	}
 	from := d.place()
 	to, err := d.opts.Elsewhere(ctx, from, c)
 	if err != nil {

@@ -108,7 +108,7 @@ func runDevice(args []string) error {
 	f.Bool("programs", false, "")
 	swap := f.Bool("swap", false, "")
 	f.StringVar(&d.lease, "lease", "", "")
-	f.String("relay", "", "")
+	relay := f.String("relay", "", "")
 	held := f.Bool("held", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -151,6 +151,7 @@ func runDevice(args []string) error {
 	if err != nil {
 		return err
 	}
+	d.goesBy(*relay)
 	if d.room.Limit = d.status.Limits.Memory; *swap {
 		d.room.Room = 1
 	}
@@ -220,6 +221,7 @@ func (d *device) serve(socket, control string) error {
 	mux.HandleFunc("PUT /v1/relay", d.otherLease())
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)
+	mux.HandleFunc("POST /v1/divert", d.divert)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
 		if !stubborn {
 			d.end()

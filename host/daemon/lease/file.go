@@ -26,6 +26,8 @@ type File struct {
 	// Upstream and Addresses are for the host that has it.
 	Upstream  *api.Upstream `json:"upstream,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
+	// Beside is another server's lease of the same vGPU, while its programs go from one to the other: which of the two they go by its device process knows.
+	Beside *File `json:"beside,omitempty"`
 	// Comes: it is the lease of a VM that comes from another host, and has not come yet.
 	Comes Coming `json:"comes,omitempty"`
 }
