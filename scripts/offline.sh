@@ -13,9 +13,9 @@ cd "$ROOT"
 pack=$BUILD/go-pack.tar.xz
 
 make_pack() {
-  local tmp root
+  local root
   tmp=$(mktemp -d); root=$(go env GOROOT)
-  trap 'rm -rf "$tmp"' EXIT
+  trap 'rm -rf "$tmp"' EXIT # after this function
   go mod vendor -o "$tmp/vendor"
   # Without tests of its own, commands' sources and other systems' race detectors: what is left compiles and tests programs of this machine's kind.
   tar c -C "$root" --exclude='*_test.go' --exclude=testdata --exclude='race_*.syso' --exclude=gofmt --exclude=cover --exclude=fix --exclude=preprofile \

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,12 +23,18 @@ type finder struct {
 	text  []byte
 	set   *token.FileSet
 	clamp ast.Expr // at its bound nothing changes
+	room  ast.Expr // of what grows when it must
 	sites []site
 }
 
 // goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons, conditions that are left out, statements that are
-// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what nobody can see: the bound of `if a > b { a = b }`,
-// a context's cancel at its end, a goroutine's thread.
+// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what no test of behaviour can see:
+//   - the bound of `if a > b { a = b }`: at it nothing changes;
+//   - a context's cancel, or a timer's stop, when a function returns: the garbage collector has both;
+//   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector;
+//   - how much room a slice, a map or a buffer has before it grows;
+//   - by how much a number is divided: one more or less is no mistake that anybody makes there;
+//   - the steps at which tests have a process killed, and text that is put together for people (s += "...").
 func goSites(file string, text []byte) []site {
 	f := &finder{file: file, text: text, set: token.NewFileSet()}
 	tree, err := parser.ParseFile(f.set, file, text, parser.SkipObjectResolution)
@@ -62,12 +69,26 @@ func (f *finder) add(n ast.Node, cs ...change) {
 	}
 }
 
+// capacity has what a call says of room to come be left as it is.
+func (f *finder) capacity(n *ast.CallExpr) {
+	switch name := f.source(n.Fun); {
+	case name == "make" && len(n.Args) == 3:
+		f.room = n.Args[2]
+	case name == "make" && len(n.Args) == 2 && strings.HasPrefix(f.source(n.Args[0]), "map["), name == "slices.Grow", name == "bufio.NewReaderSize", name == "bufio.NewWriterSize":
+		f.room = n.Args[1]
+	}
+}
+
 func (f *finder) visit(n ast.Node) bool {
+	if n != nil && n == ast.Node(f.room) {
+		return false
+	}
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		if said(f.source(n.Fun)) {
 			return false
 		}
+		f.capacity(n)
 	case *ast.BinaryExpr:
 		f.binary(n)
 	case *ast.IfStmt:
@@ -119,7 +140,7 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 			cs = append(cs, f.put(n, x+" "+op.String()+" "+y))
 		}
 	}
-	if lit, ok := n.Y.(*ast.BasicLit); ok && lit.Kind == token.INT {
+	if lit, ok := n.Y.(*ast.BasicLit); ok && lit.Kind == token.INT && n.Op != token.QUO {
 		if v, err := strconv.ParseInt(lit.Value, 0, 64); err == nil {
 			cs = append(cs, f.put(n, x+" "+n.Op.String()+" "+strconv.FormatInt(v+1, 10)))
 		}
@@ -155,22 +176,36 @@ func (f *finder) condition(c ast.Expr) {
 func (f *finder) statement(s ast.Stmt) {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
-		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "ockOSThread") && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
+		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !unseen(f.source(c.Fun)) {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.AssignStmt:
-		if s.Tok != token.DEFINE && !strings.HasPrefix(f.source(s), "_") {
+		text := s.Tok == token.ADD_ASSIGN && strings.HasPrefix(f.source(s.Rhs[0]), `"`)
+		if s.Tok != token.DEFINE && !text && !strings.HasPrefix(f.source(s), "_") {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
 		f.add(s, f.put(s, "{}"))
 	case *ast.DeferStmt:
-		if call := f.source(s.Call.Fun); call != "cancel" && !strings.HasSuffix(call, "Unlock") && !strings.HasSuffix(call, "ockOSThread") {
+		if call := f.source(s.Call.Fun); call != "cancel" && !unseen(call) && !stops.MatchString(call) {
 			f.add(s, f.put(s, "{}"))
 		}
 	case *ast.BranchStmt:
 		f.add(s, f.put(s, "{}"))
 	}
+}
+
+// stops are calls that end a timer.
+var stops = regexp.MustCompile(`^(t|tick|ticker|timer|\w+Timer)\.Stop$`)
+
+// unseen reports whether nobody sees that a call is left out; that a lock is forgotten is seen by the race detector, or at the first use.
+func unseen(call string) bool {
+	for _, end := range []string{"Unlock", "Lock", "ockOSThread", ".reached"} {
+		if strings.HasSuffix(call, end) {
+			return true
+		}
+	}
+	return slices.Contains([]string{"runtime.Gosched", "runtime.KeepAlive", "sys.Pause"}, call)
 }
 
 // cases has one of a switch without a tag be none.

@@ -1,7 +1,7 @@
 // Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
 // package notices.
 //
-//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-within 8m] [-list] [-only NAME,...] [-in FILE,...] [-limit 5m]
+//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-list] [-only NAME,...] [-in FILE,...] [-limit 5m]
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
 // change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
@@ -9,7 +9,8 @@
 //
 // With -in the draw is from these files alone, wherever their names end so: with a large -go once at each place.
 //
-// With -jobs so many mutants of Go are tried beside each other. What has no verdict -within that time is none.
+// With -jobs so many mutants of Go are tried beside each other, with -cjobs so many of C, and both kinds beside each other. What has no verdict -within
+// that time is none. With -report each survivor is appended to that file, as the change that it is.
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -35,8 +37,7 @@ type mutant struct {
 	area string
 	file string
 	line int
-	what string
-	text []byte // the whole file
+	change
 }
 
 func (m mutant) String() string {
@@ -67,6 +68,8 @@ func main() {
 	only := flag.String("only", "", "run these of the draw alone, by name")
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
 	jobs := flag.Int("jobs", 1, "mutants of Go that are tried at a time")
+	cjobs := flag.Int("cjobs", 1, "mutants of C that are tried at a time")
+	report := flag.String("report", "", "a file for the survivors, with their changes and the sums")
 	within := flag.Duration("within", 0, "for all of them; 0: as long as it takes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -75,43 +78,54 @@ func main() {
 		ctx, stop = context.WithTimeout(ctx, *within)
 		defer stop()
 	}
+	out, err := newReport(*report)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
 	dir, err := enterCopy(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
-	bad := false
+	var bad atomic.Bool
+	var wg sync.WaitGroup
 	for _, set := range []struct {
 		kind    string
 		n, jobs int
 		areas   []area
 		read    func(string, []byte) []site
-		tests   func() (runner, error)
-	}{{"go", *goes, *jobs, goAreas, goSites, newGoRunner}, {"c", *cs, 1, cAreas, cSites, newCRunner}} {
-		if set.n == 0 {
-			continue
-		}
+		tests   func(context.Context, []area, int) (runner, error)
+	}{{"go", *goes, *jobs, goAreas, goSites, newGoRunner}, {"c", *cs, *cjobs, cAreas, cSites, newCRunner}} {
 		if *areasOnly != "" {
 			set.areas = slices.DeleteFunc(slices.Clone(set.areas), func(a area) bool { return !names(*areasOnly)[a.name] })
 		}
-		if len(set.areas) == 0 {
+		if set.n == 0 || len(set.areas) == 0 {
 			continue
 		}
 		d, err := newDraw(*seed, set.kind, set.areas, set.read, *in)
-		if err == nil {
-			if *list {
-				err = d.list(ctx, set.n)
-			} else {
-				err = examine(ctx, d, set.n, set.jobs, names(*only), *limit, set.tests)
-			}
+		if err == nil && *list {
+			err = d.list(ctx, set.n)
+		} else if err == nil {
+			wg.Go(func() {
+				if err := examine(ctx, d, set.n, set.jobs, names(*only), *limit, set.tests, out); err != nil {
+					fmt.Fprintln(os.Stderr, "mutants:", err)
+					bad.Store(true)
+				}
+			})
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mutants:", err)
-			bad = true
+			bad.Store(true)
 		}
 	}
+	wg.Wait()
 	_ = os.RemoveAll(dir)
-	if bad {
+	if err := out.close(); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		bad.Store(true)
+	}
+	if bad.Load() {
 		os.Exit(1)
 	}
 }
@@ -159,13 +173,14 @@ type runner interface {
 }
 
 // examine tries n mutants of the draw, or those of the names, jobs at a time. That the time is over before all are tried is no error.
-func examine(ctx context.Context, d *draw, n, jobs int, only map[string]bool, limit time.Duration, tests func() (runner, error)) error {
-	r, err := tests()
+func examine(ctx context.Context, d *draw, n, jobs int, only map[string]bool, limit time.Duration,
+	tests func(context.Context, []area, int) (runner, error), out *report) error {
+	r, err := tests(ctx, d.areas, jobs)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	e := &examination{draw: d, left: n, only: only, counts: map[string][2]int{}}
+	e := &examination{draw: d, left: n, only: only, counts: map[string][2]int{}, out: out}
 	var wg sync.WaitGroup
 	errs := make([]error, jobs)
 	for i := range jobs {
@@ -194,6 +209,8 @@ type examination struct {
 	left   int             // to be tried
 	only   map[string]bool // of the draw alone, if not nil
 	counts map[string][2]int
+	late   int // killed by tests that did not end
+	out    *report
 }
 
 // next draws one that is to be tried.
@@ -219,6 +236,12 @@ func (e *examination) judge(m mutant, v verdict, took time.Duration, by string) 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	fmt.Printf("%-16v %v  (%v) %s\n", v, m, took.Round(time.Second), by)
+	if v == survived {
+		e.out.survivor(m)
+	}
+	if strings.HasSuffix(by, unended) {
+		e.late++
+	}
 	if v == broken || v == unable {
 		e.left++
 		return
@@ -234,11 +257,11 @@ func (e *examination) sum() {
 	k, all := 0, 0
 	for _, a := range e.draw.areas {
 		if c := e.counts[a.name]; c[1] > 0 {
-			fmt.Printf("%-10s %d of %d killed\n", a.name, c[0], c[1])
+			e.out.printf("%-10s %d of %d killed\n", a.name, c[0], c[1])
 			k, all = k+c[0], all+c[1]
 		}
 	}
-	fmt.Printf("%d of %d killed\n", k, all)
+	e.out.printf("%s: %d of %d killed, %d of them by tests that did not end\n", e.draw.kind, k, all, e.late)
 }
 
 // draw draws mutants, none of them twice.
@@ -252,7 +275,7 @@ type draw struct {
 
 func newDraw(seed uint64, kind string, areas []area, read func(string, []byte) []site, in string) (*draw, error) {
 	d := &draw{kind: kind, areas: areas, rng: rand.New(rand.NewPCG(seed, uint64(len(kind))))}
-	all := 0
+	all, taken := 0, map[string]bool{}
 	for _, a := range areas {
 		var sites []site
 		files, err := a.files()
@@ -261,6 +284,10 @@ func newDraw(seed uint64, kind string, areas []area, read func(string, []byte) [
 		}
 		files = slices.DeleteFunc(files, func(f string) bool { return !among(in, f) })
 		for _, f := range files {
+			if taken[f] { // by an area before this one
+				continue
+			}
+			taken[f] = true
 			text, err := os.ReadFile(f)
 			if err != nil {
 				return nil, err
@@ -297,10 +324,10 @@ func (d *draw) next() (mutant, bool) {
 		}
 		i := d.rng.IntN(len(list))
 		s := list[i]
-		change := s.changes[d.rng.IntN(len(s.changes))]
+		c := s.changes[d.rng.IntN(len(s.changes))]
 		d.sites[at] = append(list[:i:i], list[i+1:]...)
 		d.n++
-		return mutant{fmt.Sprintf("%s%d", d.kind, d.n), d.areas[at].name, s.file, s.line, change.what, change.text()}, true
+		return mutant{fmt.Sprintf("%s%d", d.kind, d.n), d.areas[at].name, s.file, s.line, c}, true
 	}
 	return mutant{}, false
 }

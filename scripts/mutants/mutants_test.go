@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +31,11 @@ func f(a []int, log logger) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer cancel()
+	defer t.Stop()
+	d.reached(1)
+	sys.Pause()
+	text += "of " + b
+	a = append(make([]int, 0, n-3), n/4)
 	if n > total {
 		n = total
 	}
@@ -51,7 +58,7 @@ func TestSites(t *testing.T) {
 	}{
 		{"go", goSites("a.go", []byte(someGo)), []string{
 			`(len(a) < 2 && a[0] == 1) && false`, `!(len(a) < 2 && a[0] == 1)`, `len(a) < 2`, `a[0] == 1`, `len(a) <= 2`, `len(a) < 3`, `a[0] != 1`, `a[0] == 2`,
-			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `false && (n > 3)`, `(n > total) && false`, `{}`,
+			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `{}`, `false && (n > 3)`, `(n > total) && false`, `{}`,
 		}},
 		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(void)0", ""}},
 	} {
@@ -71,17 +78,18 @@ func TestSites(t *testing.T) {
 
 // TestDraw: a draw comes again from its seed, has nothing twice, and each mutant of Go is Go.
 func TestDraw(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "a.go")
-	if err := os.WriteFile(file, []byte(someGo), 0o600); err != nil {
+	dir := t.TempDir()
+	file, other := filepath.Join(dir, "a.go"), filepath.Join(dir, "b.go")
+	if err := errors.Join(os.WriteFile(file, []byte(someGo), 0o600), os.WriteFile(other, []byte(someGo), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	draws := func(seed uint64) (list []string) {
-		d, err := newDraw(seed, "go", []area{{name: "one", patterns: []string{file}}, {name: "two", patterns: []string{file}}}, goSites, "")
+		d, err := newDraw(seed, "go", []area{{name: "one", patterns: []string{file}}, {name: "two", patterns: []string{file, other}}}, goSites, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for m, ok := d.next(); ok; m, ok = d.next() {
-			if _, err := parser.ParseFile(token.NewFileSet(), "a.go", m.text, 0); err != nil {
+			if _, err := parser.ParseFile(token.NewFileSet(), "a.go", m.text(), 0); err != nil {
 				t.Errorf("%s: %v", m.what, err)
 			}
 			list = append(list, fmt.Sprintf("%s %s %d %s", m.name, m.area, m.line, m.what))
@@ -102,5 +110,40 @@ func TestDraw(t *testing.T) {
 	}
 	if len(one) != 2*len(goSites("a.go", []byte(someGo))) {
 		t.Errorf("%d mutants", len(one))
+	}
+}
+
+// TestReport: the file has what git apply takes: the change of a survivor leads from the file as it is to the mutant.
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for i, text := range []string{someGo, someC} {
+		name := [...]string{"a.go", "a.c"}[i]
+		sites := [...]func(string, []byte) []site{goSites, cSites}[i](name, []byte(text))
+		for _, s := range sites {
+			for _, c := range s.changes {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r, err := newReport("survivors")
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := mutant{"x1", "one", name, s.line, c}
+				r.survivor(m)
+				if err := r.close(); err != nil {
+					t.Fatal(err)
+				}
+				if said, err := exec.Command("git", "apply", "survivors").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v: %s", m, err, said)
+				}
+				if got, err := os.ReadFile(name); err != nil || string(got) != string(m.text()) {
+					t.Fatalf("%v: %v: %s", m, err, got)
+				}
+				if err := os.Remove("survivors"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }

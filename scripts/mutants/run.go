@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +30,7 @@ type asIs struct {
 	took    time.Duration // all of them
 }
 
-func newGoRunner() (runner, error) {
+func newGoRunner(context.Context, []area, int) (runner, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
 	return &goRunner{dir: dir, as: map[string]func() asIs{}}, err
 }
@@ -47,7 +46,7 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 	copied, overlay, program := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "test")
 	b, err := json.Marshal(map[string]any{"Replace": map[string]string{real: copied}})
 	defer os.RemoveAll(dir)
-	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(copied, m.text, 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
+	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(copied, m.text(), 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
 		return 0, "", err
 	}
 	pkg := filepath.Dir(m.file)
@@ -129,6 +128,9 @@ func (r *goRunner) findOut(ctx context.Context, pkg, program string, limit time.
 // failed finds the tests of Go that failed.
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
+// unended is what noticed a change that keeps the tests from ending, or ends them without a word.
+const unended = "not ended in time, or by a signal"
+
 // judged is a verdict by how the tests end, and what noticed it.
 func judged(cmd *exec.Cmd) (verdict, string) {
 	said, ok := ends(cmd)
@@ -138,7 +140,7 @@ func judged(cmd *exec.Cmd) (verdict, string) {
 	if by := noticed.FindSubmatch(said); by != nil {
 		return killed, string(bytes.Join(by[1:], nil))
 	}
-	return killed, "not ended in time, or by a signal"
+	return killed, unended
 }
 
 // noticed finds the first test that failed in what one of Go, or one of C, said.
@@ -151,76 +153,4 @@ func ends(cmd *exec.Cmd) ([]byte, bool) {
 	cmd.WaitDelay = time.Second
 	said, err := cmd.CombinedOutput()
 	return said, err == nil
-}
-
-// cRunner runs the tests that an area of C names.
-type cRunner struct {
-	dir    string
-	passed map[string]bool // areas whose tests pass as they are
-}
-
-func newCRunner() (runner, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	return &cRunner{dir, map[string]bool{}}, nil
-}
-
-func (r *cRunner) close() {}
-
-func (r *cRunner) make(ctx context.Context, what ...string) *exec.Cmd {
-	args := []string{"--no-print-directory", "-C", filepath.Join(r.dir, "guest", "libcuda"), "OUT=" + filepath.Join(r.dir, "built", "lib"), "TEST_OUT=" + filepath.Join(r.dir, "built", "tests"), "CFLAGS_=" + cFlags}
-	return exec.CommandContext(ctx, "make", append(args, what...)...)
-}
-
-// cFlags are the Makefile's without errors for what a change leaves unused.
-const cFlags = "-std=c11 -O2 -g -fPIC -fvisibility=hidden -MMD -MP"
-
-// targets are what make is asked for of each test of an area.
-func (r *cRunner) targets(of string, suffixes ...string) (list []string) {
-	i := slices.IndexFunc(cAreas, func(a area) bool { return a.name == of })
-	for _, folder := range cAreas[i].tests {
-		found, _ := filepath.Glob(filepath.Join(r.dir, "guest", "libcuda", folder, "*_test.c"))
-		for _, suffix := range suffixes {
-			for _, f := range found {
-				list = append(list, filepath.Join(r.dir, "built", "tests", folder, strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
-			}
-		}
-	}
-	return list
-}
-
-// pass finds out once whether an area's tests pass as they are.
-func (r *cRunner) pass(of string) error {
-	if r.passed[of] {
-		return nil
-	}
-	for _, targets := range [][]string{r.targets(of, ".plain", ".san"), r.targets(of, ".ran")} {
-		if said, ok := ends(r.make(context.Background(), targets...)); !ok {
-			return fmt.Errorf("the tests of %s fail as they are: %s", of, said)
-		}
-	}
-	r.passed[of] = true
-	return nil
-}
-
-func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v verdict, by string, err error) {
-	if err := r.pass(m.area); err != nil {
-		return 0, "", err
-	}
-	where := filepath.Join(r.dir, m.file)
-	was, err := os.ReadFile(where)
-	if err == nil {
-		err = os.WriteFile(where, m.text, 0o600)
-	}
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { err = errors.Join(err, os.WriteFile(where, was, 0o600)) }()
-	if _, ok := ends(r.make(ctx, r.targets(m.area, ".plain", ".san")...)); !ok {
-		return broken, "", nil
-	}
-	v, by = judged(r.make(ctx, append(r.targets(m.area, ".ran"), fmt.Sprintf("LIMIT=%.0f", limit.Seconds()))...)) // each program has a group of its own, by timeout(1)
-	return v, by, nil
 }
