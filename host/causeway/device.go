@@ -205,7 +205,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err := f.gpu.sandbox.confine(cfg, log); err != nil {
 		return err
 	}
-	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space}
+	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space, OneArena: cfg.Base != 0}
 	others.home = spawner
 	at := others.place(cfg, &chosen)
 	audit := 5 * time.Second

@@ -176,7 +176,7 @@ func (n *neighbours) close() {
 func (n *neighbours) place(cfg link.Config, g *gpuLine) *device.Place {
 	spawner := n.home
 	if space, own := n.spaces[g.UUID]; own {
-		spawner = &spawn.Spawner{NoNewPrivs: true, Sandbox: space}
+		spawner = &spawn.Spawner{NoNewPrivs: true, Sandbox: space, OneArena: cfg.Base != 0}
 	}
 	var pool *spawn.Pool
 	if n.f.gpu.warm > 0 && g.Backend != "soft" { // the software GPU starts at once

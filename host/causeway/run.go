@@ -118,7 +118,7 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, relay s
 		return err
 	}
 	defer membership.Close()
-	srv := newServer(&spawn.Spawner{Sandbox: space}, cfg, log)
+	srv := newServer(&spawn.Spawner{Sandbox: space, OneArena: cfg.Base != 0}, cfg, log)
 	srv.membership, srv.gpu = membership, gpu.gpu
 	if link.Fits(wire.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		srv.keepWarm(gpu.warm, once) // starts while the program does

@@ -10,6 +10,7 @@ import (
 
 	"causeway/host/driver"
 	"causeway/host/worker/precopy"
+	"causeway/remote/shm"
 	"causeway/remote/sys"
 )
 
@@ -19,9 +20,10 @@ const windowSize = 8 * precopy.Slot
 
 // window is one that a session moves through.
 type window struct {
-	mem  []byte
-	back *net.UnixConn
-	pins func() // ends what the driver knows of it; nil: nothing
+	mem   []byte
+	unmap func()
+	back  *net.UnixConn
+	pins  func() // ends what the driver knows of it; nil: nothing
 }
 
 // close ends it, which is pinned no more.
@@ -30,7 +32,7 @@ func (v *window) close() {
 		return
 	}
 	_ = v.back.Close()
-	_ = unix.Munmap(v.mem)
+	v.unmap()
 }
 
 // pin lets a session copy straight to and from it. One that cannot copies by way of memory of its own.
@@ -113,13 +115,14 @@ func (h *handover) mapWindow(fd, back int) (*precopy.Window, error) {
 		err = fmt.Errorf("%w: %d bytes", precopy.ErrStream, size)
 	}
 	var mem []byte
+	var unmap func()
 	if err == nil {
-		mem, err = unix.Mmap(fd, 0, windowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		mem, unmap, err = shm.Aside(fd, windowSize) // one worker has it before its session is made, the other behind it
 	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	h.win = &window{mem: mem, back: conn}
+	h.win = &window{mem: mem, unmap: unmap, back: conn}
 	return precopy.NewWindow(mem, h.win)
 }

@@ -34,6 +34,9 @@ type Spawner struct {
 	// Env is the workers' environment; nil: this process's, less what belongs to guests.
 	Env    []string
 	Stderr io.Writer // nil: this process's
+	// OneArena has libc allocate from one arena in the workers, from their first thread on: of sessions that may move. Where arenas of threads come to lie, and when, shows in
+	// where a driver puts what it gives to guests, and a later word does not reach threads that have one.
+	OneArena bool
 	// NoNewPrivs bars workers from gaining privileges by set-uid programs.
 	NoNewPrivs bool
 	// Sandbox confines the workers, with no_new_privs; nil: they are as this process is.
@@ -137,6 +140,9 @@ func (s *Spawner) process() (*Process, error) {
 	cmd.Env = s.Env
 	if cmd.Env == nil {
 		cmd.Env = hostEnv(os.Environ())
+	}
+	if s.OneArena {
+		cmd.Env = append(cmd.Env[:len(cmd.Env):len(cmd.Env)], "MALLOC_ARENA_MAX=1") // mallopt(3), M_ARENA_MAX
 	}
 	cmd.Stderr = s.Stderr
 	if cmd.Stderr == nil {

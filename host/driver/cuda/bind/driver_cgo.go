@@ -89,6 +89,16 @@ func Load(name string) (*Driver, error) {
 	return d, nil
 }
 
+// Preload loads a library that the driver loads by itself at the first call that needs it, for the life of the process.
+func Preload(name string) error {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	if C.dlopen(cname, C.RTLD_LAZY|C.RTLD_LOCAL) == nil {
+		return errors.New(C.GoString(C.dlerror()))
+	}
+	return nil
+}
+
 // New is a driver whose functions find gives by name, 0 for what it lacks. Tests have stand-ins.
 func New(find func(symbol string) uint64) *Driver {
 	d := &Driver{}
