@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,10 +45,40 @@ func settleBase(base uintptr) error {
 	if at < base || at-base > baseSlack {
 		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
 	}
+	settleHeap(base)
 	for i := range uintptr(baseSlots) {
 		release(base-2*(i+1)*baseSlot, baseSlot)
 	}
 	return nil
+}
+
+// heapApart is how much room behind a base Go's heap does not grow into: more than drivers place there.
+const heapApart = 64 << 30
+
+// settleHeap has Go's heap go on elsewhere. Where it began, at an address drawn by chance, it may find no more room now, if that is among what was taken. Its runtime looks 256 GiB further
+// on then, and further: in some processes in what the driver has mapped by then, or their predecessors' drivers had. So it looks at once, while that is taken.
+func settleHeap(base uintptr) {
+	const least, more = 1 << 20, 128 << 20 // more: than what is left of the arena that it has
+	var held [][2]uintptr
+	for size := uintptr(heapApart); size >= least; size /= 2 {
+		for {
+			at, err := reserve(size)
+			if err != nil {
+				break
+			}
+			if at+size > base+heapApart {
+				release(at, size)
+				break
+			}
+			held = append(held, [2]uintptr{at, size})
+		}
+	}
+	heap := make([]byte, more) // of which no page is touched
+	for _, h := range held {
+		release(h[0], h[1])
+	}
+	runtime.KeepAlive(heap)
+	runtime.GC() // what is free of it now is what the heap grows into, and it does not count as the heap's size
 }
 
 func reserve(size uintptr) (uintptr, error) {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,34 +24,80 @@ func TestSettledBase(t *testing.T) {
 		fmt.Printf("base: %v %#x\n", err, at)
 		return
 	}
-	run := func(layout uintptr) string {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestSettledBase$")
-		cmd.Env = append(os.Environ(), baseEnv+"=1")
-		var out []byte
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			now, _, _ := unix.RawSyscall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0)
-			if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, now&^upwards|layout, 0, 0); errno != 0 {
-				done <- errno
-				return
-			}
-			var err error
-			out, err = cmd.CombinedOutput()
-			done <- err
-		}()
-		if err := <-done; err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		line, _, _ := strings.Cut(string(out), "\n")
-		return line
-	}
 	for range 3 {
-		if got := run(upwards); !strings.HasPrefix(got, "base: <nil> 0x3456") {
+		if got := laidOut(t, upwards, baseEnv); !strings.HasPrefix(got, "base: <nil> 0x3456") {
 			t.Errorf("upwards: %s", got)
 		}
 	}
-	if got := run(0); !strings.Contains(got, "not at 0x345600000000") {
+	if got := laidOut(t, 0, baseEnv); !strings.Contains(got, "not at 0x345600000000") {
 		t.Errorf("downwards: %s", got)
 	}
+}
+
+// TestHeapApart: what Go allocates behind a base lies apart from what others map there, where Go's runtime would have it grow next, too.
+func TestHeapApart(t *testing.T) {
+	if os.Getenv(heapEnv) != "" {
+		const step = 1 << 38 // of Go's places for its heap
+		began := uintptr(unsafe.Pointer(unsafe.SliceData(make([]byte, 1<<20)))) &^ (64<<20 - 1)
+		if began < 0x2c00_0000_0000 || began > 0x3f00_0000_0000 {
+			fmt.Println("elsewhere") // below what a base takes the heap grows on as ever
+			return
+		}
+		base := began + step - 64<<20
+		if err := settleBase(base); err != nil {
+			fmt.Println(err)
+		}
+		for range 16 {
+			b := make([]byte, 64<<20)
+			if at := uintptr(unsafe.Pointer(&b[0])); at >= base && at < base+heapApart {
+				fmt.Printf("heap at %#x, %#x behind the base\n", at, at-base)
+			}
+			grown = append(grown, b)
+		}
+		fmt.Println("done")
+		return
+	}
+	const upwards = 0x0200000
+	seen := 0
+	for n := 0; seen < 2 && n < 200; n++ { // Go draws where the heap begins
+		got := laidOut(t, upwards, heapEnv)
+		if got == "elsewhere" {
+			continue
+		}
+		if seen++; got != "done" {
+			t.Error(got)
+		}
+	}
+	if seen == 0 {
+		t.Error("no heap began where a base would be in its way")
+	}
+}
+
+const heapEnv = "CAUSEWAY_TEST_HEAP"
+
+var grown [][]byte
+
+// laidOut is the first line of this test in a process of its own, whose mappings are laid out so.
+func laidOut(t *testing.T, layout uintptr, env string) string {
+	const upwards = 0x0200000
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), env+"=1")
+	var out []byte
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		now, _, _ := unix.RawSyscall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0)
+		if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, now&^upwards|layout, 0, 0); errno != 0 {
+			done <- errno
+			return
+		}
+		var err error
+		out, err = cmd.CombinedOutput()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
 }

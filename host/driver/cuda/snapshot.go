@@ -195,9 +195,13 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 func (m *mover) reached(p *physical, f func(bind.Mem) error) (err error) {
 	d := m.s.drv
 	dev, res := p.reachedBy(d)
+	if res == cuda.Success {
+		res = m.s.contextOn(dev)
+	}
 	if res != cuda.Success {
 		return res
 	}
+	dev = m.s.ctxs.m[m.s.current].dev // which copies, and is another if the session has no context there
 	at, res := d.MemAddressReserve(p.size, 0, 0, 0)
 	if res != cuda.Success {
 		return res
