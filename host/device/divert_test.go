@@ -364,3 +364,20 @@ func TestDivertRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayEnds: a program that says that it ends has its relay end in order, which tells the server, and waits so long for one that hangs.
+func TestRelayEnds(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		relays(t, 1, nil, func(k *kernel, list []*fakeWorker) {
+			list[0].hang(hangs)
+			end := k.control(remote.Hello{Type: remote.MsgRegionEnd})
+			if hangs {
+				k.sleep(stopGrace)
+			}
+			k.want("end", end, 0)
+			if list[0].Err() != nil {
+				t.Errorf("hangs %v: %v", hangs, list[0].Err())
+			}
+		})
+	}
+}

@@ -371,12 +371,16 @@ func (s *session) fail(err error) {
 		return
 	}
 	s.state = dead
-	p := s.proc
+	p, relays := s.proc, s.at != nil && s.at.Worker.Relay != nil
 	s.mu.Unlock()
 	if err != nil {
 		s.log.Error("session lost; its program sees CUDA_ERROR_LAUNCH_FAILED", "error", err)
 	}
-	if p != nil {
+	switch {
+	case p == nil:
+	case relays && err == nil:
+		p.Stop(stopGrace) // a relay tells its server, which would wait for another connection, with all that the program had
+	default:
 		p.Kill()
 	}
 	s.hurryUp()

@@ -28,11 +28,12 @@ on_by() {
     [ "$(number "$1")" -lt "$2" ] && [ -d "/proc/$(cat "/tmp/pid.$1")" ] || break
     usleep 100000
   done
-  set -- $(last "$1") "$1" "$2"
-  [ $# = 4 ] && [ "$1" -ge "$4" ] && [ "$2" = 0 ] && return
-  echo "$3 is at: $1 rounds, $2 wrong"
-  sed -n '/^@unlike /p' "/tmp/rounds.$3" | head -n 6 # which words were wrong first
-  tail -n 3 "/tmp/rounds.$3"
+  mode=$1 want=$2
+  set -- $(last "$mode")
+  [ $# = 2 ] && [ "$1" -ge "$want" ] && [ "$2" = 0 ] && return
+  echo "$mode is at: ${1:-no} rounds, ${2:-none} wrong"
+  sed -n '/^@unlike /p' "/tmp/rounds.$mode" | head -n 6 # which words were wrong first
+  tail -n 3 "/tmp/rounds.$mode"
   return 1
 }
 # fell MODE: it has ended by an error, and no round that it made was wrong.
