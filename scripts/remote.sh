@@ -9,7 +9,8 @@
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
 #               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone;
-#               servers: programs of a VM that move between two GPU servers, and what goes wrong on the way
+#               servers: programs of a VM that move between two GPU servers, and what is refused;
+#               serverskilled: likewise, and the host's causewayd, or the server to which they go, is killed in the middle
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
 # The status is 0 if every check passed. Needs root.
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --programs) programs=$2; shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac

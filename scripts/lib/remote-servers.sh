@@ -1,4 +1,4 @@
-# A VM whose programs move between two GPU servers: the phase servers of remote.sh, whose functions it uses.
+# A VM whose programs move between two GPU servers: the phases servers and serverskilled of remote.sh, whose functions it uses.
 
 # second_server: gpu2 is in gpu1's network, with an address of its own, and hosta has both.
 second_server() {
@@ -73,7 +73,7 @@ servers_asker_killed() {
   holds "$from" && begin_to "$(counterpart "$from")" && until_true 20 under_way && kill_causewayd hosta && goes_free && moves_over && start_causewayd hosta
   until_true 60 at_one; row "hosta's causewayd is killed while they are on their way, and started: they are at one server" "$at_now" || return
   programs on; row "they go on, all results right" "at $where" || return
-  for delay in $DELAYS; do
+  for delay in ${DELAYS:-0.2 0.5 1 1.5}; do
     begin_to "$(counterpart "$where")"; nap "$delay"
     kill_causewayd hosta; moves_over; start_causewayd hosta
     until_true 60 at_one; row "killed $delay s after it was asked, and started: they are at one server" "$at_now" || return
@@ -104,17 +104,26 @@ servers_end() {
   calm_kernels
 }
 
-phase_servers() {
-  local modes="${MODES:-streams threads waits times images settings vmm idle}" vgpu_memory=$((512 << 20)) in_vm at_now= moved n DELAYS="${DELAYS:-0.2 0.5 1 1.5}"
+# servers_begin: two servers, and a VM with programs at gpu1.
+servers_begin() {
   again="[::ffff:${address[gpu1]}]:7745"
   in_vm=$(wc -w <<<"$modes")
   create "${address[gpu1]}"; row "a vGPU on gpu1" "$(said)" || return
-  second_server; row "a second GPU server" "$(said)" || return
+  second_server; row "a second GPU server" "" || return
   agent_vm "$BUILD/tests/$variant/vectoradd"; row "a VM with the vGPU" "" || return
   programs start; row "programs run in it: $modes" "" || return
-  until_true 20 is_at gpu1; row "they are at gpu1" "$at_now" || return
+  until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
+}
+
+phase_servers() {
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" vgpu_memory=$((512 << 20)) in_vm at_now= n
+  servers_begin || return
   servers_refused
   for n in gpu2 gpu1 gpu2; do servers_move $n || return; done
-  servers_asker_killed && servers_target_killed || return
   servers_end
+}
+
+phase_serverskilled() {
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" vgpu_memory=$((512 << 20)) in_vm at_now= moved
+  servers_begin && servers_asker_killed && servers_target_killed && servers_end
 }
