@@ -44,6 +44,8 @@ type LeaseWish struct {
 	Name string `json:"name"`
 	GPU  string `json:"gpu,omitempty"` // as in Wish, of the server's
 	MIG  string `json:"mig,omitempty"`
+	// Migratable: as in Wish; its programs' sessions may go to another server.
+	Migratable *bool `json:"migratable,omitempty"`
 	Change
 	Protocol uint32       `json:"protocol"`
 	Key      mtls.KeyHash `json:"key"` // of the key that data connections of this lease come with
@@ -59,6 +61,8 @@ type Lease struct {
 	Limits  Limits         `json:"limits"`
 	Profile string         `json:"profile,omitempty"`
 	Term    time.Duration  `json:"term_ns"`
+	// Migratable: its programs' sessions may go to another server, on a real GPU too.
+	Migratable bool `json:"migratable,omitempty"`
 }
 
 // LeaseRenewal renews a lease. Epoch grows with each causewayd of the host that has the lease: of an earlier one nothing is taken any more.
@@ -97,6 +101,8 @@ type Upstream struct {
 	UUID    string         `json:"uuid"` // there
 	Memory  uint64         `json:"memory"`
 	Driver  string         `json:"driver,omitempty"`
+	// Migratable: as in Lease.
+	Migratable bool `json:"migratable,omitempty"`
 	// RoundTrip is that of the last renewal that was answered, Renewed when that was.
 	RoundTrip time.Duration `json:"round_trip_ns,omitempty"`
 	Renewed   time.Time     `json:"renewed"`

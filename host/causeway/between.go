@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
@@ -23,6 +24,16 @@ func (f *deviceFlags) leased() (*mtls.Pinned, error) {
 		return nil, err
 	}
 	return &l.Identity, nil
+}
+
+// atHome is what the vGPU is called at its VM's host: one that another host has by a lease has that host's name, and its own behind it (causewayd's besideMoved). It is the same at each server to which the vGPU goes, also when its VM has moved to another host.
+func (f *deviceFlags) atHome() string {
+	if f.lease == "" {
+		return f.vm + "/" + f.name
+	}
+	vm, rest, _ := strings.Cut(f.name, ":")
+	name, _, _ := strings.Cut(rest, ":")
+	return vm + "/" + name
 }
 
 // remoteBackend is what a gpuLine says whose GPU is a server's.

@@ -131,7 +131,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	if cfg.Base != 0 && f.vm != "" {
-		cfg.Base = link.BaseOf(f.vm + "/" + f.name)
+		cfg.Base = link.BaseOf(f.atHome())
 	}
 	if f.relay == "" { // else its programs run on another host
 		if err := f.gpu.checkHostMemory(); err != nil {

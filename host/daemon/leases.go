@@ -95,7 +95,7 @@ func newLeaseFile(h lease.Host, peer mtls.KeyHash) (*lease.File, error) {
 // startLease starts the vGPU of a lease.
 func (d *Daemon) startLease(ctx context.Context, w api.Wish, h lease.Host, f *lease.File) (*vgpu, error) {
 	spec := d.wanted(&w, nil)
-	spec.Lease, spec.Owner, spec.Migratable = h.String(), "", false
+	spec.Lease, spec.Owner = h.String(), ""
 	path := spec.LeasePath(d.run)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("write down a lease: %w", err)
@@ -125,7 +125,7 @@ func (d *Daemon) leaseOf(ctx context.Context, v *vgpu, f *lease.File, r lease.Re
 	if err != nil {
 		return api.Lease{}, err
 	}
-	l := api.Lease{ID: f.ID, Key: own, VM: r.VM(), Name: r.Name(), Limits: rec.Spec.Limits, Profile: rec.Spec.Profile, Term: d.leases.Term}
+	l := api.Lease{ID: f.ID, Key: own, VM: r.VM(), Name: r.Name(), Limits: rec.Spec.Limits, Profile: rec.Spec.Profile, Term: d.leases.Term, Migratable: rec.Spec.Migratable}
 	st, err := d.ask(ctx, v)
 	if err != nil {
 		return api.Lease{}, err

@@ -102,11 +102,14 @@ func (d *Daemon) mayMoveServer(ctx context.Context, v *vgpu, to string) (string,
 	return name, d.noStrays(ctx, v, up)
 }
 
-// mayLeave refuses real GPUs: sessions of leases on them do not move.
+// mayLeave refuses real GPUs whose lease is not migratable: their sessions do not move.
 func (d *Daemon) mayLeave(ctx context.Context, up *api.Upstream) error {
+	if up.Migratable {
+		return nil
+	}
 	g, err := d.gpuAt(ctx, up.Server, up.UUID)
 	if err == nil && g.Backend != backendSoft {
-		return refuse(http.StatusConflict, "end its programs, and attach it anew", "sessions on a %s of a GPU server do not go to another yet: only those on the software GPU do", g.Name)
+		return refuse(http.StatusConflict, "end its programs, and attach it anew with --migratable", "sessions on the %s of %s stay there: its lease is not migratable", g.Name, up.Server)
 	}
 	return err
 }
@@ -185,6 +188,10 @@ func (d *Daemon) leaseBeside(ctx context.Context, v *vgpu, name string) (own, ot
 		err = refuse(http.StatusConflict, "try again", "the lease of %s has ended meanwhile", spec.Key())
 	case other.Upstream.GPU != up.GPU:
 		err = refuse(http.StatusConflict, "`causeway gpus --all` lists GPUs of other servers", "the GPU that the server %s has for %s is a %s, and its programs have a %s", name, spec.Key(), other.Upstream.GPU, up.GPU)
+	case other.Upstream.Driver != up.Driver:
+		err = refuse(http.StatusConflict, "install the same on both, or end its programs, and attach it anew", "the driver of the GPU that the server %s has for %s is %s, and its programs have %s", name, spec.Key(), other.Upstream.Driver, up.Driver)
+	case up.Migratable && !granted.Migratable && granted.GPU.Backend != backendSoft:
+		err = refuse(http.StatusConflict, "install the same version of Causeway there", "the server %s has a lease for %s that is not migratable", name, spec.Key())
 	case granted.Limits.Memory != spec.Memory:
 		err = refuse(http.StatusConflict, "see `causeway gpus --all`", "the server %s gives %s %s of memory, and it has %s", name, spec.Key(), limit.FormatSize(granted.Limits.Memory), limit.FormatSize(spec.Memory))
 	default:

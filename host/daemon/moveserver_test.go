@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/daemon"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/daemontest"
 	"causeway/host/limit"
@@ -25,10 +26,13 @@ type between struct {
 	was      api.VGPU
 }
 
-func newBetween(t *testing.T) *between { t.Helper(); return newBetweenOf(t, daemontest.Soft) }
+func newBetween(t *testing.T) *between {
+	t.Helper()
+	return newBetweenOf(t, daemontest.Soft, false)
+}
 
-// newBetweenOf is newBetween with servers that have such GPUs.
-func newBetweenOf(t *testing.T, gpus func(memory uint64) *daemontest.Machine) *between {
+// newBetweenOf is newBetween with servers that have such GPUs, and a vGPU that asks to be migratable, or not.
+func newBetweenOf(t *testing.T, gpus func(memory uint64) *daemontest.Machine, migratable bool) *between {
 	t.Helper()
 	dir := t.TempDir()
 	b := &between{t: t, word: filepath.Join(dir, "word")}
@@ -43,6 +47,9 @@ func newBetweenOf(t *testing.T, gpus func(memory uint64) *daemontest.Machine) *b
 	b.here.env(daemontest.DivertEnv, b.word).start()
 	w := one
 	w.Remote, w.Memory = b.one.address, 1<<30
+	if migratable {
+		w.Migratable = true
+	}
 	b.was = b.here.ensure(w)
 	return b
 }
@@ -228,13 +235,64 @@ func (b *between) settled(moved bool) {
 	}
 }
 
-// TestMoveServerReal: sessions on real GPUs of servers do not move, and are refused by the model's name; no other lease is asked for.
+func realGPUs(memory uint64) *daemontest.Machine {
+	return daemontest.Real(1, "NVIDIA H100", memory)
+}
+
+// TestMoveServerReal: programs on servers' real GPUs go where their lease is migratable, there and back, and otherwise are refused by the model's name, with no other lease asked for.
 func TestMoveServerReal(t *testing.T) {
 	t.Parallel()
-	b := newBetweenOf(t, func(memory uint64) *daemontest.Machine { return daemontest.Real(1, "NVIDIA H100", memory) })
-	_, err := b.moves(b.two.address)
-	refused(t, err, http.StatusConflict, "NVIDIA H100", "software GPU")
-	b.is(b.one, b.two)
+	t.Run("not migratable", func(t *testing.T) {
+		t.Parallel()
+		b := newBetweenOf(t, realGPUs, false)
+		_, err := b.moves(b.two.address)
+		refused(t, err, http.StatusConflict, "NVIDIA H100", "not migratable")
+		b.is(b.one, b.two)
+	})
+	t.Run("migratable", func(t *testing.T) {
+		t.Parallel()
+		b := newBetweenOf(t, realGPUs, true)
+		for _, to := range []*host{b.two, b.one} {
+			if _, err := b.moves(to.address); err != nil {
+				t.Fatal(err)
+			}
+			b.is(to, map[*host]*host{b.one: b.two, b.two: b.one}[to])
+			if v := to.vgpu(far); !v.Spec.Migratable {
+				t.Error("its lease is not migratable any more")
+			}
+		}
+	})
+	t.Run("by the server's configuration", func(t *testing.T) {
+		t.Parallel()
+		b := newBetweenOf(t, realGPUs, false)
+		for _, h := range []*host{b.one, b.two} {
+			h.stop()
+			h.cfg.Devices.Migratable = true
+			h.start().serves()
+		}
+		if err := b.here.c.Release(t.Context(), one.VM, one.Name, false); err != nil {
+			t.Fatal(err)
+		}
+		w := one
+		w.Remote, w.Memory = b.one.address, 1<<30
+		b.here.ensure(w)
+		if _, err := b.moves(b.two.address); err != nil {
+			t.Error(err)
+		}
+		b.is(b.two, b.one)
+	})
+	t.Run("another driver", func(t *testing.T) {
+		t.Parallel()
+		next := "580.1"
+		b := newBetweenOf(t, func(memory uint64) *daemontest.Machine {
+			m := realGPUs(memory)
+			m.Change(func(r *daemon.Reading) { r.GPUs[0].Driver, next = next, "590.2" })
+			return m
+		}, true)
+		_, err := b.moves(b.two.address)
+		refused(t, err, http.StatusConflict, "590.2", "580.1")
+		b.is(b.one, b.two)
+	})
 }
 
 // TestMoveServerItself: a second name of the vGPU's server is found out before that ends the lease of the name for another.

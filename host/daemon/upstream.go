@@ -163,13 +163,16 @@ func (d *Daemon) askLease(ctx context.Context, spec *api.Spec, name string, chan
 	}
 	defer c.Close()
 	wish := api.LeaseWish{VM: spec.VM, Name: spec.Name, GPU: spec.GPU, MIG: spec.MIG, Change: change, Protocol: remote.ProtocolVersion, Key: own}
+	if spec.Migratable { // else as the server is configured, as for its own vGPUs
+		wish.Migratable = &spec.Migratable
+	}
 	g, err := called(ctx, c, http.MethodPost, "/v1/leases", wish, lease.DecodeGrant)
 	if err != nil {
 		return nil, none, err
 	}
 	l := g.Lease()
 	keys.Peer = l.Key
-	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Renewed: time.Now()}
+	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Migratable: l.Migratable, Renewed: time.Now()}
 	return &lease.File{ID: l.ID, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses}, l, nil
 }
 

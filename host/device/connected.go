@@ -224,7 +224,10 @@ func (s *session) connectWorker(conn *os.File, carry func(*link.Config)) error {
 	}
 	defer started()
 	cfg := s.config()
-	cfg.Migratable, cfg.Base = s.dev.opts.Leased && s.at.software(), 0
+	if !s.dev.opts.Leased { // programs of a container stay
+		cfg.Migratable, cfg.Base = false, 0
+	}
+	cfg.Migratable = cfg.Migratable || s.dev.opts.Leased && s.at.software()
 	carry(&cfg)
 	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
 	if err != nil {

@@ -31,7 +31,13 @@ type leased struct {
 
 func newLeased(t *testing.T, l api.Limits) *leased {
 	t.Helper()
-	d, err := New(Options{Worker: link.Config{GPU: "soft"}, Limits: l, Leased: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	return newLeasedOf(t, Options{Worker: link.Config{GPU: "soft"}, Limits: l, Leased: true})
+}
+
+func newLeasedOf(t *testing.T, o Options) *leased {
+	t.Helper()
+	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	d, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +117,31 @@ func TestLeasedReady(t *testing.T) {
 		}
 	}
 	x.end()
+}
+
+// TestLeasedMigratable: sessions of a lease may go to another server on the software GPU, and on a real one where the vGPU is migratable, from the base of its name; those of a container's programs may not.
+func TestLeasedMigratable(t *testing.T) {
+	base := link.BaseOf("vm1/gpu0")
+	for _, c := range []struct {
+		worker     link.Config
+		leased     bool
+		migratable bool
+		base       uint64
+	}{
+		{link.Config{GPU: "soft"}, true, true, 0},
+		{link.Config{GPU: "cuda"}, true, false, 0},
+		{link.Config{GPU: "cuda", Migratable: true, Base: base}, true, true, base},
+		{link.Config{GPU: "cuda", Migratable: true, Base: base}, false, false, 0},
+		{link.Config{GPU: "soft"}, false, false, 0},
+	} {
+		x := newLeasedOf(t, Options{Worker: c.worker, Leased: c.leased, Programs: !c.leased})
+		x.program()
+		x.until("a session", func() bool { return x.running() == 1 })
+		if cfg := x.workers.last().cfg; cfg.Migratable != c.migratable || cfg.Base != c.base {
+			t.Errorf("%+v, leased %v: %v, base %#x", c.worker, c.leased, cfg.Migratable, cfg.Base)
+		}
+		x.end()
+	}
 }
 
 // TestLeasedAgain: a connection over which a session goes on comes to that session's worker, and makes none; who asks for a session that is none, or is over, hears so, and

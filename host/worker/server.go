@@ -38,7 +38,7 @@ func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 	return c, nil
 }
 
-// errStaysHere: causewayd gives out no lease yet whose sessions may go, so no host's end can have one described, or made of what it says.
+// errStaysHere: no session of a lease that is not migratable can be described for its host's end, or made of what that says.
 var errStaysHere = errors.New("the lease's sessions stay at their server: it is not migratable")
 
 // arrivalOf is the session that a carrier brings; false: it begins.

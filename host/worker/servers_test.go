@@ -237,7 +237,7 @@ func TestServersCalledOff(t *testing.T) {
 	}
 }
 
-// TestServersStay: a lease that is not migratable, as all are that causewayd gives out, has no session described, and none made of what a host's end says.
+// TestServersStay: a lease that is not migratable, as those on real GPUs are unless that is asked for, has no session described, and none made of what a host's end says.
 func TestServersStay(t *testing.T) {
 	for name, stays := range map[string]int{"where it was": 0, "where it would go": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (r Request) Name() string { return r.wish.Name }
 
 // Wish is what the server makes of a request: a vGPU HOST/VM:NAME of its own.
 func (r Request) Wish(h Host) api.Wish {
-	return api.Wish{VM: h.name, Name: r.wish.VM + ":" + r.wish.Name, GPU: r.wish.GPU, MIG: r.wish.MIG, Change: r.wish.Change}
+	return api.Wish{VM: h.name, Name: r.wish.VM + ":" + r.wish.Name, GPU: r.wish.GPU, MIG: r.wish.MIG, Migratable: r.wish.Migratable, Change: r.wish.Change}
 }
 
 // DecodeRenewal reads a renewal.
