@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # A GPU server and a host whose programs and VMs use its GPU, as docs/REMOTE.md tells it: certificates, leases, limits, and what goes wrong.
 #
-#   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [PHASE...]
+#   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [--gpu N|N,M|nested] [--here] [--image FILE] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
+#   --gpu       the servers' GPU, for the phases servers and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
+#               libcuda.so.1 over the software GPU (scripts/nested.sh); default: the software GPU
+#   --here      no network namespaces: hosts have addresses of the loopback network
+#   --image     what the VM boots (default: made for it)
 #   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
@@ -21,29 +25,34 @@ set -uo pipefail
 . "$ROOT/scripts/lib/remote-move.sh"
 . "$ROOT/scripts/lib/remote-servers.sh"
 
-kernel=6.12 programs="vectoradd streams events pinned reduce" phases=()
+kernel=6.12 programs="vectoradd streams events pinned reduce" phases=() gpu=soft here= image=
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --programs) programs=$2; shift 2 ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    --gpu) gpu=$2; shift 2 ;;
+    --here) here=1; shift ;;
+    --image) image=$2; shift 2 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
 done
 [ ${#phases[@]} -gt 0 ] || phases=(programs limits reset restart refuse lost)
 [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
-[ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
-have ip || die "ip is missing: install iproute2"
+[ -n "$here" ] || [ "$(id -u)" = 0 ] || die "needs root, for network namespaces: see --here"
+[ -n "$here" ] || have ip || die "ip is missing: install iproute2"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-remote.XXXXXX")
 logs=$BUILD/logs/remote-gpus
 rm -rf "$logs"; mkdir -p "$logs"
 mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
 declare -A net_pid=() daemon_pid=() address=([hosta]=10.78.0.1 [gpu1]=10.78.0.2 [hostm]=10.78.0.3 [gpu2]=10.78.0.4)
-hosts="gpu1 hosta" variant=13.0-static job= qemu_pid= next_pid= held=
+[ -z "$here" ] || for h in "${!address[@]}"; do address[$h]=127.78.0.${address[$h]##*.}; done
+hosts="gpu1 hosta" variant=13.0-static job= qemu_pid= next_pid= held= outer=
 cleanup() {
   local h
+  [ -z "$outer" ] || end "$outer"
   [ -z "$held" ] || kill -CONT "$held" 2>/dev/null
   [ -z "$job" ] || end "$job"
   [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
@@ -62,7 +71,10 @@ on_exit cleanup
 
 # --- hosts --------------------------------------------------------------------------------------------------------------
 
-stay_on() { exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&-; } # HOST COMMAND...: becomes it
+stay_on() { # HOST COMMAND...: becomes it
+  [ -z "$here" ] || exec "${@:2}" 9>&-
+  exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&-
+}
 on() { (stay_on "$@"); }
 cli() { on "$1" "$CAUSEWAY" "${@:2}" --run-dir "$tmp/$1"; }
 json() { python3 -c 'import json,sys; v=json.load(open(sys.argv[1]) if sys.argv[1]!="-" else sys.stdin)
@@ -74,6 +86,7 @@ there=hosta/vm1:gpu0 # what vm1/gpu0 is at the server
 
 networks() {
   local h
+  [ -z "$here" ] || return 0
   for h in $hosts; do
     unshare --net sleep infinity 9>&- & net_pid[$h]=$!
   done
@@ -92,11 +105,13 @@ config() { # HOST: its configuration
     '[placement]' "software_memory = '2GiB'" '[migration]' "ca = '$tmp/$1/pki/ca.pem'" "certificate = '$tmp/$1/pki/host.pem'" "key = '$tmp/$1/pki/host-key.pem'" \
     "listen = '${address[$1]}:7744'" '[remote]' "servers = ['${address[gpu1]}']" >"$tmp/$1.toml"
   [[ $1 != gpu* ]] || sed -i '$d' "$tmp/$1.toml"
+  [[ $1 != gpu* || $gpu != nested ]] || sed -i "s#^\[devices\]#[isolation]\nsandbox = 'off'\n&\nenvironment = { CAUSEWAY_OUTER = '$below', LD_LIBRARY_PATH = '$BUILD/lib' }#" "$tmp/$1.toml"
 }
 start_causewayd() { # HOST
-  local what=(daemon)
+  local what=(daemon) by=("$CAUSEWAY")
   [[ $1 != gpu* ]] || what=(serve --listen "${address[$1]}:7745" --allow hosta,hostb,hostm)
-  stay_on "$1" "$CAUSEWAY" "${what[@]}" --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
+  [[ $1 != gpu* || $gpu != nested ]] || by=(env "CAUSEWAY_OUTER=$below" "LD_LIBRARY_PATH=$BUILD/lib" "$BUILD/nested/bin/causeway")
+  stay_on "$1" "${by[@]}" "${what[@]}" --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
   until_true 60 answers "$1"
 }
 answers() { [ -S "$tmp/$1/causewayd.sock" ] && cli "$1" ps >/dev/null 2>&1; }
@@ -111,7 +126,7 @@ kill_tree() {
 tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
 
 run() { on hosta env CAUSEWAY_RUN_DIR="$tmp/hosta" "$CAUSEWAY" run --remote vm1 "$@"; }
-create() { cli hosta create vm1 --remote "${1:-any}" --memory "${2:-512MiB}" >"$tmp/said" 2>&1; }
+create() { cli hosta create vm1 --remote "${1:-any}" --memory "${2:-512MiB}" "${@:3}" >"$tmp/said" 2>&1; } # [SERVER [MEMORY [ARGS...]]]
 has_vgpu() { [ -n "$(vgpu hosta vm1 pid)" ] || create; }
 said() { local rc=$?; tail -n 1 "$tmp/said" | cut -c 1-150; return $rc; }
 gone() { [ -z "$(vgpu gpu1 $there pid)" ]; }
@@ -301,12 +316,12 @@ phase_vm() {
 }
 
 # agent_vm boots a VM with the vGPU, which does what it is told.
-agent_vm() { # FILE...: for its programs
+agent_vm() {
   . "$ROOT/scripts/lib/rounds.sh"
   console_log=$logs/console.log
   mkdir -p "$tmp/vm"
   needs_vm "$kernel"
-  rounds_image "$tmp/initrd" "$@"
+  if [ -n "$image" ]; then cp "$image" "$tmp/initrd"; else rounds_image "$tmp/initrd"; fi
   guest_channel "$tmp/vm"
   "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append causeway.tag=gpu0" \
@@ -335,11 +350,12 @@ phase_vmlost() {
 }
 
 prepare() {
-  "$ROOT/scripts/build-tests.sh" --only "$variant" $([ "$programs" = all ] || echo "$programs vectoradd rounds") >"$tmp/said" 2>&1 || { cat "$tmp/said"; die "the CUDA programs do not build"; }
+  [ -n "$image" ] || "$ROOT/scripts/build-tests.sh" --only "$variant" $([ "$programs" = all ] || echo "$programs vectoradd rounds") >"$tmp/said" 2>&1 || { cat "$tmp/said"; die "the CUDA programs do not build"; }
   networks
   ca init >/dev/null && ca issue gpu1 "${address[gpu1]}" >/dev/null && ca issue hosta "${address[hosta]}" >/dev/null || die "no certificates"
 }
 prepare
+[ "$gpu" != nested ] || lower_gpu
 for h in $hosts; do config "$h" && start_causewayd "$h" || { tail -n 5 "$logs/causewayd-$h.log"; die "no causewayd of $h"; }; done
 row "two hosts: networks, certificates, a GPU server and a causewayd" "$SECONDS s"
 run_phases "${phases[@]}"

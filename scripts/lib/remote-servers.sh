@@ -3,17 +3,25 @@
 # second_server: gpu2 is in gpu1's network, with an address of its own, and hosta has both.
 second_server() {
   [ -z "${daemon_pid[gpu2]:-}" ] || return 0
-  net_pid[gpu2]=${net_pid[gpu1]}
-  on gpu1 ip address add "${address[gpu2]}/24" dev wire && ca issue gpu2 "${address[gpu2]}" >/dev/null && config gpu2 && start_causewayd gpu2 &&
+  [ -n "$here" ] || { net_pid[gpu2]=${net_pid[gpu1]}; on gpu1 ip address add "${address[gpu2]}/24" dev wire; } || return
+  ca issue gpu2 "${address[gpu2]}" >/dev/null && config gpu2 && start_causewayd gpu2 &&
     servers_of hosta "${address[gpu1]}" "${address[gpu2]}" "$again" && until_true 10 shows "${address[gpu2]}"
 }
 again= # gpu1 by another name
+below= # how the workers of nested servers reach their GPU
+# lower_gpu: the software GPU whose programs the workers of nested servers are.
+lower_gpu() {
+  [ -x "$BUILD/nested/bin/causeway" ] || { mkdir -p "$BUILD/nested/bin" && ln -sfn ../lib "$BUILD/nested/lib" && (cd "$ROOT" && go build -tags nested -trimpath -o "$BUILD/nested/bin/causeway" ./host/causeway); } || die "the nested build fails"
+  "$CAUSEWAY" run --gpu soft -- sh -c 'echo "$CAUSEWAY" >"$0" && exec sleep infinity' "$tmp/below" 9>&- & outer=$!
+  until_true 20 [ -s "$tmp/below" ] || die "no GPU for the nested ones"
+  below=$(cat "$tmp/below")
+}
 servers_of() { # HOST SERVER...
   local list; list=$(printf "'%s'," "${@:2}")
   sed -i "s/^servers = .*/servers = [${list%,}]/" "$tmp/$1.toml" && kill -HUP "${daemon_pid[$1]}"
 }
 shows() { grep -qF "$1 " <<<"$(cli hosta gpus --all 2>/dev/null)"; }
-promised() { cli "$1" gpus --json 2>/dev/null | json - 0 promised; }
+promised() { cli "$1" gpus --json 2>/dev/null | python3 -c 'import json, sys; print(sum(g["promised"] for g in json.load(sys.stdin)))' 2>/dev/null; }
 counterpart() { if [ "$1" = gpu1 ]; then echo gpu2; else echo gpu1; fi; }
 
 # is_at SERVER: the vGPU is there, by causeway inspect too, its lease is renewed, and nothing of it is at the other one.
@@ -32,14 +40,18 @@ begin_to() { cli hosta move vm1 --remote "${address[$1]}" >"$tmp/said" 2>&1 & jo
 # refused_to WHY [NAME]: the move is refused so, the programs go on at gpu1, and nothing is at gpu2.
 refused_to() { ! to gpu2 "${2:-}" && grep -q "$1" "$tmp/said" && is_at gpu1; }
 
+servers_room() {
+  cli hosta create vm2 --remote "${address[gpu2]}" --memory 1792MiB >/dev/null && ! to gpu2 && grep -q 'do not fit' "$tmp/said"; row "to one without room" "$(said)"
+  cli hosta delete vm2 >/dev/null && until_true 20 is_at gpu1; row "the vGPU is at gpu1 alone" "$at_now"
+}
+
 servers_refused() {
   refused_to 'no GPU server "gpu9"' gpu9; row "to a server that is not configured: refused" "$(said)"
   refused_to 'already' "${address[gpu1]}"; row "to the one where it is" "$(said)"
   refused_to 'by another name' "$again"; row "to that one by another name" "$(said)"
-  cli gpu2 gpus drain soft >/dev/null; refused_to drained; row "to one that is drained" "$(said)"
-  cli gpu2 gpus resume soft >/dev/null
-  cli hosta create vm2 --remote "${address[gpu2]}" --memory 1792MiB >/dev/null && ! to gpu2 && grep -q 'do not fit' "$tmp/said"; row "to one without room" "$(said)"
-  cli hosta delete vm2 >/dev/null && until_true 20 is_at gpu1; row "the vGPU is at gpu1 alone" "$at_now"
+  cli gpu2 gpus drain "${sel#*,}" >/dev/null; refused_to drained; row "to one that is drained" "$(said)"
+  cli gpu2 gpus resume "${sel#*,}" >/dev/null
+  [ "$gpu" != soft ] || servers_room
   begin && ! to gpu2 && grep -q 'under `causeway run --remote` use the lease' "$tmp/said"; row "beside a program of causeway run --remote" "$(said)"
   end_rounds; wait "$job"; row "which ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"; job=
   programs on; row "the VM's programs have gone on" ""
@@ -50,7 +62,7 @@ servers_move() {
   local since; since=$(ms)
   to "$1"; lap; row "the programs move to $1" "$(said), $took ms with all of it" || return
   until_true 20 is_at "$1"; row "they are there alone" "$at_now" || return
-  programs on && guest './vectoradd >/dev/null'; row "they go on, all results right, and another computes" ""
+  programs on && computes && guest_goes_on && guest 'kill $! && wait $!; grep -q "^@done [1-9][0-9]* 0 " /tmp/r'; row "they go on, all results right, and another computes" ""
 }
 
 # holds SERVER: one of its workers stands, so that programs that are to leave it are on their way until it goes on. goes_free: it does.
@@ -107,16 +119,24 @@ servers_end() {
 # servers_begin: two servers, and a VM with programs at gpu1.
 servers_begin() {
   again="[::ffff:${address[gpu1]}]:7745"
+  sel=$gpu memory=8GiB
+  modes=${MODES:-streams threads waits times images settings vmm idle}
+  case $gpu in # a context of a real GPU takes 520 MiB
+    soft) memory=512MiB ;;
+    nested) sel=0 memory=1920MiB modes=${MODES:-streams threads} ;;
+  esac
   in_vm=$(wc -w <<<"$modes")
-  create "${address[gpu1]}"; row "a vGPU on gpu1" "$(said)" || return
+  vgpu_memory=$(numfmt --from=iec "${memory%iB}")
+  create "${address[gpu1]}" "$memory" --gpu "${sel%,*}" --migratable; row "a vGPU on gpu1" "$(said)" || return
   second_server; row "a second GPU server" "" || return
-  agent_vm "$BUILD/tests/$variant/vectoradd"; row "a VM with the vGPU" "" || return
+  if [[ $sel = *,* ]]; then cli gpu1 gpus drain "${sel#*,}" >/dev/null && cli gpu2 gpus drain "${sel%,*}" >/dev/null; row "each server has a GPU of its own: $sel" "" || return; fi
+  agent_vm; row "a VM with the vGPU" "" || return
   programs start; row "programs run in it: $modes" "" || return
   until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
 }
 
 phase_servers() {
-  local modes="${MODES:-streams threads waits times images settings vmm idle}" vgpu_memory=$((512 << 20)) in_vm at_now= n
+  local modes sel memory vgpu_memory in_vm at_now= n
   servers_begin || return
   servers_refused
   for n in gpu2 gpu1 gpu2; do servers_move $n || return; done
@@ -124,6 +144,6 @@ phase_servers() {
 }
 
 phase_serverskilled() {
-  local modes="${MODES:-streams threads waits times images settings vmm idle}" vgpu_memory=$((512 << 20)) in_vm at_now= moved
+  local modes sel memory vgpu_memory in_vm at_now= moved
   servers_begin && servers_asker_killed && servers_target_killed && servers_end
 }
