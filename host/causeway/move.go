@@ -38,8 +38,8 @@ It can be moved if
 
 With --remote a vGPU whose GPU is on a GPU server (causeway create --remote) goes to another server, with all of its programs or, if anything is in the
 way, none. They stand while what they have at the GPU goes from server to server by this host, and longer the more that is. It can go if
-  - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, which for now is
-    the software GPU: sessions on a server's real GPU are refused by name;
+  - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, with the same
+    driver. On a real GPU sessions go only if the lease is migratable ("causeway create --remote NAME --migratable"; else by the server's configuration);
   - no VM with such programs is being migrated, and each of them can: none is stopped, none an RDMA end itself, or started by "causeway run --remote".
 
 What a program asked its GPU before, as its UUID or bus address, it does not ask again; it sees the old ones until it ends.`,

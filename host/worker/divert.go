@@ -76,17 +76,18 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 	if err != nil {
 		return err
 	}
-	hello := remote.Hello{}
+	hello, ready := remote.Hello{}, p.cfg.Spare
 	if u, ok := session.Local().(*shm.Unix); ok {
 		hello.Pid, hello.Flags = u.PID(), u.Env()
+		ready = link.Fits(hello, leaseDevices)
 	}
 	d.id = remote.NewSessionID()
-	ask := link.Connect{Session: d.id, Lease: d.to.Lease}
+	ask := link.Connect{Session: d.id, Lease: d.to.Lease, Ready: ready} // as the session began: the program does not stand while a driver starts
 	var first *frame.Secure
 	if first, err = p.begins(ctx, &d.to, cfg, ask); err != nil {
 		return err
 	}
-	ask.Again = true
+	ask.Again, ask.Ready = true, false
 	if d.stream, err = resume.NewClient(first, again, p.anotherTo(d.to.Server, ask), replayed{p.hostMemory()}); err != nil {
 		return err
 	}

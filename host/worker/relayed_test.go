@@ -31,6 +31,7 @@ type gpuServer struct {
 	done    chan struct{} // no more workers are started
 	memory  atomic.Uint64 // limit of a session's, 0: none
 	stays   atomic.Bool   // its sessions may not go to another server, nor come from one
+	ready   atomic.Bool   // the last one that began may have a worker that waited
 }
 
 // newServer has a lease, and the configuration of workers that pass on to it.
@@ -81,6 +82,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 		cfg := unixConfig
 		cfg.Carrier, cfg.TLS, cfg.MemoryLimit = link.CarrierTCP, &s.keys, s.memory.Load()
 		cfg.Migratable = !s.stays.Load()
+		s.ready.Store(p.Ready)
 		w, err := s.worker(cfg, p.Ready, int(f.Fd()))
 		_, _ = f.Close(), c.Close()
 		if err != nil {

@@ -113,6 +113,9 @@ func TestServers(t *testing.T) {
 	if err := ended(t, w); err != nil {
 		t.Error("where it was:", err)
 	}
+	if one.ready.Load() != two.ready.Load() {
+		t.Errorf("whether a worker that waited may have it: %v, then %v", one.ready.Load(), two.ready.Load())
+	}
 	c.is(t, 1)
 	c.put(t, 2)
 	var m wire.MemAllocReply

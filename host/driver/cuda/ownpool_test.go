@@ -9,6 +9,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/cuda/arena"
+	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
@@ -16,15 +17,25 @@ import (
 // ownSession is one that may move, on a driver that maps memory and whose streams are never done of themselves while working is not 0.
 func ownSession(t *testing.T, limit uint64) (s *session, call func() *wire.Call) {
 	t.Helper()
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
+	return ownSessionOn(t, mappingDriver(), limit)
+}
+
+func mappingDriver() *bind.Driver {
 	others := map[string]uint64{"cuStreamQuery": cudatest.Busy("cuStreamQuery"), "cuCtxSetCurrent": cudatest.Busy("cuCtxSetCurrent")}
 	for _, name := range []string{"cuMemAddressReserve", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize"} {
 		others[name] = cudatest.Mapping(name)
 	}
+	return agreeingDriver(others)
+}
+
+// ownSessionOn is ownSession on a driver that outlives the test.
+func ownSessionOn(t *testing.T, drv *bind.Driver, limit uint64) (s *session, call func() *wire.Call) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
 	host := drivertest.NewHost()
 	host.OnCallBack = func(uint64, cuda.Result) {}
-	s = newSession(agreeingDriver(others), host, driver.Options{Migratable: true, MemoryLimit: limit})
+	s = newSession(drv, host, driver.Options{Migratable: true, MemoryLimit: limit})
 	s.warm = &warmth{version: 13000, devices: make([]deviceInfo, 1)}
 	s.devices = s.warm.devices
 	call = func() *wire.Call { return &wire.Call{Ctx: 16, Replier: silent{}} }
