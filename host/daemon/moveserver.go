@@ -169,6 +169,10 @@ func (d *Daemon) leaseBeside(ctx context.Context, v *vgpu, name string) (own, ot
 	rec, _ := d.copyOf(v)
 	spec := rec.Spec
 	spec.GPU = "any" // which it has here says nothing of there
+	d.mu.Lock()
+	up := v.up
+	d.mu.Unlock()
+	spec.Migratable = spec.Migratable || up != nil && up.Migratable // by this server's configuration, or at the wish of the host from which the VM came
 	w := api.Wish{}
 	w.Profile = spec.Profile
 	other, granted, err := d.askLease(ctx, &spec, name, remoteChange(&w, &spec))
@@ -180,7 +184,7 @@ func (d *Daemon) leaseBeside(ctx context.Context, v *vgpu, name string) (own, ot
 	path := spec.LeasePath(d.run)
 	own, err = lease.Read(path)
 	d.mu.Lock()
-	up := v.up
+	up = v.up
 	d.mu.Unlock()
 	switch {
 	case err != nil:
