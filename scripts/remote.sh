@@ -4,16 +4,17 @@
 #   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [--gpu N|N,M|nested] [--here] [--image FILE] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   --gpu       the servers' GPU, for the phases servers and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
+#   --gpu       the servers' GPU, for the phases serversvm and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
 #               libcuda.so.1 over the software GPU (scripts/nested.sh); default: the software GPU
 #   --here      no network namespaces: hosts have addresses of the loopback network
 #   --image     what the VM boots (default: made for it)
-#   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
+#   PHASE       programs limits reset restart refuse lost servers (what is done by default; servers: a vGPU moves
+#               between two GPU servers, what is refused, and the host's causewayd is killed on the way), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
 #               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone;
-#               servers: programs of a VM that move between two GPU servers, and what is refused;
+#               serversvm: programs of a VM that move between two GPU servers;
 #               serverskilled: likewise, and the host's causewayd, or the server to which they go, is killed in the middle
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
@@ -33,12 +34,12 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --here) here=1; shift ;;
     --image) image=$2; shift 2 ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
 done
-[ ${#phases[@]} -gt 0 ] || phases=(programs limits reset restart refuse lost)
+[ ${#phases[@]} -gt 0 ] || phases=(programs limits reset restart refuse lost servers)
 [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
 [ -n "$here" ] || [ "$(id -u)" = 0 ] || die "needs root, for network namespaces: see --here"
 [ -n "$here" ] || have ip || die "ip is missing: install iproute2"

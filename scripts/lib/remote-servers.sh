@@ -1,4 +1,4 @@
-# A VM whose programs move between two GPU servers: the phases servers and serverskilled of remote.sh, whose functions it uses.
+# A vGPU that moves between two GPU servers, with a VM's programs or without: the phases servers, serversvm and serverskilled of remote.sh, whose functions it uses.
 
 # second_server: gpu2 is in gpu1's network, with an address of its own, and hosta has both.
 second_server() {
@@ -54,7 +54,7 @@ servers_refused() {
   [ "$gpu" != soft ] || servers_room
   begin && ! to gpu2 && grep -q 'under `causeway run --remote` use the lease' "$tmp/said"; row "beside a program of causeway run --remote" "$(said)"
   end_rounds; wait "$job"; row "which ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"; job=
-  programs on; row "the VM's programs have gone on" ""
+  [ -z "$modes" ] || programs on; row "what the vGPU had has gone on" ""
 }
 
 # servers_move SERVER: there, with the programs.
@@ -78,18 +78,23 @@ at_one() {
 # moves_over: whoever asked has heard of it; moved: it was one.
 moves_over() { wait "$job" 2>/dev/null; moved=$?; job=; }
 
-# Who asks, hosta's causewayd, is killed: in the middle, while the programs are on their way, and at other times.
+# Who asks, hosta's causewayd, is killed: while the programs are on their way, and at other times.
 servers_asker_killed() {
-  local where=gpu1 from delay
+  local where=gpu1 from
   at_one; from=$where
   holds "$from" && begin_to "$(counterpart "$from")" && until_true 20 under_way && kill_causewayd hosta && goes_free && moves_over && start_causewayd hosta
   until_true 60 at_one; row "hosta's causewayd is killed while they are on their way, and started: they are at one server" "$at_now" || return
   programs on; row "they go on, all results right" "at $where" || return
+  servers_killed_later
+}
+servers_killed_later() {
+  local where delay
+  at_one || return
   for delay in ${DELAYS:-0.2 0.5 1 1.5}; do
     begin_to "$(counterpart "$where")"; nap "$delay"
     kill_causewayd hosta; moves_over; start_causewayd hosta
-    until_true 60 at_one; row "killed $delay s after it was asked, and started: they are at one server" "$at_now" || return
-    programs on; row "they go on, all results right" "at $where" || return
+    until_true 60 at_one; row "killed $delay s after it was asked, and started: at one server" "$at_now" || return
+    [ -z "$modes" ] || programs on; row "all goes on there" "at $where" || return
   done
 }
 
@@ -104,39 +109,63 @@ servers_target_killed() {
 
 # servers_end: the programs, the VM and the vGPU.
 servers_end() {
-  local h left= longest=
+  local longest=
   programs end; row "the programs end, all results right" "$rounds"
   send 'echo @longest $(for m in '"$modes"'; do sed -n "s/^@done [0-9]* 0 /$m /p" /tmp/rounds.$m; done)' && await '@longest *' && longest=${line#@longest } && await "@end $sent *"; row "the longest round of each, in ms" "$longest"
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
+  servers_nothing
+  calm_kernels
+}
+
+# servers_nothing: of a vGPU that was deleted nothing is left on any host.
+servers_nothing() {
+  local h left=
   for h in gpu1 gpu2; do left+="$(promised $h) bytes at $h, $(ls "$tmp/$h/hosta" 2>/dev/null | wc -l) files; "; done
   [ "$left" = '0 bytes at gpu1, 0 files; 0 bytes at gpu2, 0 files; ' ] && [ -z "$(ls "$tmp/hosta/vm1" 2>/dev/null)" ]; row "nothing is left at either server, nor at hosta" "$left"
   for h in hosta gpu1 gpu2; do [ -z "$(pgrep -P "${daemon_pid[$h]}" -f 'causeway (device|worker)')" ] || left+="$h: $(pgrep -P "${daemon_pid[$h]}" -fa 'causeway')"; done
   [[ $left != *causeway* ]]; row "no process of it either" "$left"
-  calm_kernels
 }
 
-# servers_begin: two servers, and a VM with programs at gpu1.
-servers_begin() {
+# servers_two: two servers, and a vGPU at gpu1, for a VM that runs $modes.
+servers_two() {
   again="[::ffff:${address[gpu1]}]:7745"
   sel=$gpu memory=8GiB
-  modes=${MODES:-streams threads waits times images settings vmm idle}
   case $gpu in # a context of a real GPU takes 520 MiB
     soft) memory=512MiB ;;
-    nested) sel=0 memory=1920MiB modes=${MODES:-streams threads} ;;
+    nested) sel=0 memory=1920MiB modes=${modes:+${MODES:-streams threads}} ;;
   esac
   in_vm=$(wc -w <<<"$modes")
   vgpu_memory=$(numfmt --from=iec "${memory%iB}")
   create "${address[gpu1]}" "$memory" --gpu "${sel%,*}" --migratable; row "a vGPU on gpu1" "$(said)" || return
   second_server; row "a second GPU server" "" || return
   if [[ $sel = *,* ]]; then cli gpu1 gpus drain "${sel#*,}" >/dev/null && cli gpu2 gpus drain "${sel%,*}" >/dev/null; row "each server has a GPU of its own: $sel" "" || return; fi
+}
+# servers_begin: with a VM, and programs in it.
+servers_begin() {
+  servers_two || return
   agent_vm; row "a VM with the vGPU" "" || return
   programs start; row "programs run in it: $modes" "" || return
   until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
 }
 
+# phase_servers: without a VM. Programs of causeway run are not the device process's, and do not go along: they show that there is a GPU where the vGPU has gone.
 phase_servers() {
-  local modes sel memory vgpu_memory in_vm at_now= n
+  local modes='' sel memory vgpu_memory in_vm at_now= moved n
+  servers_two || return
+  servers_refused
+  for n in gpu2 gpu1; do
+    to $n; row "the vGPU moves to $n" "$(said)" || return
+    until_true 20 is_at $n; row "it is there alone" "$at_now" || return
+    run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "a program computes there" "$(said)" || return
+  done
+  DELAYS=${DELAYS:-0.1 0.4} servers_killed_later && kill_causewayd hosta && start_causewayd hosta && at_one; row "a causewayd that is killed later finds it there" "$at_now"
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
+  servers_nothing
+}
+
+phase_serversvm() {
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= n
   servers_begin || return
   servers_refused
   for n in gpu2 gpu1 gpu2; do servers_move $n || return; done
@@ -144,6 +173,6 @@ phase_servers() {
 }
 
 phase_serverskilled() {
-  local modes sel memory vgpu_memory in_vm at_now= moved
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= moved
   servers_begin && servers_asker_killed && servers_target_killed && servers_end
 }
