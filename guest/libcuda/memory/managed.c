@@ -58,7 +58,7 @@ static CUresult at_gpu(struct cw_range *r)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = cw_resident_alloc(r);
 	if (res == 0)
-		res = cw_resident_attach(r->base, r->flags, 0);
+		res = cw_resident_attach(r->base, r->flags, NULL);
 	else if (atomic_exchange(&said, 1) == 0)
 		cw_log(CW_LOG_INFO, "managed memory of %llu bytes finds no room at the GPU (%d)%s", (unsigned long long)r->size, (int)res,
 		       cw_can_map() ? ": kernels reach it over the link" : ", nor the GPU's machine (--host-memory)");

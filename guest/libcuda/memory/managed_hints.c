@@ -396,6 +396,7 @@ CUresult cwi_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_att
 /* Attachment limits who may touch the memory meanwhile. Memory that both reach at any time has no use for it, but it has to be asked for rightly. */
 CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
+	struct cw_stream *single = NULL;
 	struct cw_range r;
 	struct cw_ctx *c;
 	uint32_t id;
@@ -410,5 +411,9 @@ CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags == CU_MEM_ATTACH_SINGLE && id <= 2)
 		return CUDA_ERROR_INVALID_VALUE; /* a default stream is nobody's own */
-	return r.area && !r.slice ? cw_resident_attach(r.base, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
+	if (flags == CU_MEM_ATTACH_SINGLE)
+		single = (struct cw_stream *)cw_handle_by_id(CW_KIND_STREAM, id);
+	if (flags == CU_MEM_ATTACH_SINGLE && !single)
+		return CUDA_ERROR_INVALID_HANDLE; /* another thread has just ended it */
+	return r.area && !r.slice ? cw_resident_attach(r.base, flags, single) : CUDA_SUCCESS;
 }

@@ -191,7 +191,7 @@ static struct cw_group *new_group(const struct cw_range *r, uint64_t total)
 	g->file = -1;
 	for (uint32_t i = 0; i < g->count; i++) {
 		uint64_t at = i * piece;
-		struct cw_area *a = g->all[i] = cw_area_new(r->size - at < piece ? r->size - at : piece, r->device, r->ctx);
+		struct cw_area *a = g->all[i] = cw_area_new(r->size - at < piece ? r->size - at : piece, r);
 		if (!a) {
 			free_group(g);
 			return NULL;

@@ -126,7 +126,7 @@ CUresult cw_area_open(struct cw_area *a)
 	return CUDA_SUCCESS;
 }
 
-struct cw_area *cw_area_new(uint64_t size, int device, uint32_t ctx)
+struct cw_area *cw_area_new(uint64_t size, const struct cw_range *r)
 {
 	uint64_t whole = (size + CW_PAGE - 1) & ~(uint64_t)(CW_PAGE - 1);
 	uint32_t units = (uint32_t)((whole + CW_UNIT - 1) / CW_UNIT);
@@ -136,16 +136,17 @@ struct cw_area *cw_area_new(uint64_t size, int device, uint32_t ctx)
 	a->size = whole;
 	a->backed = (size + GRAIN - 1) & ~(uint64_t)(GRAIN - 1);
 	a->units = units;
-	a->device = device;
-	a->ctx = ctx;
+	a->device = r->device;
+	a->ctx = r->ctx;
 	a->attach = CU_MEM_ATTACH_GLOBAL;
+	a->first = r->flags == CU_MEM_ATTACH_HOST ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
 	a->fresh = 1;
 	return a;
 }
 
 static CUresult new_area(const struct cw_range *r, uint64_t size, struct cw_area **out)
 {
-	struct cw_area *a = cw_area_new(size, r->device, r->ctx);
+	struct cw_area *a = cw_area_new(size, r);
 	CUresult res = a ? back(a) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (!a)
 		return res;

@@ -337,7 +337,7 @@ void cw_resident_mostly(uint64_t ptr, uint64_t size, int on)
 	cw_lock_release(&cw_resident_lock);
 }
 
-CUresult cw_resident_attach(uint64_t base, uint32_t flags, uint32_t stream)
+CUresult cw_resident_attach(uint64_t base, uint32_t flags, const struct cw_stream *stream)
 {
 	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
@@ -347,7 +347,9 @@ CUresult cw_resident_attach(uint64_t base, uint32_t flags, uint32_t stream)
 			res = cw_area_watch(a);
 		if (res == 0 && !a->blocks) {
 			a->attach = (uint8_t)flags;
-			a->stream = stream;
+			a->stream = stream ? stream->o.id : 0;
+			a->uid = stream ? stream->uid : 0;
+			a->lapsed = 0;
 		}
 	}
 	cw_lock_release(&cw_resident_lock);

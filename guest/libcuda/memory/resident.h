@@ -47,8 +47,10 @@ struct cw_area {
 	struct cw_resv *resv;	   /* NULL: of its group */
 	uint32_t memory, mapping;  /* ids of the device memory, and of its mapping */
 	uint32_t units, here;	   /* how many there are, and how many of them the CPU has */
-	uint32_t stream;	   /* attached to that one */
-	uint8_t attach;		   /* CU_MEM_ATTACH_* */
+	uint32_t stream;	   /* attached to that one, */
+	uint64_t uid;		   /* of which this is the number that no other will have */
+	uint8_t attach, first;	   /* CU_MEM_ATTACH_*: now, and as it was allocated */
+	uint8_t lapsed;		   /* its stream has ended: it will be as it was allocated, when the GPU has done with what that was given */
 	uint8_t fresh;		   /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
 	uint32_t ahead;		   /* which of them comes next, without a fault of its own, since one of them was touched; 0: none was */
@@ -148,8 +150,8 @@ void cw_kept_show(struct cw_area *a, uint32_t lo, uint32_t hi);
 
 /* --- making areas: places.c --------------------------------------------------------------------------------------------- */
 
-/* An area of so many bytes, without addresses. */
-struct cw_area *cw_area_new(uint64_t size, int device, uint32_t ctx);
+/* An area of so many bytes, for a range, without addresses. */
+struct cw_area *cw_area_new(uint64_t size, const struct cw_range *r);
 /* Device memory for it; and where it lies, in resv. What fails leaves nothing behind. */
 CUresult cw_area_create(struct cw_area *a);
 CUresult cw_area_map(struct cw_area *a, const struct cw_resv *resv);
@@ -207,8 +209,8 @@ CUresult cw_resident_yield(uint64_t ptr, uint64_t size);
 void cw_resident_wish(uint64_t ptr, uint64_t size);
 /* [ptr, ptr+size) is advised to be read mostly, or no longer. */
 void cw_resident_mostly(uint64_t ptr, uint64_t size, int on);
-/* Who may use the allocation that begins there, from now on: CU_MEM_ATTACH_*. */
-CUresult cw_resident_attach(uint64_t base, uint32_t flags, uint32_t stream);
+/* Who may use the allocation that begins there, from now on: CU_MEM_ATTACH_*; stream: of CU_MEM_ATTACH_SINGLE, else NULL. */
+CUresult cw_resident_attach(uint64_t base, uint32_t flags, const struct cw_stream *stream);
 
 /* --- faults: touch.c ---------------------------------------------------------------------------------------------------------- */
 

@@ -83,14 +83,34 @@ static int by_function(const struct cw_fault *f) { return f->thread != 0 && f->t
 /* What lies beside that a kernel of another stream may be writing: it may come, as all of it leaves with the function's end, but not as written. */
 static int beside_work(const struct cw_fault *f) { return by_function(f) && !cw_gpu_idle(); }
 
+/* Under the lock: the stream that it is attached to, 0: none. What was is everybody's when its stream has ended, whose last work may still run. */
+static uint32_t attached_to(struct cw_area *a)
+{
+	if (a->attach != CU_MEM_ATTACH_SINGLE)
+		return 0;
+	const struct cw_stream *s = (const struct cw_stream *)cw_handle_by_id(CW_KIND_STREAM, a->stream);
+	if (s && s->uid == a->uid)
+		return a->stream;
+	a->attach = CU_MEM_ATTACH_GLOBAL;
+	a->lapsed = 1;
+	return 0;
+}
+
 /* Under the lock: whether the GPU has done with an area, as far as this access must know. */
-static int settled(const struct cw_area *a, const struct cw_fault *f, int waited)
+static int settled(struct cw_area *a, const struct cw_fault *f, int waited)
 {
 	if (by_function(f))
 		return 1;
+	if (attached_to(a))
+		return waited;
 	if (a->attach == CU_MEM_ATTACH_HOST)
 		return 1;
-	return a->attach == CU_MEM_ATTACH_SINGLE ? waited : cw_gpu_idle();
+	int idle = cw_gpu_idle();
+	if (idle && a->lapsed) {
+		a->attach = a->first;
+		a->lapsed = 0;
+	}
+	return idle;
 }
 
 static const char *why_not(CUresult res)
@@ -227,7 +247,7 @@ static uint32_t stream_of(const struct cw_fault *f)
 {
 	cw_lock_acquire(&cw_resident_lock);
 	struct cw_area *a = cw_area_at(f->at);
-	uint32_t stream = a && a->attach == CU_MEM_ATTACH_SINGLE ? a->stream : 0;
+	uint32_t stream = a ? attached_to(a) : 0;
 	cw_lock_release(&cw_resident_lock);
 	return stream;
 }
@@ -245,9 +265,8 @@ static void *waiter(void *arg)
 		}
 		CUresult res = q->by_stream ? CUDA_SUCCESS : cw_gpu_wait(0);
 		for (uint32_t i = 0; i < count; i++) {
-			uint32_t stream = q->by_stream ? stream_of(&w[i].f) : 0;
-			if (stream)
-				res = cw_gpu_wait(stream);
+			if (q->by_stream) /* all of the GPU, if the stream has ended meanwhile */
+				res = cw_gpu_wait(stream_of(&w[i].f));
 			if (res != 0)
 				give_up(&w[i].f, why_not(res));
 			if (res != 0 || serve(&w[i].f, 1)) {

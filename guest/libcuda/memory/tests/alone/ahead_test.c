@@ -59,7 +59,7 @@ static void wishes(void)
 	CHECK(ahead() == 0 && did[BRING] == 4 && atomic_load(&cw_copies) == 0);
 	result = CUDA_SUCCESS;
 	area->ahead = 20;
-	area->attach = CU_MEM_ATTACH_SINGLE; /* its stream is not waited for */
+	attach(12); /* its stream is not waited for */
 	CHECK(ahead() == 0 && did[BRING] == 4);
 	cw_areas = NULL;
 }

@@ -276,6 +276,7 @@ static void fails_in_turn(void)
 
 static void small_things(void)
 {
+	const struct cw_stream nine = {.o.id = 9, .uid = 99};
 	make();
 	struct cw_area *a = area;
 	CHECK(cw_area_at(a->base) == a && cw_area_at(a->base + a->size - 1) == a && !cw_area_at(a->base + a->size) &&
@@ -283,12 +284,12 @@ static void small_things(void)
 	CHECK(cw_units_bytes(a, 0, 1) == CW_UNIT && cw_units_bytes(a, UNITS - 1, UNITS) == 2 * CW_PAGE &&
 	      cw_unit_of(a, a->base + CW_UNIT) == 1);
 	CHECK(cw_resident_yield(a->base, 0) == 0 && a->fresh); /* nothing is asked for */
-	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, 0) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
-	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_SINGLE, 9) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE &&
-	      a->stream == 9);
-	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_HOST, 0) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, NULL) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_SINGLE, &nine) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE &&
+	      a->stream == 9 && a->uid == 99);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_HOST, NULL) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
 	a->blocks = (struct cw_blocks *)a; /* shared with others: nobody's own */
-	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, 3) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, &nine) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
 	a->blocks = NULL;
 	cw_resident_wish(a->base + CW_UNIT - 1, 2);
 	CHECK(a->wish_lo == 0 && a->wish_hi == 2);

@@ -170,8 +170,7 @@ static void settling(void)
 	area->attach = CU_MEM_ATTACH_HOST;
 	CHECK(serve(&f, 0) == 1 && did[BRING] == 2);
 	f = at(600, 0, 0);
-	area->attach = CU_MEM_ATTACH_SINGLE;
-	area->stream = 12;
+	attach(12);
 	CHECK(stream_of(&f) == 12 && serve(&f, 0) == 0 && serve(&f, 1) == 1 && did[BRING] == 3);
 	idle = 1; /* its stream counts, not the GPU */
 	f = at(500, 0, 0);
@@ -180,6 +179,28 @@ static void settling(void)
 	CHECK(stream_of(&f) == 0);
 	f.at = area->base - CW_PAGE;
 	CHECK(stream_of(&f) == 0);
+}
+
+/* The end of the stream that memory was attached to: what the stream was given is waited for, then it is as it was allocated. Another stream of the same id is another. */
+static void ended_stream(void)
+{
+	for (int k = 0; k < 2; k++) {
+		anew();
+		idle = 0;
+		attach(12);
+		area->first = k ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
+		if (k)
+			area->uid++;
+		else
+			ended = 12;
+		struct cw_fault f = at(600, 0, 0);
+		CHECK(stream_of(&f) == 0 && serve(&f, 1) == 0 && did[BRING] == 0);
+		idle = 1;
+		CHECK(serve(&f, 0) == 1 && did[BRING] == 1);
+		idle = 0;
+		f = at(800, 0, 0);
+		CHECK(serve(&f, 0) == k && area->attach == area->first);
+	}
 }
 
 /* An access that has gone on is not said to have ended, nor is it made to. */
@@ -300,6 +321,8 @@ static void apart(void)
 
 static int brought_once(void) { return did[BRING] == 1; }
 static int brought_twice(void) { return did[BRING] == 2; }
+static int waits_for_34(void) { return waited_stream == 34; }
+static int waits_for_all(void) { return waited_stream == 0; }
 static int woken(void) { return did[WAKE] > 0; }
 static int nobody_waits(void) { return for_gpu.count == 0 && for_stream.count == 0; }
 /* The server looks now and then while one waits, which another thread does, and has waited for long. */
@@ -333,12 +356,28 @@ static void threads(void)
 	/* A stream's own, in a third. */
 	anew();
 	idle = 0;
-	area->attach = CU_MEM_ATTACH_SINGLE;
-	area->stream = 33;
+	attach(33);
 	put(at(70, 1, 0));
 	until(brought_once);
 	until(nobody_waits);
 	CHECK(starts == 3 && waited_stream == 33 && last.write && idle == 0);
+	/* Its stream ends while it waits: then it waits for the GPU. */
+	anew();
+	idle = 0;
+	attach(34);
+	stays_busy = 34;
+	put(at(71, 1, 0));
+	until(waits_for_34);
+	cw_lock_acquire(&cw_resident_lock);
+	ended = 34;
+	cw_lock_release(&cw_resident_lock);
+	stays_busy = 0;
+	until(waits_for_all);
+	CHECK(did[BRING] == 0);
+	by_idle = 1;
+	until(brought_once);
+	until(nobody_waits);
+	CHECK(starts == 3 && waited_stream == 0 && idle == 1);
 	/* The GPU is lost: the access ends, the others go on. */
 	anew();
 	idle = 0;
@@ -362,6 +401,7 @@ int main(void)
 	each();
 	duplicates();
 	settling();
+	ended_stream();
 	giving_up();
 	waiting_list();
 	no_thread();
