@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <atomic>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -157,6 +158,51 @@ static void attached()
     CUDA(cudaStreamDestroy(t));
 }
 
+// A stream that ends lets go of what is attached to it, when its work is done.
+static void detached()
+{
+    const size_t n = 1 << 20;
+    uint32_t *work, *host, *device, early;
+    int both = 0;
+    cudaStream_t s, t, u;
+    CUDA(cudaDeviceGetAttribute(&both, cudaDevAttrConcurrentManagedAccess, 0));
+    for (cudaStream_t *x : {&s, &t, &u})
+        CUDA(cudaStreamCreateWithFlags(x, cudaStreamNonBlocking));
+    CUDA(cudaMalloc(&device, 4096));
+    managed(&work, n * 4);
+    CUDA(cudaMallocManaged(&host, n * 4, cudaMemAttachHost));
+    CUDA(cudaStreamAttachMemAsync(s, work, 0, cudaMemAttachSingle));
+    CUDA(cudaStreamAttachMemAsync(u, host, 0, cudaMemAttachSingle));
+    CUDA(cudaStreamSynchronize(s));
+    for (size_t i = 0; i < n; i++)
+        work[i] = 5;
+    add<<<64, 256, 0, u>>>(host, n, 9);
+    flag = 0;
+    CUDA(cudaLaunchHostFunc(s, hold, nullptr));
+    add<<<64, 256, 0, s>>>(work, n, 2);
+    CUDA(cudaStreamDestroy(s)); // with work to do
+    std::thread later([] { usleep(20000), flag = 1; });
+    early = work[n - 1]; // where both may use it at once this is of now, else of when the work is done
+    later.join();
+    CUDA(cudaStreamSynchronize(u));
+    CUDA(cudaDeviceSynchronize());
+    expect(both || early == 7, "what was attached to a destroyed stream waits for its work");
+    expect(work[0] == 7 && work[n - 1] == 7, "and has its bytes");
+    CUDA(cudaStreamDestroy(u));
+    flag = 0;
+    CUDA(cudaLaunchHostFunc(t, hold, nullptr));
+    add<<<1, 32, 0, t>>>(device, 100, 1);
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) // would wait for ever, were it not the CPU's again
+        bad += host[i] != 9;
+    flag = 1;
+    CUDA(cudaStreamSynchronize(t));
+    expect(bad == 0, "the host's is the host's again");
+    CUDA(cudaStreamDestroy(t));
+    for (uint32_t *x : {work, host, device})
+        CUDA(cudaFree(x));
+}
+
 static void CUDART_CB bump(void *arg)
 {
     uint32_t *p = (uint32_t *)arg;
@@ -253,6 +299,7 @@ int main()
     read_mostly();
     places();
     attached();
+    detached();
     graphs();
     others();
     return finish();

@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 static CUmemLocation device_at(int id) { return {CU_MEM_LOCATION_TYPE_DEVICE, id}; }
@@ -44,6 +45,8 @@ __global__ void fill(uint32_t *p, size_t n, uint32_t seed)
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         p[i] = (uint32_t)i + seed;
 }
+static cudaDeviceProp of;
+
 // Takes its time before it looks.
 __global__ void check(const uint32_t *p, size_t n, uint32_t seed, int turns, uint32_t *bad)
 {
@@ -234,6 +237,40 @@ static void ordered()
     CUDA(cudaFree(bad));
 }
 
+// Streams of a moment, whose work is not done when they are destroyed, leave their memory to others.
+static void destroyed()
+{
+    enum { ROUNDS = 30, SIZE = 3 << 20 };
+    CUmemoryPool pool = create(device_at(0));
+    uint32_t *bad, wrong = 0;
+    unsigned long long most = 0;
+    CUDA(cudaMalloc(&bad, 4));
+    CUDA(cudaMemset(bad, 0, 4));
+    CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < ROUNDS; i++) {
+        CUstream s;
+        CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        uint32_t *p = get(pool, SIZE, s);
+        fill<<<2, 64, 0, s>>>(p, 10000, 77 * i);
+        check<<<2, 64, 0, s>>>(p, 10000, 77 * i, 20000, bad);
+        CU(cuMemFreeAsync((CUdeviceptr)p, s));
+        if (i % 3 == 0)
+            CU(cuStreamSynchronize(s));
+        CU(cuStreamDestroy(s));
+        most = std::max(most, count(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    }
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&wrong, bad, 4, cudaMemcpyDeviceToHost));
+    expect(wrong == 0, "what a destroyed stream freed is given out behind its work");
+    note("%llu KiB reserved at most", most >> 10);
+    CUDA(cudaGetDeviceProperties(&of, 0));
+    expect(most <= 4 * SIZE || !strstr(of.name, "Software"), "and not kept for it"); // a driver may think otherwise
+    CU(cuMemPoolTrimTo(pool, 0));
+    expect(count(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0, "all of it goes back");
+    CU(cuMemPoolDestroy(pool));
+    CUDA(cudaFree(bad));
+}
+
 int main()
 {
     note_device();
@@ -246,6 +283,7 @@ int main()
     statistics(s);
     current();
     ordered();
+    destroyed();
     CU(cuStreamDestroy(s));
     return finish();
 }

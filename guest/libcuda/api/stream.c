@@ -2,7 +2,7 @@
 #include "api/api.h"
 #include "api/capture.h"
 #include "api/context.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 #include "session/ahead.h"
 
 enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
@@ -93,6 +93,10 @@ CUresult cwi_cuStreamDestroy(CUstream stream)
 	struct cw_obj *o = cw_handle_get(CW_KIND_STREAM, stream);
 	uint32_t id = o ? o->id : 0;
 
+	if (o) {
+		cw_managed_pools_left(id);
+		cw_resident_left((struct cw_stream *)o);
+	}
 	if (!o || !cw_handle_free(CW_KIND_STREAM, o))
 		return CUDA_ERROR_INVALID_HANDLE;
 	return cwop_StreamDestroy(id);

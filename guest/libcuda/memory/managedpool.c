@@ -10,9 +10,10 @@
 #include "memory/managedpool.h"
 #include "memory/resident.h"
 #include "memory/slices.h"
+#include "memory/streamorder.h"
 
 enum { FOLLOW_EVENTS = 1, OPPORTUNISTIC, INTERNAL_DEPENDENCIES, THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
-enum { GRAIN = 2 << 20, NO_TIMING = 2 /* CU_EVENT_DISABLE_TIMING */, LEGACY = 1, PER_THREAD = 2 };
+enum { GRAIN = 2 << 20 };
 #define STOCK_MOST (64ull << 20) /* stocks grow with the pool up to this, for sizes below it */
 
 struct cw_managed_pool {
@@ -242,55 +243,11 @@ CUresult cw_managed_pool_trim(struct cw_pool *p, uint64_t keep)
 	return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------------------------- */
-
-static struct cw_behind behind(uint32_t stream)
-{
-	static _Thread_local char self; /* stands for the thread, whose own stream has the number of everybody's */
-	struct cw_stream *s = stream > PER_THREAD ? (struct cw_stream *)cw_handle_by_id(CW_KIND_STREAM, stream) : NULL;
-	struct cw_behind b = {s ? s->o.ctx : cw_current_ctx_id(), stream, 0, 0};
-	b.uid = s ? s->uid : stream == PER_THREAD ? (uintptr_t)&self : 0;
-	return b;
-}
-
-/* Whether the stream can be recorded from here: it is there, and captures nothing. */
-static int can_record(const struct cw_behind *b)
-{
-	struct cw_stream *s = (struct cw_stream *)cw_handle_by_id(CW_KIND_STREAM, b->stream);
-	struct cw_ctx *c = (struct cw_ctx *)cw_handle_by_id(CW_KIND_CTX, b->ctx);
-	int captures = 0;
-	if (!c || atomic_load(&c->state) != CW_CTX_LIVE || b->stream == PER_THREAD || (b->stream > PER_THREAD && (!s || s->uid != b->uid)))
-		return 0;
-	return !cw_capture_any() || (cw_capture_status(b->stream, &captures) == 0 && !captures);
-}
-
-/* Has a stream wait for what another was given until now. */
-static CUresult follow(uint32_t stream, const struct cw_behind *b)
-{
-	uint32_t current = cw_current_ctx_id();
-	struct cw_obj *e = can_record(b) ? cw_handle_new(CW_KIND_EVENT) : NULL;
-	if (!e)
-		return CUDA_ERROR_NOT_READY;
-	e->ctx = b->ctx;
-	cw_set_current_ctx_id(b->ctx);
-	CUresult res = cwop_EventCreate(e->id, NO_TIMING);
-	int made = res == 0;
-	if (made)
-		res = cwop_EventRecord(e->id, b->stream, 0);
-	cw_set_current_ctx_id(current);
-	if (res == 0)
-		res = cwop_StreamWaitEvent(stream, e->id, 0);
-	if (made)
-		cwop_EventDestroy(e->id);
-	cw_handle_free(CW_KIND_EVENT, e);
-	return res;
-}
-
 /* Under the lock: a slice that another stream's work may still use. */
 static struct cw_slice *from_others(struct cw_managed_pool *m, uint64_t size, const struct cw_behind *me)
 {
 	struct cw_slice *x = m->allow[INTERNAL_DEPENDENCIES] ? cw_slices_find(&m->have, size, me, 1) : NULL;
-	return x && follow(me->stream, &x->behind) == 0 ? x : NULL;
+	return x && cw_order_behind(me->stream, &x->behind) == 0 ? x : NULL;
 }
 
 uint64_t cw_managed_pools_mark(void) { return atomic_load(&frees); }
@@ -301,7 +258,7 @@ CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark)
 		return res;
 	struct cw_behind passed = {cw_current_ctx_id(), 0, 0, mark};
 	if (stream) {
-		passed = behind(stream);
+		passed = cw_behind(stream);
 		passed.when = mark;
 	}
 	cw_lock_acquire(&lock);
@@ -310,6 +267,21 @@ CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark)
 	tidy();
 	cw_lock_release(&lock);
 	return CUDA_SUCCESS;
+}
+
+void cw_managed_pools_left(uint32_t stream)
+{
+	if (cw_likely(atomic_load(&cw_managed_pools) == 0))
+		return;
+	struct cw_behind from = cw_behind(stream), to = {0};
+	uint32_t known = 0; /* whether to is */
+	cw_lock_acquire(&lock);
+	for (struct cw_managed_pool *m = pools; m; m = m->next)
+		if (cw_slices_behind(&m->have, &from) && (known || (known = cw_order_left(&from, &to))))
+			cw_slices_inherit(&m->have, &from, &to);
+	if (known)
+		tidy();
+	cw_lock_release(&lock);
 }
 
 /* --- allocations -------------------------------------------------------------------------------------------------------------- */
@@ -343,7 +315,7 @@ static CUresult take(struct cw_pool *p, uint64_t size, const struct cw_behind *m
 
 CUresult cw_managed_pool_alloc(struct cw_pool *p, uint64_t size, uint32_t stream, CUdeviceptr *out)
 {
-	struct cw_behind me = behind(stream);
+	struct cw_behind me = cw_behind(stream);
 	struct cw_range r;
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
@@ -376,7 +348,7 @@ void cw_managed_pool_free(const struct cw_range *r, uint32_t stream)
 {
 	struct cw_behind b = {0};
 	if (stream)
-		b = behind(stream);
+		b = cw_behind(stream);
 	cw_managed_free(r->managed);
 	cw_lock_acquire(&lock);
 	if (stream)

@@ -103,6 +103,8 @@ void cw_managed_release(const struct cw_range *r);
 extern _Atomic uint32_t cw_managed_pools;
 uint64_t cw_managed_pools_mark(void);
 CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark); /* res */
+/* A stream is about to be destroyed, perhaps with work yet to do. */
+void cw_managed_pools_left(uint32_t stream);
 
 /* --- small pinned allocations: slab.c ---------------------------------------------------------------------------- */
 

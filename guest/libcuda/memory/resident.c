@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "memory/resident.h"
+#include "memory/streamorder.h"
 #include "memory/uffd.h"
 
 struct cw_lock cw_resident_lock;
@@ -354,4 +355,24 @@ CUresult cw_resident_attach(uint64_t base, uint32_t flags, const struct cw_strea
 	}
 	cw_lock_release(&cw_resident_lock);
 	return res;
+}
+
+void cw_resident_left(const struct cw_stream *stream)
+{
+	struct cw_behind from = {stream->o.ctx, stream->o.id, stream->uid, 0}, to = {0};
+	int known = -1;
+	if (atomic_load(&cw_copies) == 0)
+		return;
+	cw_lock_acquire(&cw_resident_lock);
+	for (struct cw_area *a = cw_areas; a && known != 0; a = a->next) {
+		if (a->attach != CU_MEM_ATTACH_SINGLE || a->stream != from.stream || a->uid != from.uid)
+			continue;
+		if (known < 0 && (known = cw_order_left(&from, &to)) == 0)
+			break; /* found out when it is touched */
+		a->stream = to.stream;
+		a->uid = to.uid;
+		a->lapsed = to.stream != 0;
+		a->attach = to.stream ? CU_MEM_ATTACH_SINGLE : a->first;
+	}
+	cw_lock_release(&cw_resident_lock);
 }

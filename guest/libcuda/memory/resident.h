@@ -50,7 +50,7 @@ struct cw_area {
 	uint32_t stream;	   /* attached to that one, */
 	uint64_t uid;		   /* of which this is the number that no other will have */
 	uint8_t attach, first;	   /* CU_MEM_ATTACH_*: now, and as it was allocated */
-	uint8_t lapsed;		   /* its stream has ended: it will be as it was allocated, when the GPU has done with what that was given */
+	uint8_t lapsed;		   /* its stream has ended: when this one has no work, or the GPU has none, it is as it was allocated */
 	uint8_t fresh;		   /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
 	uint32_t ahead;		   /* which of them comes next, without a fault of its own, since one of them was touched; 0: none was */
@@ -211,6 +211,8 @@ void cw_resident_wish(uint64_t ptr, uint64_t size);
 void cw_resident_mostly(uint64_t ptr, uint64_t size, int on);
 /* Who may use the allocation that begins there, from now on: CU_MEM_ATTACH_*; stream: of CU_MEM_ATTACH_SINGLE, else NULL. */
 CUresult cw_resident_attach(uint64_t base, uint32_t flags, const struct cw_stream *stream);
+/* A stream is about to be destroyed. What is attached to it is as it was allocated when its work is done. */
+void cw_resident_left(const struct cw_stream *stream);
 
 /* --- faults: touch.c ---------------------------------------------------------------------------------------------------------- */
 

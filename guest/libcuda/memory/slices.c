@@ -73,6 +73,13 @@ void cw_slices_give(struct cw_slices *s, struct cw_slice *x, const struct cw_beh
 	join(before, x);
 }
 
+static void join_all(struct cw_stock *k)
+{
+	for (struct cw_slice *x = k->first; x; x = x->after)
+		while (x->after && !x->used && !x->after->used && cw_behind_same(&x->behind, &x->after->behind))
+			join(x, x->after);
+}
+
 void cw_slices_settle(struct cw_slices *s, const struct cw_behind *passed)
 {
 	for (struct cw_stock *k = s->all; k; k = k->next) {
@@ -80,9 +87,31 @@ void cw_slices_settle(struct cw_slices *s, const struct cw_behind *passed)
 			if (!x->used && x->behind.ctx == passed->ctx && x->behind.when <= passed->when &&
 			    (passed->stream == 0 || cw_behind_same(&x->behind, passed)))
 				x->behind = (struct cw_behind){0};
+		join_all(k);
+	}
+}
+
+static int waits_for(const struct cw_slice *x, const struct cw_behind *stream)
+{
+	return !x->used && x->behind.stream != 0 && cw_behind_same(&x->behind, stream);
+}
+
+int cw_slices_behind(const struct cw_slices *s, const struct cw_behind *stream)
+{
+	for (const struct cw_stock *k = s->all; k; k = k->next)
+		for (const struct cw_slice *x = k->first; x; x = x->after)
+			if (waits_for(x, stream))
+				return 1;
+	return 0;
+}
+
+void cw_slices_inherit(struct cw_slices *s, const struct cw_behind *from, const struct cw_behind *to)
+{
+	for (struct cw_stock *k = s->all; k; k = k->next) {
 		for (struct cw_slice *x = k->first; x; x = x->after)
-			while (x->after && !x->used && !x->after->used && cw_behind_same(&x->behind, &x->after->behind))
-				join(x, x->after);
+			if (waits_for(x, from))
+				x->behind = (struct cw_behind){to->ctx, to->stream, to->uid, to->stream ? x->behind.when : 0};
+		join_all(k);
 	}
 }
 

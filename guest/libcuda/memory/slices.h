@@ -48,6 +48,9 @@ void cw_slices_take(struct cw_slices *s, struct cw_slice *x, uint64_t size);
 void cw_slices_give(struct cw_slices *s, struct cw_slice *x, const struct cw_behind *behind);
 /* A stream (all of the context's: 0) has come past free number `when`. */
 void cw_slices_settle(struct cw_slices *s, const struct cw_behind *passed);
+/* Whether some are free behind that stream; and has them be free behind another, or (stream 0) at once. */
+int cw_slices_behind(const struct cw_slices *s, const struct cw_behind *stream);
+void cw_slices_inherit(struct cw_slices *s, const struct cw_behind *from, const struct cw_behind *to);
 /* Takes out a stock that is free and waits for nothing, of at most `most` bytes. NULL: there is none. The caller frees it. */
 struct cw_stock *cw_slices_remove(struct cw_slices *s, uint64_t most);
 

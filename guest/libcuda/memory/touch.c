@@ -83,7 +83,7 @@ static int by_function(const struct cw_fault *f) { return f->thread != 0 && f->t
 /* What lies beside that a kernel of another stream may be writing: it may come, as all of it leaves with the function's end, but not as written. */
 static int beside_work(const struct cw_fault *f) { return by_function(f) && !cw_gpu_idle(); }
 
-/* Under the lock: the stream that it is attached to, 0: none. What was is everybody's when its stream has ended, whose last work may still run. */
+/* Under the lock: the stream that it is attached to, 0: none. Of one that has ended without cw_resident_left, the last work may still run. */
 static uint32_t attached_to(struct cw_area *a)
 {
 	if (a->attach != CU_MEM_ATTACH_SINGLE)
@@ -101,16 +101,14 @@ static int settled(struct cw_area *a, const struct cw_fault *f, int waited)
 {
 	if (by_function(f))
 		return 1;
-	if (attached_to(a))
-		return waited;
 	if (a->attach == CU_MEM_ATTACH_HOST)
 		return 1;
-	int idle = cw_gpu_idle();
-	if (idle && a->lapsed) {
+	int done = attached_to(a) ? waited : cw_gpu_idle();
+	if (done && a->lapsed) {
 		a->attach = a->first;
 		a->lapsed = 0;
 	}
-	return idle;
+	return done;
 }
 
 static const char *why_not(CUresult res)

@@ -97,6 +97,26 @@ static void settle(void)
 			}
 }
 
+/* A stream's work is another's now, or nobody's. */
+static void inherit(void)
+{
+	struct cw_behind from = stream(next(STREAMS)), to = {0};
+	if (next(2))
+		to = (struct cw_behind){from.ctx, 50 + from.ctx, 500, 0};
+	int some = 0, told = cw_slices_behind(&s, &from);
+	for (int k = 0; k < STOCKS; k++)
+		for (int u = 0; u < UNITS; u++)
+			if (map[k][u].owner == 0 && cw_behind_same(&map[k][u].behind, &from)) {
+				some = 1;
+				to.when = to.stream ? map[k][u].behind.when : 0;
+				map[k][u].behind = to;
+			}
+	CHECK(told || !some); /* what is said may be of more units than wait */
+	to.when = 0;
+	cw_slices_inherit(&s, &from, &to);
+	CHECK(!cw_slices_behind(&s, &from));
+}
+
 static void removed(void)
 {
 	struct cw_stock *k = cw_slices_remove(&s, UINT64_MAX);
@@ -132,7 +152,12 @@ int main(void)
 		int i = (int)next(LIVE);
 		switch (next(8)) {
 		case 0: settle(); break;
-		case 1: removed(); break;
+		case 1:
+			if (next(4))
+				removed();
+			else
+				inherit();
+			break;
 		case 2:
 			if (!known[i % STOCKS])
 				add(i % STOCKS);

@@ -274,9 +274,36 @@ static void fails_in_turn(void)
 	end();
 }
 
+static const struct cw_stream nine = {.o.id = 9, .o.ctx = 3, .uid = 99};
+
+/* What is attached to a stream that ends waits for another in its place, or for nothing, or is found when it is touched. */
+static void stream_ends(void)
+{
+	make();
+	struct cw_area *a = area;
+	a->first = CU_MEM_ATTACH_HOST;
+	cw_resident_left(&nine);
+	CHECK(heirs == 0);
+	for (int known = 0; known < 3; known++) {
+		CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_SINGLE, &nine) == 0);
+		a->uid = 98; /* another's of the same id */
+		cw_resident_left(&nine);
+		CHECK(heirs == known && a->stream == 9 && !a->lapsed);
+		a->uid = 99;
+		heir_known = known > 0;
+		heir = known == 1 ? (struct cw_behind){3, 44, 444, 0} : (struct cw_behind){0};
+		cw_resident_left(&nine);
+		CHECK(heirs == known + 1 && a->lapsed == (known == 1) && a->stream == (known == 0 ? 9 : known == 1 ? 44 : 0));
+		CHECK(a->attach == (known == 2 ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_SINGLE) && a->uid == (known == 0   ? 99
+													  : known == 1 ? 444
+														       : 0));
+	}
+	CHECK(cw_resident_attach(a->base, CU_MEM_ATTACH_GLOBAL, NULL) == 0 && !a->lapsed);
+	end();
+}
+
 static void small_things(void)
 {
-	const struct cw_stream nine = {.o.id = 9, .uid = 99};
 	make();
 	struct cw_area *a = area;
 	CHECK(cw_area_at(a->base) == a && cw_area_at(a->base + a->size - 1) == a && !cw_area_at(a->base + a->size) &&
@@ -338,6 +365,7 @@ int main(void)
 	int lowest = dup(0);
 	close(lowest);
 	small_things();
+	stream_ends();
 	fresh();
 	CHECK(dup(0) == lowest); /* nothing stays open */
 	fresh_fails();

@@ -201,6 +201,14 @@ static void ended_stream(void)
 		f = at(800, 0, 0);
 		CHECK(serve(&f, 0) == k && area->attach == area->first);
 	}
+	/* Another stream stands for it: that one counts, not the GPU. */
+	anew();
+	idle = 0;
+	attach(13);
+	area->lapsed = 1;
+	area->first = CU_MEM_ATTACH_HOST;
+	struct cw_fault f = at(600, 0, 0);
+	CHECK(stream_of(&f) == 13 && serve(&f, 0) == 0 && serve(&f, 1) == 1 && area->attach == CU_MEM_ATTACH_HOST && !area->lapsed);
 }
 
 /* An access that has gone on is not said to have ended, nor is it made to. */
