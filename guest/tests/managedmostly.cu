@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <dirent.h>
+#include <csetjmp>
+#include <csignal>
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
@@ -259,6 +261,42 @@ static void parts()
     expect(right && t.right() && t.right(), "pages of it are thrown away");
 }
 
+static sigjmp_buf back;
+static void caught(int) { siglongjmp(back, 1); }
+static bool refused(volatile uint8_t *p)
+{
+    if (sigsetjmp(back, 1))
+        return true;
+    *p = *p;
+    return false;
+}
+
+// What the program protects while the processor's copy is elsewhere is protected.
+static void guarded()
+{
+    table t(3 * MIB / 4);
+    uint8_t *b = (uint8_t *)t.p;
+    bool right = t.right(), kept = true;
+    signal(SIGSEGV, caught);
+    for (size_t part : {50 * PAGE, 3 * MIB}) { // of some, and of all
+        size_t from = part == 3 * MIB ? 0 : 100 * PAGE;
+        right &= t.there();
+        if (mprotect(b + from, part, PROT_READ) != 0) // a bare driver's may refuse
+            continue;
+        right &= t.here();
+        kept &= refused(b + from) && refused(b + from + part - 1);
+        right &= t.there() && t.here();
+        kept &= refused(b + from) && refused(b + from + part - 1);
+        CUDA(cudaDeviceSynchronize());
+        mprotect(b + from, part, PROT_READ | PROT_WRITE);
+        right &= t.right();
+        b[from] = 1, ((uint8_t *)t.want.data())[from] = 1;
+    }
+    signal(SIGSEGV, SIG_DFL);
+    expect(right && t.right(), "protected between two uses");
+    expect(kept, "it stays protected");
+}
+
 static void ends()
 {
     bool right = true;
@@ -288,7 +326,6 @@ static void ends()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED_DUPLICATES", "1", 0);
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
     note_device();
     CUDA(cudaFree(0));
@@ -297,6 +334,7 @@ int main()
     beside();
     system_calls();
     parts();
+    guarded();
     ends();
     return finish();
 }

@@ -169,7 +169,6 @@ static void by_cpu(std::vector<area> &all)
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED_DUPLICATES", "1", 0);
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
     double until = seconds() + argument(argc, argv, 1, 1);
     state = 88172645463325252ull + (uint64_t)argument(argc, argv, 2, 0);

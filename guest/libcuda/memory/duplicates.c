@@ -17,7 +17,9 @@
 #include <unistd.h>
 
 #include "api/callback.h"
+#include "memory/mappings.h"
 #include "memory/resident.h"
+#include "memory/spare.h"
 #include "memory/uffd.h"
 #include "session/compat.h"
 
@@ -26,7 +28,10 @@
 #endif
 
 /* A block is what one page table covers: the kernel moves it whole. Where there are fewer units than WORTH, or half as many in each block, pages are made as quickly. */
-enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16 };
+enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16, LOOK = 64 << 20 };
+
+static uint32_t hidden; /* units out of sight, of all areas; under the lock */
+static uint64_t looked; /* up to so many bytes there was memory for them */
 
 struct cw_kept {
 	uint64_t beside; /* of a->base; at the same place in a page table */
@@ -129,6 +134,7 @@ void cw_kept_end(struct cw_area *a)
 {
 	if (!a->kept)
 		return;
+	hidden -= a->kept->count;
 	munmap(a->kept->mapped, a->kept->size);
 	free(a->kept);
 	a->kept = NULL;
@@ -171,8 +177,17 @@ static uint64_t beside(const struct cw_area *a, uint32_t u) { return a->kept->be
 static uint32_t held(const struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h)
 {
 	uint32_t n = 0;
-	for (uint32_t u = lo; u < hi; u++)
-		n += a->holder[u] == h;
+	for (uint32_t u = lo; u < hi; u++) {
+		uint64_t eight = 1;
+		if (hi - u >= 8)
+			memcpy(&eight, a->holder + u, 8);
+		if (eight == 0) { /* most of a large area: the GPU's */
+			n += h == CW_AT_GPU ? 8 : 0;
+			u += 7;
+		} else {
+			n += a->holder[u] == h;
+		}
+	}
 	return n;
 }
 
@@ -186,7 +201,9 @@ static uint32_t kept(const struct cw_area *a, uint32_t lo, uint32_t hi)
 
 static void unmark(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
-	a->kept->count -= kept(a, lo, hi);
+	uint32_t n = kept(a, lo, hi);
+	a->kept->count -= n;
+	hidden -= n;
 	memset(a->kept->unit + lo, 0, hi - lo);
 }
 
@@ -198,16 +215,31 @@ static void forget(struct cw_area *a, uint32_t lo, uint32_t hi)
 
 /* --- out of sight ---------------------------------------------------------------------------------------------------------------- */
 
+/* Whether so many units more may stay in memory, which would be given back else: a quarter of what the process may have, at most, and an eighth is left to others. */
+static int affordable(uint32_t units)
+{
+	uint64_t want = ((uint64_t)hidden + units) * CW_UNIT, all = cw_memory_all();
+	if (want > all / 4)
+		return 0;
+	if (want > looked && !cw_pieces_fit_here(all / 8))
+		return 0;
+	if (want > looked)
+		looked = want + LOOK;
+	return 1;
+}
+
 /* Blocks [lo, hi). Pages are gone before it is said that they are (hold). */
 static void hide(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
 	uint32_t n = held(a, lo, hi, CW_AT_BOTH), blocks = (hi - lo + BLOCK - 1) / BLOCK;
-	if (n < WORTH || n < WORTH / 2 * blocks || move(cw_unit_at(a, lo), beside(a, lo), cw_units_bytes(a, lo, hi)) != 0)
+	if (n < WORTH || n < WORTH / 2 * blocks || !affordable(n) || move(cw_unit_at(a, lo), beside(a, lo), cw_units_bytes(a, lo, hi)) != 0)
 		return;
 	unmark(a, lo, hi); /* what was there before is gone */
 	for (uint32_t u = lo; u < hi; u++)
 		a->kept->unit[u] = a->holder[u] == CW_AT_BOTH;
-	a->kept->count += kept(a, lo, hi);
+	n = kept(a, lo, hi);
+	a->kept->count += n;
+	hidden += n;
 	cw_area_hold(a, lo, hi, CW_AT_GPU);
 }
 
@@ -289,7 +321,8 @@ static int same(struct cw_area *a, uint32_t lo, uint32_t hi)
 /* Blocks [lo, hi), of which nothing is in sight. What is there is said before it is: who goes on may give work at once. */
 static void show(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
-	if (!same(a, lo, hi)) {
+	/* What moves back takes the place of a mapping that the program may have protected meanwhile. */
+	if (!cw_mapped_plainly(cw_unit_at(a, lo), cw_units_bytes(a, lo, hi)) || !same(a, lo, hi)) {
 		forget(a, lo, hi);
 		return;
 	}

@@ -8,13 +8,13 @@
  * cannot map this process's pages they lie on its machine instead (beyond.c), in the one reservation.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "memory/pieces.h"
+#include "memory/spare.h"
 #include "memory/uffd.h"
 #include "memory/vmm.h"
 #include "session/internal.h"
@@ -31,24 +31,9 @@ enum { GRAIN = 2 << 20, MOST = 128 << 20, PARTS = 64 };
 
 /* --- what this machine can do ---------------------------------------------------------------------------------------------------- */
 
-/* MemAvailable; where it is not told, all. */
-static uint64_t memory_here(void)
-{
-	FILE *f = fopen("/proc/meminfo", "re");
-	unsigned long long kib;
-	uint64_t here = UINT64_MAX;
-	char line[128];
-	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			here = (uint64_t)kib << 10;
-	if (f)
-		fclose(f);
-	return here;
-}
-
 int cw_pieces_fit_here(uint64_t size)
 {
-	uint64_t here = memory_here();
+	uint64_t here = cw_memory_spare();
 	return here > SPARE && size <= here - SPARE;
 }
 

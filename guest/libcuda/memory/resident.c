@@ -112,7 +112,7 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi)
 	if (res != 0 || a->here == 0)
 		return res;
 	uint32_t u = lo;
-	while (u < hi && a->holder[u] != CW_AT_CPU)
+	while ((u = pass_over(a, u, hi)) < hi && a->holder[u] != CW_AT_CPU)
 		u++;
 	if (u == hi) { /* nothing to carry */
 		let_go(a, lo, hi);

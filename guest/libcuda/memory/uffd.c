@@ -47,11 +47,11 @@ static int agree(int fd, uint64_t features)
 	return ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : -errno;
 }
 
-/* CAUSEWAY_MANAGED_DUPLICATES=1: duplicates (duplicates.c) are why anything would be moved. */
+/* Duplicates (duplicates.c) are why anything would be moved; CAUSEWAY_MANAGED_DUPLICATES=0: there are none. */
 static int wants_moves(void)
 {
 	const char *e = getenv("CAUSEWAY_MANAGED_DUPLICATES");
-	return e && !strcmp(e, "1");
+	return !e || strcmp(e, "0") != 0;
 }
 
 int cw_uffd_open(void)

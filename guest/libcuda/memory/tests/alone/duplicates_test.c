@@ -20,6 +20,7 @@ static ssize_t told(int fd, void *entry, size_t size, off_t at)
 #define pread told
 #include "memory/duplicates.c"
 #undef pread
+#include "memory/mappings.c"
 #include "session/internal.h"
 #include "session/tests/check.h"
 
@@ -36,6 +37,15 @@ static int remaps = 1, protects = 1;
 void cw_log(enum cw_log_level level, const char *fmt, ...) { (void)level, (void)fmt; }
 int cw_uffd_remaps(void) { return remaps; }
 int cw_uffd_tracks(void) { return 1; }
+static uint64_t memory = UINT64_MAX;
+static int tight, looks;
+uint64_t cw_memory_all(void) { return memory; }
+int cw_pieces_fit_here(uint64_t size)
+{
+	CHECK(size == memory / 8);
+	looks++;
+	return !tight;
+}
 void cw_uffd_moves(uint64_t to) { CHECK(to != 0); }
 void cw_uffd_drain(void) {}
 int cw_uffd_watch(uint64_t at, uint64_t size, int missing) { return at && size && missing ? 0 : -1; }
@@ -263,11 +273,14 @@ static void refused(void)
 	cw_kept_hide(area);
 	for (uint32_t u = 0; u < UNITS; u++)
 		CHECK((area->holder[u] == CW_AT_BOTH) == is_here(u));
-	if (area->kept->count == 0)
-		here(0, UNITS);
+	int moved = area->kept->count != 0;
 	cw_kept_show(area, 0, UNITS);
-	here(0, UNITS);
+	if (moved) /* newer ones have moved it, and it is not put over what is protected */
+		gone(0, UNITS);
+	else
+		here(0, UNITS);
 	CHECK(mprotect(unit(100), CW_UNIT, PROT_READ | PROT_WRITE) == 0);
+	fill(0, UNITS);
 	/* What cannot move back is brought: its place is of two mappings. */
 	cw_kept_hide(area);
 	if (area->kept->count > 0) {
@@ -312,6 +325,65 @@ static void possible(void)
 	end();
 }
 
+/* What the program has protected meanwhile does not come back over it. */
+static void guarded(void)
+{
+	make();
+	const uint64_t block = (uint64_t)BLOCK * CW_UNIT;
+	for (int part = 0; part < 3; part++) {
+		uint64_t at = cw_unit_at(area, BLOCK + 3), size = part == 0 ? CW_PAGE : part == 1 ? block / 2 : 2 * block;
+		fill(0, UNITS);
+		cw_kept_hide(area);
+		CHECK(area->kept->count > 0 && cw_mapped_plainly(area->base, area->size) && look(area->base, area->base + area->size));
+		CHECK(mprotect((void *)(uintptr_t)at, size, part == 1 ? PROT_NONE : PROT_READ) == 0);
+		CHECK(!cw_mapped_plainly(area->base, area->size) && !look(area->base, area->base + area->size));
+		CHECK(ask(at + size, at + size + block) != 0 && look(at + size, at + size + block));
+		cw_kept_show(area, 0, UNITS);
+		CHECK(area->kept->count == 0 && held(area, 0, UNITS, CW_AT_BOTH) == 0 && !cw_mapped_plainly(at, size));
+		CHECK(mprotect((void *)(uintptr_t)at, size, PROT_READ | PROT_WRITE) == 0);
+	}
+	CHECK(!look(0, CW_PAGE) && !cw_mapped_plainly(0, CW_PAGE));
+	end();
+}
+
+/* No more stays in memory than the process can afford. */
+static void afforded(void)
+{
+	make();
+	CHECK(hidden == 0);
+	memory = 4ull * 2 * BLOCK * CW_UNIT; /* of which a quarter are two blocks */
+	fill(0, UNITS);
+	cw_kept_hide(area);
+	CHECK(area->kept->count == 0 && hidden == 0);
+	here(0, UNITS);
+	cw_pages_forget(cw_unit_at(area, 0), area->size);
+	memset(area->holder, CW_AT_GPU, UNITS);
+	fill(0, BLOCK);
+	cw_kept_hide(area);
+	CHECK(area->kept->count == BLOCK && hidden == BLOCK);
+	int before = looks;
+	cw_kept_show(area, 0, BLOCK);
+	CHECK(hidden == 0);
+	here(0, BLOCK);
+	cw_kept_hide(area);
+	CHECK(hidden == BLOCK && looks == before); /* not each time */
+	cw_kept_show(area, 0, BLOCK);
+	tight = 1;
+	memory = UINT64_MAX;
+	cw_kept_hide(area);
+	CHECK(hidden > 0); /* as it was found before */
+	cw_kept_show(area, 0, BLOCK);
+	looked = 0;
+	cw_kept_hide(area);
+	CHECK(hidden == 0);
+	here(0, BLOCK);
+	cw_kept_end(area);
+	CHECK(hidden == 0);
+	cw_kept_begin(area);
+	tight = 0;
+	end();
+}
+
 int main(void)
 {
 	alarm(600);
@@ -319,6 +391,8 @@ int main(void)
 	written();
 	holes();
 	refused();
+	guarded();
+	afforded();
 	possible();
 	puts("duplicates_test ok");
 	return 0;
