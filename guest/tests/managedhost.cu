@@ -156,6 +156,60 @@ static void queued(cudaStream_t s, job *j, uint32_t *d, uint32_t times)
     CUDA(cudaGraphDestroy(g));
 }
 
+// Memory of a pool that goes back, and the program's own that is unmapped, while another stream's function has yet to touch managed memory: it is not kept from it.
+static void CUDART_CB at_once(void *arg)
+{
+    job *j = (job *)arg;
+    usleep(300000);
+    double t = seconds();
+    j->p[1000] += 7;
+    j->seen = (uint32_t)((seconds() - t) * 1000);
+}
+
+static void taken_away(cudaStream_t s, job *j)
+{
+    CUmemPoolProps props = {};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = props.location;
+    CUmemoryPool pool;
+    CUmemGenericAllocationHandle h;
+    CUdeviceptr m, va;
+    CUstream t;
+    size_t size = 2 << 20;
+    uint32_t before = j->p[1000], longest = 0;
+    CU(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    bool pools = cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS;
+    CU(cuMemGetAllocationGranularity(&size, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    CU(cuMemAddressReserve(&va, size, 0, 0, 0));
+    CU(cuMemCreate(&h, size, &prop, 0));
+    CU(cuMemMap(va, size, 0, h, 0));
+    for (int own = 0; own < 2; own++) {
+        if (pools) {
+            CU(cuMemAllocFromPoolAsync(&m, 1 << 20, pool, t));
+            add<<<1, 32, 0, t>>>((uint32_t *)m);
+            CU(cuMemFreeAsync(m, t));
+        }
+        add<<<1, 32, 0, s>>>(j->p);
+        CUDA(cudaLaunchHostFunc(s, at_once, j));
+        if (own)
+            CU(cuMemUnmap(va, size));
+        else
+            CU(cuStreamSynchronize(t));
+        CUDA(cudaStreamSynchronize(s));
+        longest = j->seen > longest ? j->seen : longest;
+    }
+    note("%u ms", longest);
+    expect(j->p[1000] == before + 14 && longest < 4500, "unmapping while a function is ahead"); // the software GPU waited for 5 s
+    CU(cuMemRelease(h));
+    CU(cuMemAddressFree(va, size));
+    if (pools)
+        CU(cuMemPoolDestroy(pool));
+    CU(cuStreamDestroy(t));
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
@@ -191,6 +245,7 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc(&few, 4096));
     queued(s, &j, few, launches / 4);
     CUDA(cudaFree(few));
+    taken_away(s, &j);
     CUDA(cudaFree(p));
     CUDA(cudaStreamDestroy(s));
     side_by_side(false);

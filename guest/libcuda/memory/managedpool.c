@@ -11,6 +11,7 @@
 #include "memory/resident.h"
 #include "memory/slices.h"
 #include "memory/streamorder.h"
+#include "session/ahead.h"
 
 enum { FOLLOW_EVENTS = 1, OPPORTUNISTIC, INTERNAL_DEPENDENCIES, THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
 enum { GRAIN = 2 << 20 };
@@ -264,7 +265,8 @@ CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark)
 	cw_lock_acquire(&lock);
 	for (struct cw_managed_pool *m = pools; m; m = m->next)
 		cw_slices_settle(&m->have, &passed);
-	tidy();
+	if (!cw_host_is_ahead()) /* else its end would wait for them, and who waits next for the lock here */
+		tidy();
 	cw_lock_release(&lock);
 	return CUDA_SUCCESS;
 }
@@ -279,7 +281,7 @@ void cw_managed_pools_left(uint32_t stream)
 	for (struct cw_managed_pool *m = pools; m; m = m->next)
 		if (cw_slices_behind(&m->have, &from) && (known || (known = cw_order_left(&from, &to))))
 			cw_slices_inherit(&m->have, &from, &to);
-	if (known)
+	if (known && !cw_host_is_ahead())
 		tidy();
 	cw_lock_release(&lock);
 }
