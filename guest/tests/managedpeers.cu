@@ -2,12 +2,19 @@
 // every byte compared. Status 77 where there is one GPU. Arguments: rounds (60), seed. needs: cuda 13.0
 #include "driver.h"
 
+#include <unistd.h>
 #include <vector>
 
 __global__ void stir(uint8_t *p, size_t n, uint32_t v)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         p[i] = (uint8_t)(p[i] * 5 + v + i);
+}
+
+__global__ void step(uint32_t *p, size_t n, uint32_t v)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] = p[i] * 3 + v;
 }
 
 static uint64_t state;
@@ -162,6 +169,73 @@ static void asked()
     CUDA(cudaFree(p));
 }
 
+// What turns up to this one make of a word.
+static uint32_t want(uint32_t i, uint32_t turn)
+{
+    uint32_t x = i;
+    for (uint32_t t = 0; t <= turn; t++) {
+        x = x * 3 + t;
+        if (t == 2 && i == 77)
+            x += 5;
+        x = x * 3 + t + 100;
+    }
+    return x;
+}
+
+static size_t room_of(int dev)
+{
+    size_t left, all;
+    CUDA(cudaSetDevice(dev));
+    CUDA(cudaMemGetInfo(&left, &all));
+    return left;
+}
+
+// Until a GPU has so much less room than before: a prefetch does not wait for what it moves.
+static bool comes(int dev, size_t before, size_t n)
+{
+    double end = seconds() + 60;
+    while (room_of(dev) + n > before && seconds() < end)
+        usleep(1000);
+    return room_of(dev) + n <= before;
+}
+
+// A prefetch moves what it names, to the other GPU and back: it leaves the one and is at the other, with its bytes.
+static void goes_over()
+{
+    const size_t n = 4 << 20, words = n / 4;
+    uint32_t *p;
+    int both = 0;
+    CUDA(cudaDeviceGetAttribute(&both, cudaDevAttrConcurrentManagedAccess, 0));
+    CUDA(cudaSetDevice(0));
+    managed(&p, n);
+    for (size_t i = 0; i < words; i++)
+        p[i] = (uint32_t)i;
+    size_t bad = 0;
+    bool over = true, told = room_of(0) != room_of(1) && !both; // else both have the room that the limit leaves, or a driver's moves are its own
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        int from = turn % 2, to = !from;
+        CUDA(cudaSetDevice(from));
+        step<<<64, 256>>>(p, words, turn);
+        CUDA(cudaDeviceSynchronize());
+        if (turn == 2)
+            p[77] += 5; // the CPU has some of it
+        size_t before = room_of(to), left = room_of(from);
+        CU(prefetch(p, n, to));
+        over &= !told || (comes(to, before, n) && room_of(from) >= left + n);
+        CUDA(cudaSetDevice(to));
+        step<<<64, 256>>>(p, words, turn + 100);
+        CUDA(cudaDeviceSynchronize());
+        if (turn % 2)
+            bad += p[4096 * turn] != want(4096 * turn, turn);
+    }
+    for (size_t i = 0; i < words; i++)
+        bad += p[i] != want((uint32_t)i, 3);
+    expect(bad == 0, "what goes over has its bytes");
+    expect(over, "and is at the other GPU");
+    CUDA(cudaFree(p));
+    CUDA(cudaSetDevice(0));
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
@@ -177,6 +251,7 @@ int main(int argc, char **argv)
     CUDA(cudaDeviceCanAccessPeer(&back, 1, 0));
     note("peer access %d %d", there, back);
     asked();
+    goes_over();
     in_order();
     turns(argument(argc, argv, 1, 60));
     if (there && back) {

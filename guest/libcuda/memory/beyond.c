@@ -1,5 +1,6 @@
 /*
- * Pieces of managed memory for which the GPU has no room, where the worker cannot map this process's memory (a carrier over a network): they lie in
+ * Pieces of managed memory whose device memory is changed for other, in their place. Of another GPU of the vGPU, where the program prefetches them to; and those
+ * for which the GPU has no room, where the worker cannot map this process's memory (a carrier over a network): they lie in
  * memory of the worker's machine, which its driver makes, at the same addresses. To this process they are as what lies at the GPU, and the GPU reaches
  * them over that machine's link. To change places nothing crosses the network: the worker copies the bytes to other memory, which is mapped instead.
  * Which pieces do is room.c's matter, as of those that lie here. Under the resident lock.
@@ -63,31 +64,35 @@ static void exchange(struct cw_area *a, struct cw_area *other)
 {
 	uint32_t memory = a->memory;
 	uint8_t beyond = a->beyond;
+	int device = a->device;
 	a->memory = other->memory;
 	a->beyond = other->beyond;
+	a->device = other->device;
 	other->memory = memory;
 	other->beyond = beyond;
+	other->device = device;
 }
 
 /* The other memory in its place, or what it had again. */
 static CUresult replace(struct cw_area *a, struct cw_area *other)
 {
+	const struct cw_resv *resv = a->resv ? a->resv : a->group->resv;
 	cw_area_unmap(a);
 	exchange(a, other);
-	CUresult res = cw_area_map(a, a->group->resv);
+	CUresult res = cw_area_map(a, resv);
 	if (res == 0)
 		return res;
 	a->group->still = 1;
 	exchange(a, other);
-	if (cw_area_map(a, a->group->resv) != 0)
+	if (cw_area_map(a, resv) != 0)
 		cw_log(CW_LOG_ERROR, "managed memory at %#llx is lost to the GPU (%d)", (unsigned long long)a->base, (int)res);
 	return res;
 }
 
-CUresult cw_piece_beyond(struct cw_area *a, int beyond)
+static CUresult elsewhere(struct cw_area *a, int device, int beyond)
 {
-	struct cw_area other = {.backed = a->backed, .device = a->device};
-	if (a->group->still || a->beyond == beyond)
+	struct cw_area other = {.backed = a->backed, .device = device};
+	if (a->group->still)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = beyond ? cw_beyond_create(&other) : cw_area_create(&other);
 	if (res != 0)
@@ -96,5 +101,21 @@ CUresult cw_piece_beyond(struct cw_area *a, int beyond)
 	if (res == 0)
 		res = replace(a, &other);
 	cw_area_unback(&other);
+	return res;
+}
+
+CUresult cw_piece_beyond(struct cw_area *a, int beyond)
+{
+	return a->beyond == beyond ? CUDA_ERROR_NOT_SUPPORTED : elsewhere(a, a->device, beyond);
+}
+
+CUresult cw_piece_to(struct cw_area *a, int device)
+{
+	uint32_t ctx = cw_ctx_on(device); /* in whose name its bytes travel then */
+	if (cw_piece_away(a) || !a->memory || a->device == device || !ctx)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	CUresult res = elsewhere(a, device, 0);
+	if (res == 0)
+		a->ctx = ctx;
 	return res;
 }

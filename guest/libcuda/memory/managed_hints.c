@@ -228,6 +228,8 @@ static CUresult move_to(struct cw_place p, uint64_t ptr, uint64_t n)
 	if (!cw_range_find(ptr, &r) || !r.area)
 		return CUDA_SUCCESS;
 	n = n < r.size - (ptr - r.base) ? n : r.size - (ptr - r.base);
+	if (p.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		cw_room_to(ptr, n, p.id);
 	cw_room_wish(ptr, n, p.type == CU_MEM_LOCATION_TYPE_DEVICE);
 	if (p.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		return cw_resident_yield(ptr, n);

@@ -61,17 +61,23 @@ static int on_device(struct cw_obj *o, void *arg)
 	return 1;
 }
 
+uint32_t cw_ctx_on(int device)
+{
+	struct search s = {device, 0};
+	return cw_handle_each(CW_KIND_CTX, on_device, &s) ? s.ctx : 0;
+}
+
 CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v)
 {
-	struct search s = {a->device, 0};
 	v->before = cw_current_ctx_id();
 	cw_own_work++;
 	if (!live(a->ctx)) { /* the memory outlives the context that it was made in */
-		if (!cw_handle_each(CW_KIND_CTX, on_device, &s)) {
+		uint32_t ctx = cw_ctx_on(a->device);
+		if (!ctx) {
 			cw_own_work--;
 			return CUDA_ERROR_INVALID_CONTEXT;
 		}
-		a->ctx = s.ctx;
+		a->ctx = ctx;
 	}
 	cw_set_current_ctx_id(a->ctx);
 	CUresult res = stream_of(a->ctx, &v->stream);

@@ -6,7 +6,7 @@
  *   places.c     addresses, device memory and small blocks: making areas, and their end
  *   pieces.c     allocations in pieces
  *   shift.c      pieces that change places between the GPU's memory and this process's
- *   beyond.c     those that do between the GPU's memory and that of the worker's machine, where the worker cannot map this process's
+ *   beyond.c     those that do between the memories of GPUs, and between a GPU's and the worker's machine's, where the worker cannot map this process's
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   forbidden.c  those that end with a signal
@@ -63,6 +63,7 @@ struct cw_area {
 	struct cw_region *region; /* it lies in this process's memory, which the GPU reaches over its link. NULL: at the GPU */
 	uint32_t index;
 	uint8_t filed, half; /* its pages here are of the group's file, and of which half of that */
+	uint8_t to;	     /* 1 and the number of the GPU where the program would have it; 0: it is there, or may stay */
 	uint8_t beyond;	     /* its device memory is not the GPU's but of the worker's machine, which the GPU reaches over its link */
 	struct cw_warmth warmth;
 	uint32_t named;	       /* launches that did */
@@ -174,6 +175,8 @@ int cw_pieces_return(void);
  * back, for which the GPU has to have room. What fails leaves it as it was. */
 CUresult cw_piece_out(struct cw_area *a);
 CUresult cw_piece_in(struct cw_area *a);
+/* Its bytes move to the memory of another GPU, at the same address. */
+CUresult cw_piece_to(struct cw_area *a, int device);
 /* Bytes from addr on that one copy may name: to the end of the piece, where the allocation's are cut. */
 uint64_t cw_operand_reach(const struct cw_operand *side, uint64_t addr);
 /* The memory's pieces stay where they are from now on. */
@@ -189,6 +192,8 @@ extern _Atomic uint32_t cw_short;
 void cw_room_named(const uint8_t *args, uint32_t size);
 /* The program would have [ptr, ptr+size) at the GPU; or not need it there for now. */
 void cw_room_wish(uint64_t ptr, uint64_t size, int at_gpu);
+/* The program would have [ptr, ptr+size) at that GPU: pieces that lie in it do when the GPUs are idle, if that is soon. */
+void cw_room_to(uint64_t ptr, uint64_t size, int device);
 /* Under the lock: a piece was put here for lack of room, and never was elsewhere. */
 void cw_room_short(void);
 /* Under the lock: tells the host what is where. */
@@ -233,6 +238,8 @@ struct cw_voice {
 };
 CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v);
 void cw_voice_end(const struct cw_voice *v);
+/* A context of that device, 0: there is none. */
+uint32_t cw_ctx_on(int device);
 /* Whether all that the GPU was given has ended. Whoever is about to rely on that has made cw_copies say so before. */
 int cw_gpu_idle(void);
 /* Waits until the GPU has done what it was given before; stream: only that of this stream, 0: all. An error that belongs to the program's work is

@@ -27,7 +27,8 @@ enum {
 	ASKED_MOST_MS = 10000,
 	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
 	GAP_MOST = 256, /* launches between two looks that came too early, at most */
-	LOST_MOST = 3
+	LOST_MOST = 3,
+	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most: as long as it takes to see that the GPUs are idle */
 };
 /* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
 #define LINK_BYTES 33000000ll
@@ -257,11 +258,24 @@ static void improve_all(int64_t begun)
 	       (unsigned long long)room.evicted, (unsigned long long)room.returned, (long long)room.took);
 }
 
+/* What the program would have at another GPU goes there. */
+static void go_over(void)
+{
+	for (struct cw_area *a = cw_areas; a; a = a->next) {
+		CUresult res = a->to ? cw_piece_to(a, a->to - 1) : CUDA_SUCCESS;
+		if (res != 0)
+			cw_log(CW_LOG_TRACE, "managed memory at %#llx does not go to GPU %d (%d)", (unsigned long long)a->base, a->to - 1,
+			       (int)res);
+		a->to = 0;
+	}
+}
+
 static int move_some(void)
 {
 	cw_lock_acquire(&cw_resident_lock);
 	int ok = quiet();
 	if (ok) {
+		go_over();
 		int64_t now = cw_now_ms();
 		room.by_link = 0;
 		if (now < room.moved + room.took)
@@ -299,10 +313,9 @@ static void *move(void *arg)
 	return NULL;
 }
 
-/* Has the mover look, and waits for it as long as that is harmless. by_link: what the GPU has to reach over the link before it is idle, at most. */
-static void ask(uint64_t by_link)
+/* Has the mover look, and waits for it, so many ms at most. */
+static void ask(int64_t most)
 {
-	int64_t most = ASKED_MS + (int64_t)(by_link >> 20) * LINK_MS / 1024;
 	cw_lock_acquire(&mover.lock);
 	if (!mover.started)
 		mover.started = cw_thread_start(move, NULL) == 0;
@@ -312,11 +325,17 @@ static void ask(uint64_t by_link)
 		return;
 	uint32_t turn = atomic_fetch_add(&mover.asked, 1) + 1, done;
 	cw_futex_wake(&mover.asked, 1, CW_FUTEX_PRIVATE);
-	most = most < ASKED_MOST_MS ? most : ASKED_MOST_MS;
 	for (int64_t until = cw_now_ms() + most; (int32_t)((done = atomic_load(&mover.done)) - turn) < 0 && cw_now_ms() < until;) {
-		struct timespec t = {0, 20000000};
+		struct timespec t = {0, 1000000 * (most < 20 ? most : 20)};
 		cw_futex_wait(&mover.done, done, CW_FUTEX_PRIVATE, &t);
 	}
+}
+
+/* As long as that is harmless. by_link: what the GPU has to reach over the link before it is idle, at most. */
+static void ask_for_room(uint64_t by_link)
+{
+	int64_t most = ASKED_MS + (int64_t)(by_link >> 20) * LINK_MS / 1024;
+	ask(most < ASKED_MOST_MS ? most : ASKED_MOST_MS);
 }
 
 /* Whether the calling thread may wait for the GPU. */
@@ -337,7 +356,7 @@ void cw_room_named(const uint8_t *args, uint32_t size)
 	uint64_t by_link = room.by_link;
 	cw_lock_release(&cw_resident_lock);
 	if (pays && may_wait())
-		ask(by_link);
+		ask_for_room(by_link);
 }
 
 void cw_room_wish(uint64_t ptr, uint64_t size, int at_gpu)
@@ -357,7 +376,25 @@ void cw_room_wish(uint64_t ptr, uint64_t size, int at_gpu)
 		room.took = 0; /* it is asked for */
 	cw_lock_release(&cw_resident_lock);
 	if (pays && may_wait())
-		ask(by_link);
+		ask_for_room(by_link);
+}
+
+void cw_room_to(uint64_t ptr, uint64_t size, int device)
+{
+	int some = 0;
+	if (cw_device_count() < 2 || !may_wait())
+		return;
+	cw_lock_acquire(&cw_resident_lock);
+	for (struct cw_area *a = cw_area_at(ptr); a && a->group && a->base < ptr + size; a = a->beside) {
+		int all = a->base >= ptr && a->base + a->size <= ((ptr + size + CW_UNIT - 1) & ~(uint64_t)(CW_UNIT - 1));
+		if (!all || !movable(a))
+			continue;
+		a->to = a->device == device ? 0 : (uint8_t)(device + 1);
+		some |= a->to;
+	}
+	cw_lock_release(&cw_resident_lock);
+	if (some)
+		ask(TO_MS);
 }
 
 void cw_room_freed(void) { atomic_store(&freed, 1); }

@@ -98,6 +98,18 @@ static void moved(uint64_t size)
 	gpu.free_at = gpu.now;
 }
 
+static int gpus = 1, gone_over, refuses; /* refuses: the other GPU has no room */
+int cw_device_count(void) { return gpus; }
+CUresult cw_piece_to(struct cw_area *a, int device)
+{
+	CHECK(cw_gpu_idle() && gpu.barred == 1 && a->device != device && a->to == device + 1 && !a->group->still);
+	if (refuses)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a->device = device;
+	gone_over++;
+	return CUDA_SUCCESS;
+}
+
 CUresult cw_piece_out(struct cw_area *a)
 {
 	CHECK(!a->region);

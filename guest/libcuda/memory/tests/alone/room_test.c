@@ -109,6 +109,8 @@ static void make(int s)
 		a->size = a->backed = PIECE;
 		a->group = g;
 		a->index = i;
+		if (i > 0)
+			g->all[i - 1]->beside = a;
 		if (gpu.room >= PIECE) {
 			gpu.room -= PIECE;
 			a->memory = 1;
@@ -239,9 +241,40 @@ static void behind_a_function(void)
 	end();
 }
 
+/* What a prefetch names goes to another GPU, piece by piece, when all are idle. */
+static void to_another(void)
+{
+	work_of(2, 4, 8);
+	begin();
+	const uint64_t base = set[0]->base;
+	cw_room_to(base, 4 * PIECE, 1); /* there is one */
+	CHECK(gone_over == 0);
+	gpus = 2;
+	cw_room_to(base, 4 * PIECE, 0); /* it is there */
+	CHECK(gone_over == 0 && gpu.told == 0);
+	cw_room_to(base + 1, 3 * PIECE, 1); /* whole pieces: the second and the third */
+	CHECK(gone_over == 2 && set[0]->all[0]->device == 0 && set[0]->all[1]->device == 1 && set[0]->all[2]->device == 1);
+	cw_room_to(base, 4 * PIECE - CW_UNIT + 1, 1);
+	CHECK(gone_over == 4 && set[0]->all[0]->to == 0 && set[1]->all[0]->device == 0);
+	refuses = 1;
+	cw_room_to(base, PIECE, 0);
+	refuses = 0;
+	CHECK(gone_over == 4 && set[0]->all[0]->to == 0); /* and is not tried again by itself */
+	set[0]->still = 1;
+	cw_room_to(base, 4 * PIECE, 0);
+	CHECK(gone_over == 4);
+	set[0]->still = 0;
+	double until = gpu.free_at = gpu.now + 0.5;
+	cw_room_to(base, 4 * PIECE, 0);
+	CHECK(gone_over == 8 && gpu.now >= until);
+	gpus = 1;
+	end();
+}
+
 int main(void)
 {
 	behind_a_function();
+	to_another();
 	for (int costly = 0; costly < 2; costly++) {
 		moves_at = costly ? 5e9 : 25e9;
 		printf("moves at %.0f GB/s\n", moves_at / 1e9);
