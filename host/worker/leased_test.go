@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -404,7 +405,7 @@ func TestMoveThatFailsLetsGo(t *testing.T) {
 				_ = other.Close()
 			}()
 		}
-		if _, err := w.move(h); err == nil {
+		if _, err := w.move(h, time.Now().Add(quiesceForMove), inVainLeast); err == nil {
 			t.Errorf("%s: it moved", what)
 		}
 		if !w.guestMu.TryLock() {

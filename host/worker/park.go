@@ -52,7 +52,7 @@ func (w *Worker) park(l *leased, how link.Park) error {
 			ctx, inVain := context.WithCancelCause(ctx)
 			defer inVain(nil)
 			if how.Standing {
-				go w.routineInVain(ctx, inVain)
+				go w.routineInVain(ctx, inVain, inVainLeast)
 			}
 			if err := w.session.Quiesce(ctx); err != nil {
 				if errors.Is(context.Cause(ctx), errHostFunction) {
@@ -101,28 +101,28 @@ func (w *Worker) park(l *leased, how link.Park) error {
 	return err
 }
 
-// errHostFunction says that a stream waits for a function of a guest that stands.
+// errHostFunction says that a stream waits for a function of a guest that stands, or that may want the consumer.
 var errHostFunction = errors.New("a stream waits for a function of the program (cuLaunchHostFunc)")
 
-// How often, and for how long at a stretch, functions of the guest must be seen that have not returned, until they do not as long as it stands: one that has
-// is noticed within a millisecond.
+// How often functions of the guest are looked for that have not returned, and for how long at a stretch they must be seen, until they do not as long as it
+// stands: one that has is noticed within a millisecond.
 const (
 	inVainLook  = 10 * time.Millisecond
-	inVainLooks = 10
+	inVainLeast = 100 * time.Millisecond
 )
 
-// routineInVain ends a wait for the GPU that waits for the guest.
-func (w *Worker) routineInVain(ctx context.Context, giveUp context.CancelCauseFunc) {
+// routineInVain ends a wait for the GPU that waits for the guest, for so long at a stretch.
+func (w *Worker) routineInVain(ctx context.Context, giveUp context.CancelCauseFunc, most time.Duration) {
 	t := time.NewTicker(inVainLook)
 	defer t.Stop()
-	for seen := 0; seen < inVainLooks; seen++ {
+	for seen := time.Duration(0); seen < most; seen += inVainLook {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
 		if !w.calls.out() {
-			seen = -1
+			seen = -inVainLook
 		}
 	}
 	giveUp(errHostFunction)

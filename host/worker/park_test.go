@@ -41,7 +41,7 @@ func TestParkThatWaitsForTheGuest(t *testing.T) {
 		for _, c := range []struct {
 			standing, returns bool
 			want              time.Duration
-		}{{true, false, inVainLook * inVainLooks}, {true, true, time.Minute}, {false, false, time.Minute}} {
+		}{{true, false, inVainLeast}, {true, true, time.Minute}, {false, false, time.Minute}} {
 			w.calls.posted[3] = &callback{}
 			parked := make(chan error, 1)
 			begin := time.Now()
@@ -53,7 +53,7 @@ func TestParkThatWaitsForTheGuest(t *testing.T) {
 				}
 			}()
 			if c.returns {
-				time.Sleep(inVainLook * inVainLooks / 2)
+				time.Sleep(inVainLeast / 2)
 				w.calls.mu.Lock()
 				w.calls.posted[3] = nil
 				w.calls.mu.Unlock()

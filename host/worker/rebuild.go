@@ -53,8 +53,11 @@ func (w *Worker) mover() (mover, error) {
 // localMost bounds what a worker keeps of a session from another of the same host, which is as much as that one was allowed.
 const localMost = 1 << 40
 
-// quiesceForMove is how long the GPU may take to finish before a session moves.
-const quiesceForMove = 30 * time.Second
+// quiesceForMove is how long the GPU may take to finish before a session moves; betweenTries, how long functions of the guest's have the consumer to themselves.
+const (
+	quiesceForMove = 30 * time.Second
+	betweenTries   = 20 * time.Millisecond
+)
 
 // rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
 func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
@@ -79,17 +82,7 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 		failed = h.refusal(h.sendRounds(context.Background(), w.session, s.log))
 	}
 	if err == nil && failed == nil {
-		err = w.onLoop(func() error {
-			begin := time.Now()
-			var last precopy.Round
-			if last, failed = w.move(h); failed != nil {
-				w.graphs.renew()
-				return nil
-			}
-			// Said here, because the process ends with the consumer.
-			s.log.Info("session moved", "pause", time.Since(begin).Round(time.Microsecond), "bytes", last.Sent)
-			return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
-		})
+		failed, err = s.moveBeside(w, h)
 	}
 	if failed != nil {
 		s.log.Warn("session did not move", "error", failed)
@@ -98,11 +91,38 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	return err
 }
 
+// moveBeside has the consumer move the session. A function of the guest's that a stream waits for may want the consumer before it returns, as one does that
+// touches managed memory: it goes on between tries, of which each waits for longer than the last, as others may just take their time.
+func (s *starter) moveBeside(w *Worker, h *handover) (failed, err error) {
+	late := time.Now().Add(quiesceForMove)
+	for patience := inVainLeast; ; patience *= 2 {
+		err = w.onLoop(func() error {
+			begin := time.Now()
+			var last precopy.Round
+			if last, failed = w.move(h, late, patience); failed != nil {
+				w.graphs.renew()
+				return nil
+			}
+			// Said here, because the process ends with the consumer.
+			s.log.Info("session moved", "pause", time.Since(begin).Round(time.Microsecond), "bytes", last.Sent)
+			return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
+		})
+		if err != nil || !errors.Is(failed, errHostFunction) || time.Now().After(late) {
+			return failed, err
+		}
+		select {
+		case <-time.After(betweenTries):
+		case <-w.ended:
+			return errEnded, nil
+		}
+	}
+}
+
 func rebuilt(err error) link.Rebuilt { return link.Rebuilt{Status: link.StatusOf(unix.EIO, err)} }
 
-// move exports everything and waits for the successor to agree. It runs on the consumer. After nil this process must not
-// touch guest memory any more.
-func (w *Worker) move(h *handover) (last precopy.Round, err error) {
+// move exports everything and waits for the successor to agree. The GPU may take until late, and functions of the guest's patience, to be done. It runs on the consumer. After nil
+// this process must not touch guest memory any more.
+func (w *Worker) move(h *handover, late time.Time, patience time.Duration) (last precopy.Round, err error) {
 	m, err := w.mover()
 	if err != nil {
 		return last, err
@@ -110,10 +130,10 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	if err := w.movable(false); err != nil {
 		return last, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
+	ctx, cancel := context.WithDeadline(context.Background(), late)
 	defer cancel()
-	if err := w.session.Quiesce(ctx); err != nil {
-		return last, fmt.Errorf("wait for the GPU: %w", err)
+	if err := w.quietBeside(ctx, patience); err != nil {
+		return last, err
 	}
 	if err := w.awaitReplies(ctx, w.watch.busy); err != nil {
 		return last, err

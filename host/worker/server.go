@@ -107,11 +107,8 @@ func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool) error {
 	if err := w.movable(false); err != nil {
 		return err
 	}
-	quiet, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	go w.routineInVain(quiet, giveUp) // what the guest would call back with is not sent
-	if err := w.session.Quiesce(quiet); err != nil {
-		return fmt.Errorf("wait for the GPU: %w", cmp.Or(hostFunction(quiet), err))
+	if err := w.quietBeside(ctx, inVainLeast); err != nil { // what the guest would call back with is not sent
+		return err
 	}
 	if err := w.awaitReplies(ctx, w.watch.busy); err != nil {
 		return err
@@ -126,6 +123,17 @@ func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool) error {
 		w.guestMu.Unlock()
 	}
 	return err
+}
+
+// quietBeside waits until the GPU is idle; errHostFunction: it is kept from that by functions of the guest's, for so long at a stretch.
+func (w *Worker) quietBeside(ctx context.Context, patience time.Duration) error {
+	quiet, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go w.routineInVain(quiet, giveUp, patience)
+	if err := w.session.Quiesce(quiet); err != nil {
+		return fmt.Errorf("wait for the GPU: %w", cmp.Or(hostFunction(quiet), err))
+	}
+	return nil
 }
 
 // hostFunction is errHostFunction if that ended a wait.
