@@ -171,12 +171,8 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 			o.parents = append(o.parents, p)
 		}
 	}
-	switch info.Kind {
-	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping, wire.KindLibrary, wire.KindKernel: // belong to no context
-	default:
-		if c.Ctx != 0 {
-			add(uint64(c.Ctx))
-		}
+	if c.Ctx != 0 && !ofNoContext(info.Kind) {
+		add(uint64(c.Ctx))
 	}
 	for i := range info.Refs {
 		ref := &info.Refs[i]
@@ -187,6 +183,15 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 			add(uint64(id))
 		}
 	}
+}
+
+// ofNoContext reports whether objects of a kind outlast the context that was current when they were made.
+func ofNoContext(kind wire.Kind) bool {
+	switch kind {
+	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping, wire.KindLibrary, wire.KindKernel:
+		return true
+	}
+	return false
 }
 
 func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
@@ -338,7 +343,7 @@ func (r *recorder) created(o *object) *entry {
 	return e
 }
 
-// within is a request about an object, in the context that was current, or if that is gone in the object's own.
+// within is a request about an object, in the context that was current, or if that is gone in the object's own, or in none: what was set of a kernel is its device's.
 func (r *recorder) within(o *object, e *entry) *entry {
 	ctx := binary.LittleEndian.Uint32(e.rec[remote.RecordCtxOffset:])
 	if in := r.objects[objectKey{id: uint64(ctx)}]; ctx == 0 || in == o || in != nil && in.create.order < e.order {
@@ -347,10 +352,14 @@ func (r *recorder) within(o *object, e *entry) *entry {
 	return r.elsewhere(o, e)
 }
 
-// elsewhere is a request about an object in the context in which the object was made.
+// elsewhere is a request about an object in the context in which the object was made, if it is that one's.
 func (r *recorder) elsewhere(o *object, e *entry) *entry {
 	moved := &entry{order: e.order, rec: slices.Clone(e.rec), placed: e.placed}
-	copy(moved.rec[remote.RecordCtxOffset:][:4], o.create.rec[remote.RecordCtxOffset:])
+	if _, op, _ := wire.ParseHeader(o.create.rec); ofNoContext(op.Info().Kind) {
+		clear(moved.rec[remote.RecordCtxOffset:][:4])
+	} else {
+		copy(moved.rec[remote.RecordCtxOffset:][:4], o.create.rec[remote.RecordCtxOffset:])
+	}
 	return moved
 }
 

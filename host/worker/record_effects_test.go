@@ -168,3 +168,36 @@ func TestWhatIsGone(t *testing.T) {
 		t.Errorf("the mark is %v %+v in context %d, %v", op, a, hdr.Ctx, err)
 	}
 }
+
+// TestWithoutContext: what was set of a library or its kernel is no context's: made again it names none that is gone, and not another in its place.
+func TestWithoutContext(t *testing.T) {
+	const first, second, lib, kernel = 16, 17, 20, 21
+	r := newRecorder(nil)
+	for _, d := range []did{{0, &wire.CtxCreateArgs{Ctx: first}, nil}, {0, &wire.CtxCreateArgs{Ctx: second}, nil}, {first, &wire.LibraryLoadArgs{Library: lib}, nil},
+		{second, &wire.LibraryManageArgs{Library: lib, Region: 1}, nil}, {first, &wire.LibraryGetKernelArgs{Library: lib, Kernel: kernel}, nil},
+		{second, &wire.FuncSetAttributeArgs{Func: kernel, Attr: 8, Value: 1}, nil}, {second, &wire.FuncSetCacheConfigArgs{Func: kernel}, nil}} {
+		if err := r.note(&wire.Call{Op: d.args.Op(), Ctx: d.ctx}, d.args.Op().Info(), d.args, d.reply, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for gone, want := range map[uint64][]wire.ID{0: {first, second, first, second, second}, second: {first, 0, first, 0, 0}, first: {0, second, 0, second, second}} {
+		o := r.objects[objectKey{id: gone}]
+		delete(r.objects, objectKey{id: gone})
+		var got []wire.ID
+		for _, e := range r.entries() {
+			hdr, op, err := wire.ParseHeader(e.rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if op != wire.OpCtxCreate {
+				got = append(got, hdr.Ctx)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("context %d is gone: made again in %v, want %v", gone, got, want)
+		}
+		if o != nil {
+			r.objects[o.key] = o
+		}
+	}
+}

@@ -10,7 +10,7 @@ const (
 
 // largest is how many blocks a cluster of the kernel may have.
 func (e *entry) largest() uint64 {
-	if e.nonPortable {
+	if e.setting(nonPortable) != 0 {
 		return largestCluster
 	}
 	return portableCluster

@@ -177,6 +177,7 @@ func (s *session) destroyContext(g *gpuContext) {
 	s.funcs.deleteIf(func(f *function) bool { return f.mod.ctx == g })
 	for _, l := range s.libraries {
 		delete(l.instances, g)
+		l.retired = slices.DeleteFunc(l.retired, func(v *allocation) bool { return v.ctx == g })
 	}
 	s.modules.deleteIf(func(m *module) bool { return m.ctx == g })
 	var memory []*allocation

@@ -25,7 +25,7 @@ func (s *session) Expect(addr, size uint64) error {
 }
 
 func (s *space) expect(addr, size uint64) cuda.Result {
-	device := int((addr - arenaBase) / arenaStride)
+	device := deviceAt(addr)
 	if addr < arenaBase || device >= len(s.arenas) {
 		return cuda.ErrorInvalidValue
 	}

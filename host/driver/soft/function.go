@@ -51,17 +51,15 @@ func (e *entry) attributes() [cuda.FuncAttrMax]int32 {
 	v[cuda.FuncAttrNumRegs] = int32(a.Registers)
 	v[cuda.FuncAttrPTXVersion] = int32(a.PTXVersion)
 	v[cuda.FuncAttrBinaryVersion] = capability
-	v[cuda.FuncAttrMaxDynamicSharedSizeBytes] = e.dynamic
-	v[cuda.FuncAttrPreferredSharedMemoryCarveout] = e.carveout
+	v[cuda.FuncAttrMaxDynamicSharedSizeBytes] = e.setting(dynamicShared)
+	v[cuda.FuncAttrPreferredSharedMemoryCarveout] = e.setting(carveout)
 	if a.ExplicitCluster && a.RequiredCluster == [3]uint32{} {
 		v[cuda.FuncAttrClusterSizeMustBeSet] = 1
 	}
 	v[cuda.FuncAttrRequiredClusterWidth] = int32(a.RequiredCluster[0])
 	v[cuda.FuncAttrRequiredClusterHeight] = int32(a.RequiredCluster[1])
 	v[cuda.FuncAttrRequiredClusterDepth] = int32(a.RequiredCluster[2])
-	if e.nonPortable {
-		v[cuda.FuncAttrNonPortableClusterSizeAllowed] = 1
-	}
+	v[cuda.FuncAttrNonPortableClusterSizeAllowed] = e.setting(nonPortable)
 	return v
 }
 
@@ -78,71 +76,29 @@ func (e *entry) info() []byte {
 	return b
 }
 
+// asked is what a function is, or a kernel on a device.
+func (s *session) asked(c *wire.Call, id wire.ID, dev int32) (*entry, cuda.Result) {
+	if k, ok := s.kernels[id]; ok {
+		return k.on(int(dev)), cuda.Success
+	}
+	f, res := s.function(c, id)
+	if res != cuda.Success {
+		return nil, res
+	}
+	return f.entry, cuda.Success
+}
+
 // FuncGetAttribute reads an attribute.
 func (s *session) FuncGetAttribute(c *wire.Call, a *wire.FuncGetAttributeArgs, r *wire.FuncGetAttributeReply) cuda.Result {
-	f, res := s.function(c, a.Func)
+	e, res := s.asked(c, a.Func, a.Dev)
 	if res != cuda.Success {
 		return res
 	}
 	if a.Attr < 0 || a.Attr >= cuda.FuncAttrMax {
 		return cuda.ErrorInvalidValue
 	}
-	r.Value = f.entry.attributes()[a.Attr]
+	r.Value = e.attributes()[a.Attr]
 	return cuda.Success
-}
-
-// FuncSetAttribute sets one of the attributes that can be set.
-func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) cuda.Result {
-	if s.passed(c, a.Func) {
-		return cuda.Success
-	}
-	f, res := s.function(c, a.Func)
-	if res != cuda.Success {
-		return res
-	}
-	switch a.Attr {
-	case cuda.FuncAttrMaxDynamicSharedSizeBytes:
-		if a.Value < 0 || int64(a.Value)+int64(f.entry.code.Attributes().SharedBytes) > sharedOptIn {
-			return cuda.ErrorInvalidValue
-		}
-		f.entry.dynamic = a.Value
-	case cuda.FuncAttrPreferredSharedMemoryCarveout:
-		if a.Value < -1 || a.Value > 100 {
-			return cuda.ErrorInvalidValue
-		}
-		f.entry.carveout = a.Value
-	case cuda.FuncAttrNonPortableClusterSizeAllowed:
-		if a.Value < 0 || a.Value > 1 {
-			return cuda.ErrorInvalidValue
-		}
-		f.entry.nonPortable = a.Value != 0
-	case cuda.FuncAttrClusterSchedulingPolicyPreference: // blocks of a cluster run on one core anyway
-	case cuda.FuncAttrRequiredClusterWidth, cuda.FuncAttrRequiredClusterHeight, cuda.FuncAttrRequiredClusterDepth:
-		return cuda.ErrorNotSupported
-	default:
-		return cuda.ErrorInvalidValue
-	}
-	return cuda.Success
-}
-
-// FuncSetCacheConfig accepts a preference between caches that this GPU does not have apart.
-func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArgs) cuda.Result {
-	if s.passed(c, a.Func) {
-		return cuda.Success
-	}
-	if _, res := s.function(c, a.Func); res != cuda.Success {
-		return res
-	}
-	if a.Config > cuda.FuncCachePreferEqual {
-		return cuda.ErrorInvalidValue
-	}
-	return cuda.Success
-}
-
-// passed reports whether a request that is made again was about a kernel in a context that has ended since, as its instance there has.
-func (s *session) passed(c *wire.Call, id wire.ID) bool {
-	_, is := s.kernels[id]
-	return is && c.Replay && s.ctxs[c.Ctx] == nil
 }
 
 // FuncGetModule names a function's module.

@@ -93,7 +93,7 @@ func (l *launch) check(e *entry) cuda.Result {
 	case l.grid[0] > maxGridX || l.grid[1] > maxGridYZ || l.grid[2] > maxGridYZ,
 		l.block[0] > maxBlockThreads || l.block[1] > maxBlockThreads || l.block[2] > maxBlockZ,
 		l.threads() > maxBlockThreads,
-		l.dynamic > uint32(e.dynamic),
+		l.dynamic > e.dynamic(),
 		uint64(len(l.params)) < e.code.ParamBytes() || len(l.params) > maxParamBytes,
 		attrs.RequiredBlock != [3]uint32{} && attrs.RequiredBlock != l.block:
 		return cuda.ErrorInvalidValue

@@ -14,9 +14,11 @@ type library struct {
 	source    *ptx.Module
 	instances map[*gpuContext]*module
 	// spare waits for the first context that asks: the image was compiled for it when the library came.
-	spare   *module
-	managed *managedVars // nil: not moved
-	shape   *module      // some instance, or code whose variables lie nowhere, for names and attributes; never nil
+	spare    *module
+	managed  *managedVars  // nil: not moved
+	retired  []*allocation // variables from before that: see reload
+	settings map[kernelOn]*settings
+	shape    *module // some instance, or code whose variables lie nowhere, for names and attributes; never nil
 }
 
 // kernel is a library's entry function, in whichever context.
@@ -31,13 +33,16 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	if g, ok := s.ctxs[c.Ctx]; ok {
 		device = g.device
 	}
+	if c.Replay && len(c.Placed) > 0 { // the context that was current then may be gone
+		device = deviceAt(c.Placed[0])
+	}
 	b := &build{}
 	res := b.parse(a.Image, a.Jit)
 	if res == cuda.Success {
 		var m *module
 		b.shape = vacated(c)
 		if m, res = s.instantiate(c, b, b.source, nil, device); res == cuda.Success {
-			l := &library{id: a.Library, source: b.source, instances: map[*gpuContext]*module{}}
+			l := &library{id: a.Library, source: b.source, instances: map[*gpuContext]*module{}, settings: map[kernelOn]*settings{}}
 			l.begins(m)
 			if res = s.libraries.put(a.Library, l); res != cuda.Success {
 				s.free(m.vars)
@@ -54,7 +59,8 @@ func vacated(c *wire.Call) bool { return c.Replay && len(c.Placed) == 0 }
 
 // begins makes a module what waits for the first context, unless it is a shape only.
 func (l *library) begins(m *module) {
-	m.library, l.shape, l.spare = l, m, nil
+	l.owns(m)
+	l.shape, l.spare = m, nil
 	if len(m.vars) == m.placed {
 		l.spare = m
 	}
@@ -99,7 +105,7 @@ func (s *session) instanceIn(c *wire.Call, l *library, g *gpuContext) (*module, 
 	}
 	m, res := s.instantiate(c, &build{managed: l.managed}, l.source, g, g.device)
 	if res == cuda.Success {
-		m.library = l
+		l.owns(m)
 	}
 	return m, res
 }
@@ -136,6 +142,7 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	if l.spare != nil {
 		s.unload(l.spare)
 	}
+	s.free(l.retired)
 	return cuda.Success
 }
 
@@ -145,12 +152,15 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	e, ok := l.shape.funcs[string(a.Name)]
-	if !ok {
+	if _, ok := l.shape.funcs[string(a.Name)]; !ok {
 		return cuda.ErrorNotFound
 	}
-	r.Info = e.info()
-	return s.kernels.put(a.Kernel, &kernel{lib: l, name: string(a.Name)})
+	k, device := &kernel{lib: l, name: string(a.Name)}, 0
+	if g, ok := s.ctxs[c.Ctx]; ok {
+		device = g.device
+	}
+	r.Info = k.on(device).info()
+	return s.kernels.put(a.Kernel, k)
 }
 
 // LibraryGetModule is the library's module in the current context.

@@ -118,7 +118,8 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if res != cuda.Success {
 		return res
 	}
-	fresh.library = l
+	l.owns(fresh)
+	l.retired, fresh.retired = append(l.retired, fresh.retired...), nil
 	l.managed, l.shape = m, fresh
 	if old == l.spare {
 		l.spare = fresh
@@ -134,8 +135,9 @@ func (s *session) remanage(c *wire.Call, l *library, m *managedVars) cuda.Result
 	if res != cuda.Success {
 		return res
 	}
-	if l.spare != nil {
-		s.unload(l.spare)
+	if old := l.spare; old != nil {
+		l.retired, old.vars = append(l.retired, old.vars...), nil
+		s.unload(old)
 	}
 	l.managed = m
 	l.begins(fresh)
@@ -162,7 +164,8 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	return res
 }
 
-// reload puts a module whose managed variables have moved in the place of old.
+// reload puts a module whose managed variables have moved in the place of old, whose variables stay: this is done again where the session moves to, and what came to lie there meanwhile
+// would be in the way of the load.
 func (s *session) reload(c *wire.Call, old *module, source *ptx.Module, m *managedVars) (*module, cuda.Result) {
 	fresh, res := s.instantiate(c, &build{managed: m}, source, old.ctx, old.device)
 	if res != cuda.Success {
@@ -174,6 +177,7 @@ func (s *session) reload(c *wire.Call, old *module, source *ptx.Module, m *manag
 			s.modules[id] = fresh
 		}
 	}
+	fresh.retired, old.vars, old.retired = append(old.retired, old.vars...), nil, nil
 	s.unload(old)
 	return fresh, cuda.Success
 }

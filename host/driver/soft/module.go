@@ -19,19 +19,18 @@ type module struct {
 	source  *ptx.Module  // of ModuleLoad
 	managed *managedVars // of ModuleLoad, nil: not moved
 	vars    []*allocation
-	placed  int // variables; as many as vars, unless it is a shape
+	placed  int           // variables; as many as vars, unless it is a shape
+	retired []*allocation // of ModuleLoad: variables from before the managed ones moved
 	funcs   map[string]*entry
 }
 
 // entry is one kernel of a module with what the guest has set for it.
 type entry struct {
-	code     *exec.Kernel
-	dynamic  int32 // bytes of dynamic shared memory that launches may ask for
-	carveout int32
-	// nonPortable allows clusters larger than every GPU of the architecture takes.
-	nonPortable bool
-	lacks       error // why it cannot run, usually an instruction that exec lacks
-	complained  bool
+	code       *exec.Kernel
+	own        settings
+	kernel     *settings // of the library's kernel on the device; nil: it is of ModuleLoad
+	lacks      error     // why it cannot run, usually an instruction that exec lacks
+	complained bool
 }
 
 // instantiate lowers source and places its variables; their addresses are noted in c.
@@ -82,7 +81,7 @@ func (m *module) adopt(code *exec.Module) error {
 		if static > sharedDefault {
 			return fmt.Errorf("entry function '%s' uses too much shared data (%#x bytes, %#x max)", k.Name(), static, sharedDefault)
 		}
-		m.funcs[k.Name()] = &entry{code: k, dynamic: int32(sharedDefault - static), carveout: -1, lacks: k.Unsupported()}
+		m.funcs[k.Name()] = &entry{code: k, lacks: k.Unsupported()}
 	}
 	return nil
 }
@@ -163,8 +162,8 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 func (s *session) unload(m *module) {
 	s.funcs.deleteIf(func(f *function) bool { return f.mod == m })
 	s.modules.deleteIf(func(x *module) bool { return x == m })
-	s.free(m.vars)
-	m.vars = nil
+	s.free(append(m.vars, m.retired...))
+	m.vars, m.retired = nil, nil
 }
 
 // ModuleGetFunction finds a kernel.

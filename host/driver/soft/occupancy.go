@@ -8,7 +8,7 @@ import (
 // active is how many blocks a core holds at once, by threads, shared memory and number of blocks. Registers are no limit.
 func (e *entry) active(threads int32, dynamic uint64) int32 {
 	attrs := e.code.Attributes()
-	if threads > int32(attrs.MaxThreadsPerBlock) || dynamic > uint64(e.dynamic) {
+	if threads > int32(attrs.MaxThreadsPerBlock) || dynamic > uint64(e.dynamic()) {
 		return 0
 	}
 	rounded := (threads + warpSize - 1) &^ (warpSize - 1)

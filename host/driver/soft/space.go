@@ -161,6 +161,9 @@ func (s *space) across(a *allocation, addr, size uint64) ([]byte, bool) {
 	return a.around[off : off+size : off+size], true
 }
 
+// deviceAt is the device of which an address is. What lies below or above all arenas is none's.
+func deviceAt(addr uint64) int { return int((addr - arenaBase) / arenaStride) }
+
 // request says what memory is wanted.
 type request struct {
 	device   int
