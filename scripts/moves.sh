@@ -38,7 +38,7 @@ done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over kernels"
-[ "$gpu" = soft ] || modes+=" green"
+[ "$gpu" = soft ] || modes+=" green tiles"
 mkdir -p "$out"
 # NVLink multicast goes to all GPUs of a host through its switches, and others' may be among them: nothing here asks for it.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1

@@ -376,6 +376,7 @@ static void times(Rounds &r)
 #include "rounds_ordered.h"
 #include "rounds_over.h"
 #include "rounds_processes.h"
+#include "rounds_tiles.h"
 #include "rounds_training.h"
 
 static const struct {
@@ -383,7 +384,7 @@ static const struct {
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared}, {"lasting", lasting}, {"waits", waits}, {"idle", idle}, {"times", times}, {"written", written}, {"graphs", graphs},
-             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"kernels", kernels, true}, {"over", over, true}};
+             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"tiles", tiles, true}, {"kernels", kernels, true}, {"over", over, true}};
 
 int main(int argc, char **argv)
 {

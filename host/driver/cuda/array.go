@@ -14,6 +14,7 @@ type shaped[H any] struct {
 	ctx    uint32
 	owner  uint32 // id of the object that it is a part of, 0: its own
 	size   uint64 // bytes booked for it
+	flags  uint32 // with which it was made
 }
 
 type (
@@ -22,13 +23,13 @@ type (
 )
 
 // makeShaped makes one, if the budget has room for its bytes.
-func makeShaped[H any](s *session, c *wire.Call, list *owned[shaped[H]], id uint32, size uint64, create func() (H, cuda.Result), drop func(H) cuda.Result) cuda.Result {
+func makeShaped[H any](s *session, c *wire.Call, list *owned[shaped[H]], id, flags uint32, size uint64, create func() (H, cuda.Result), drop func(H) cuda.Result) cuda.Result {
 	if res := s.charge(size); res != cuda.Success {
 		return res
 	}
 	h, res := create()
 	if s.note(res) == cuda.Success {
-		res = keep(&list.table, id, shaped[H]{handle: h, ctx: c.Ctx, size: size}, h, drop)
+		res = keep(&list.table, id, shaped[H]{handle: h, ctx: c.Ctx, size: size, flags: flags}, h, drop)
 	}
 	if res != cuda.Success {
 		s.refund(size)
@@ -58,9 +59,23 @@ func endShaped[H any](s *session, list *owned[shaped[H]], id uint32, destroy fun
 	if res = s.note(destroy(x.handle)); res == cuda.Success {
 		list.remove(id)
 		s.dropParts(id)
-		s.refund(x.size)
+		s.shapedGone(x, id)
 	}
 	return res
+}
+
+// shapedGone takes what an array has off the books.
+func (s *session) shapedGone(x any, id uint32) {
+	switch x := x.(type) {
+	case array:
+		s.refund(x.size)
+		if x.owner == 0 {
+			s.forgetTiles(shapedKey{id: id})
+		}
+	case mipmap:
+		s.refund(x.size)
+		s.forgetTiles(shapedKey{mipmap: true, id: id})
+	}
 }
 
 // partOf gives a level or plane its id, and reads its shape.
@@ -82,7 +97,8 @@ func partOf[H any](s *session, list *owned[shaped[H]], owner, index, id uint32, 
 // Flags of arrays, those whose memory the guest brings itself among them, and bounds.
 const (
 	arrayLayered      = 0x01
-	arrayUnbacked     = 0x40 | 0x80 // sparse, deferred mapping
+	arraySparse       = 0x40
+	arrayUnbacked     = arraySparse | 0x80 // deferred mapping
 	arrayPageSize     = 64 << 10
 	maxMipmapLevels   = 32
 	maxArrayElements  = 1 << 40
@@ -120,7 +136,7 @@ func arrayBytes(d bind.Array3DDescriptor) uint64 {
 // ArrayCreate makes an array.
 func (s *session) ArrayCreate(c *wire.Call, a *wire.ArrayCreateArgs) cuda.Result {
 	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
-	return makeShaped(s, c, &s.arrays, a.Array, arrayBytes(d), func() (bind.Array, cuda.Result) { return s.drv.Array3DCreate(&d) }, s.drv.ArrayDestroy)
+	return makeShaped(s, c, &s.arrays, a.Array, a.Flags, arrayBytes(d), func() (bind.Array, cuda.Result) { return s.drv.Array3DCreate(&d) }, s.drv.ArrayDestroy)
 }
 
 // ArrayDestroy ends an array.
@@ -163,7 +179,7 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 			level.Depth = max(level.Depth/2, 1)
 		}
 	}
-	return makeShaped(s, c, &s.mipmaps, a.Mipmap, size,
+	return makeShaped(s, c, &s.mipmaps, a.Mipmap, a.Flags, size,
 		func() (bind.MipmappedArray, cuda.Result) { return s.drv.MipmappedArrayCreate(&d, a.Levels) }, s.drv.MipmappedArrayDestroy)
 }
 

@@ -53,7 +53,7 @@ func (m module) ended(s *session, id uint32) {
 func (l *link) ended(*session, uint32) { l.opt.Free() }
 
 // ended takes an array's bytes off the books. Its parts are of the same context.
-func (x shaped[H]) ended(s *session, _ uint32) { s.refund(x.size) }
+func (x shaped[H]) ended(s *session, id uint32) { s.shapedGone(x, id) }
 
 // code is whose a function, a module or a reference of one is: a module's that the guest loaded, or a library's, of whatever contexts.
 type code struct{ module, lib uint32 }

@@ -21,6 +21,8 @@ const (
 	ofDevices  = 1<<63 | 1<<62 | 2     // parts of them: see greenorigin.go
 	ofGraphs   = 1<<63 | 1<<62 | 3     // memory that launches have left: see graph_memory_exec.go
 	ofTold     = 1<<63 | 1<<62 | 4     // addresses of variables: see ownvars.go
+	ofTiles    = 1<<63 | 1<<62 | 5     // memory behind tiles: see tiles.go
+	ofReleased = 1<<63 | 1<<62 | 6     // and a number of such memory as that has it: the guest has released it
 	levelBits  = 8                     // numbers have 32
 	pieceSize  = 4 << 20               // bytes that are copied at once
 	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
@@ -46,8 +48,8 @@ func (s *session) Movable() error {
 		return immovable("a stream captures")
 	case len(s.lingering) > 0:
 		return immovable("context %d was ended and its work goes on", s.lingering[0].id)
-	case s.sparse:
-		return immovable("memory was mapped into sparse arrays")
+	case s.tilesOfGraph:
+		return immovable("memory was mapped into sparse arrays while a stream captured")
 	}
 	for id, d := range s.descs.m {
 		if d.loose {
@@ -56,6 +58,9 @@ func (s *session) Movable() error {
 	}
 	if at, ok := s.strayGraphMemory(); ok {
 		return immovable("memory at %#x belongs to an allocation node of a graph that is gone", at)
+	}
+	if err := s.immovableTiles(); err != nil {
+		return err
 	}
 	return s.immovableCode()
 }
@@ -89,7 +94,12 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 			return err
 		}
 	}
-	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
+	if table := s.tileTable(); len(table) > 0 {
+		if err := fn(ofTiles, uint64(len(table)), bytes.NewReader(table)); err != nil {
+			return err
+		}
+	}
+	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.released)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
 		return nil
 	}
 	m, err := s.moverOf(pieceSize)
@@ -116,14 +126,35 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		if p.foreign { // its owner has it
 			continue
 		}
-		err := m.reached(p, func(mem bind.Mem) error {
-			return fn(ofPhysical|uint64(id)<<levelBits, p.size, &memReader{m: m, mem: mem})
-		})
-		if err != nil {
+		if err := m.exportPhysical(fn, ofPhysical|uint64(id)<<levelBits, p); err != nil {
 			return fmt.Errorf("memory %d of cuMemCreate: %w", id, err)
 		}
 	}
+	for i, p := range s.released {
+		if err := m.exportPhysical(fn, ofReleased|uint64(i)<<levelBits, p); err != nil {
+			return fmt.Errorf("memory behind tiles that was released: %w", err)
+		}
+	}
 	return m.exportArrays(fn)
+}
+
+// exportPhysical is of memory without an address.
+func (m *mover) exportPhysical(fn func(addr, size uint64, r io.Reader) error, name uint64, p *physical) error {
+	if p.forTiles() {
+		return m.throughTiles(p, func(w *tileWindow) error { return fn(name, p.size, w) })
+	}
+	return m.reached(p, func(mem bind.Mem) error { return fn(name, p.size, &memReader{m: m, mem: mem}) })
+}
+
+// importPhysical fills it.
+func (m *mover) importPhysical(p *physical, size uint64, r io.Reader) error {
+	switch {
+	case p == nil || p.size != size || p.foreign:
+		return fmt.Errorf("import: no such memory of %d bytes", size)
+	case p.forTiles():
+		return m.throughTiles(p, func(w *tileWindow) error { return w.fill(r) })
+	}
+	return m.reached(p, func(mem bind.Mem) error { return m.fill(mem, r) })
 }
 
 func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what string, name, at, size uint64, ctx uint32) error {
@@ -159,9 +190,12 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofTold {
 		return s.setTold(size, r)
 	}
+	if addr == ofTiles {
+		return s.setTiles(size, r)
+	}
 	most := size
 	if addr&ofArray != 0 {
-		most = pieceSize // an array's pieces have rows
+		most = pieceSize // an array's pieces have rows, memory's behind tiles have tiles
 	}
 	m, err := s.moverOf(most)
 	if err != nil {
@@ -171,11 +205,16 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	switch {
 	case addr&ofPhysical == ofPhysical:
 		id := uint32(addr & numberMask >> levelBits)
-		p, ok := s.mems.get(id)
-		if !ok || p.size != size || p.foreign {
-			return fmt.Errorf("import: no memory %d of %d bytes", id, size)
+		p := s.mems.m[id]
+		if addr&(1<<levelBits-1) == ofReleased&(1<<levelBits-1) {
+			if p = nil; int64(id) < int64(len(s.released)) {
+				p = s.released[id]
+			}
 		}
-		return m.reached(p, func(mem bind.Mem) error { return m.fill(mem, r) })
+		if err := m.importPhysical(p, size, r); err != nil {
+			return fmt.Errorf("memory %d of cuMemCreate: %w", id, err)
+		}
+		return nil
 	case addr&ofArray != 0:
 		return m.importArray(addr, size, r)
 	}

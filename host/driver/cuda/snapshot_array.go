@@ -72,11 +72,11 @@ func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) err
 	return nil
 }
 
-// eachLevel calls f for every array that has memory of its own: those that are no part of another, and the levels of mipmapped arrays.
+// eachLevel calls f for every array that has memory of its own: those that are no part of another, and the levels of mipmapped arrays. What lies behind tiles is other memory.
 func (m *mover) eachLevel(f func(name uint64, h bind.Array) error) error {
 	s := m.s
 	for id, a := range s.arrays.m {
-		if a.owner != 0 {
+		if a.owner != 0 || a.flags&arrayUnbacked != 0 {
 			continue
 		}
 		if res := s.useContext(a.ctx); res != cuda.Success {
@@ -87,6 +87,9 @@ func (m *mover) eachLevel(f func(name uint64, h bind.Array) error) error {
 		}
 	}
 	for id, x := range s.mipmaps.m {
+		if x.flags&arrayUnbacked != 0 {
+			continue
+		}
 		if res := s.useContext(x.ctx); res != cuda.Success {
 			return fmt.Errorf("mipmapped array %d: %w", id, res)
 		}

@@ -16,5 +16,10 @@ type arrayState struct {
 	descs     table[resDesc]
 	resources map[bind.DevResource]origin           // those that the driver gave
 	recalled  map[bind.DevResource]bind.DevResource // of them, by what the guest has: of a process before this one
-	sparse    bool                                  // memory was mapped into tiles
+
+	tiles        map[shapedKey]*tiles // of arrays that had some mapped
+	tileOrder    uint64               // of the next operation
+	tileCount    int                  // tiles that are followed
+	tilesOfGraph bool                 // some were mapped while a stream captured
+	released     []*physical          // by the guest, and behind tiles still; each has its place as its name when the session moves
 }

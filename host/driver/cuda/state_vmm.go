@@ -27,11 +27,14 @@ type physical struct {
 	handle  bind.MemGenericAllocationHandle
 	size    uint64
 	host    bool   // of the host's memory
-	dev     uint32 // whose GPU reaches it, if it is
+	dev     uint32 // on which it is, or whose GPU reaches it
+	handles uint32 // types as which it may be shared
+	flags   uint32 // as a guest asks for them
 	foreign bool   // another session's, which it is charged to
 	token   driver.ShareToken
 	awaited bool // foreign, and not here yet (rejoin.go)
 	mapped  int  // mappings of it
+	tiles   int  // operations that map it into sparse arrays, and count
 }
 
 // mapping is memory without an address at reserved ones.
@@ -41,6 +44,9 @@ type mapping struct {
 	offset uint64
 	access map[uint32]uint32 // what devices may do with it, while it is awaited
 }
+
+// forTiles reports whether it is meant to lie behind tiles: what else a driver does with it is not written anywhere.
+func (p *physical) forTiles() bool { return p.flags>>16&1 != 0 }
 
 // charged is what a session pays for it.
 func (p *physical) charged() uint64 {

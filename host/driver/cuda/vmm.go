@@ -132,7 +132,7 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 			return res
 		}
 	}
-	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size}) {
+	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size, dev: a.Dev, handles: a.Handles, flags: a.Flags}) {
 		s.refund(a.Size)
 		s.drv.MemRelease(handle)
 		return cuda.ErrorInvalidHandle
@@ -164,19 +164,30 @@ func (s *session) createOnHost(a *wire.MemCreateArgs) cuda.Result {
 	return cuda.Success
 }
 
-// MemRelease frees memory that is not mapped. A driver keeps what is until its last mapping goes, and it would be charged to nobody.
+// MemRelease frees memory that is not mapped. A driver keeps what is until its last mapping goes, and it would be charged to nobody; what lies behind tiles is kept here, too.
 func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	if m, ok := s.mems.get(a.Memhandle); ok && m.mapped > 0 {
 		return cuda.ErrorInvalidValue
 	}
+	if m, ok := s.mems.get(a.Memhandle); ok && m.tiles > 0 {
+		delete(s.mems.m, a.Memhandle)
+		s.unshare(sharePhysical, uint64(a.Memhandle))
+		s.released = append(s.released, m)
+		return cuda.Success
+	}
 	m, res := end(s, &s.mems, a.Memhandle, func(m *physical) cuda.Result { return s.drv.MemRelease(m.handle) })
 	if res == cuda.Success {
 		s.unshare(sharePhysical, uint64(a.Memhandle)) // counted for who has it open, before it counts no more here
-		s.giveUp(m.token)
-		s.refund(m.charged())
-		s.created -= m.charged()
+		s.chargedNoMore(m)
 	}
 	return res
+}
+
+// chargedNoMore is for memory that has ended.
+func (s *session) chargedNoMore(m *physical) {
+	s.giveUp(m.token)
+	s.refund(m.charged())
+	s.created -= m.charged()
 }
 
 // MemMap puts memory at reserved addresses.

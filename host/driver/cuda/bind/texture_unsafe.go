@@ -90,7 +90,6 @@ func (s *Space) SetTexRefRows(ref Texref, desc []byte, addr, pitch uint64) cuda.
 // ArrayMaps are tiles of arrays with the memory behind them, from a guest's records, whose ids array, mipmap and mem find.
 func ArrayMaps(b []byte, array func(id uint64) (Array, bool), mipmap func(id uint64) (MipmappedArray, bool),
 	mem func(id uint64) (MemGenericAllocationHandle, bool)) ([]ArrayMapInfo, bool) {
-	const memoryMap = 1 // CU_MEM_OPERATION_TYPE_MAP
 	size := int(unsafe.Sizeof(ArrayMapInfo{}))
 	var list []ArrayMapInfo
 	for ; len(b) >= size; b = b[size:] {
