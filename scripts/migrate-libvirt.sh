@@ -6,9 +6,10 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move ahead save document suspend abort killed refuse remote (all by default, in this order); document runs the commands of docs/MIGRATION.md,
-#                remote, which comes last, moves a VM whose GPU is on a GPU server
+#   PHASE        move ahead save document suspend abort killed refuse remote (all by default, in this order), often (move, three times there and back); document runs the commands
+#                of docs/MIGRATION.md, remote, which comes last, moves a VM whose GPU is on a GPU server
 #
+# Programs run over several phases; others take their place behind document and before remote.
 # Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
 # and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
 set -uo pipefail
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
     --kernel) kernel=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -41,7 +42,7 @@ console_log=$logs/console.log
 [[ $tmp == /var/tmp/* ]] || { mkdir "$tmp/var" && mount --bind "$tmp/var" /var/tmp; } || die "no /var/tmp"
 guest_channel "$tmp"
 declare -A host_pid=() libvirtd=() causewayd=()
-at_host=a rounds=
+at_host=a rounds= begun=
 cleanup() {
   local h
   for h in "${!host_pid[@]}"; do timeout 10 nsenter -t "${host_pid[$h]}" -m -u virsh -q destroy vm1 >/dev/null 2>&1; done
@@ -132,9 +133,17 @@ move() { # to the other host
   local to; to=$(other "$at_host")
   vm migrate --live --persistent --undefinesource "$(uri "$to")" tcp://127.0.0.1 && at_host=$to && is_there
 }
-begin() { programs start; row "programs run: $modes" ""; }
+begin() {
+  [ -z "$begun" ] || return 0
+  begun=1
+  programs start; row "programs run: $modes" ""
+}
 go_on() { programs on; row "all programs go on, all results right" ""; }
-finish() { programs end; row "and end: rounds made" "$rounds"; }
+finish() {
+  [ -n "$begun" ] || return 0
+  begun=
+  programs end; row "and end: rounds made" "$rounds"
+}
 
 phase_move() {
   local i from
@@ -145,8 +154,9 @@ phase_move() {
     until_true 10 released $from; row "$from has released the vGPU" ""
     go_on
   done
-  finish
 }
+
+phase_often() { local times=3; phase_move; }
 
 # Their GPU memory goes ahead, then libvirt moves the VM; and it is called off while that is under way.
 phase_ahead() {
@@ -166,7 +176,6 @@ phase_ahead() {
   until_true 10 released "$to"; row "nothing is left on $to" ""
   guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/large'; row "the memory is as it was" ""
   go_on
-  finish
 }
 arriving() { grep -q arriving <<<"$(on "$1" "$CAUSEWAY" ps -a 2>&1)"; } # through a pipe grep would leave at the first match, and who still writes fail
 migrate() { (stay_migrate "$@"); }
@@ -184,7 +193,6 @@ phase_save() {
   at_host=$(other $at_host)
   timed on $at_host timeout 500 virsh -q restore "$tmp/saved" && is_there; row "virsh restore on the other host" "$took ms" || return
   go_on
-  finish
   move; row "and the VM moves back" "$took ms"
 }
 
@@ -201,7 +209,6 @@ phase_document() {
     if is_there; then go_on; fi
   done < <(sed -n 's/^ *//; /^```sh$/,/^```$/p' "$ROOT/docs/MIGRATION.md" | grep '^virsh ')
   [ $n -ge 10 ]; row "docs/MIGRATION.md has commands" "$n"
-  finish
   rm -f /var/tmp/vm1.saved /var/tmp/vm1.memory
 }
 
@@ -209,7 +216,6 @@ phase_suspend() {
   begin || return
   vm suspend && nap 3 && vm resume; row "virsh suspend for 3 s, resume" ""
   go_on
-  finish
 }
 
 # The link is slow, and the job is aborted while memory is sent.
@@ -219,7 +225,6 @@ phase_abort() {
   until_true 20 sending && vm domjobabort; row "virsh domjobabort while memory is sent" ""
   ! wait $job && is_there; row "the VM is where it was" "$(keep said)"
   go_on
-  finish
   until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
 }
 # A causewayd is killed while memory is sent: nothing of a migration passes through it.
@@ -241,7 +246,6 @@ phase_killed() {
     start_causewayd "$host" && until_true 20 answers "$host"; row "causewayd on $host is back" ""
     until_true 10 released "$(other "$at_host")"; row "nothing is left on $(keep other $at_host)" "" || on "$(other $at_host)" "$CAUSEWAY" ps
   done
-  finish
 }
 fill() { echo $(($(stat -c %s "$BUILD/tests/13.0-static/rounds") * 100 / 1048576)); }
 # refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half of it sent. libvirt calls it canceled, or names what the
@@ -279,7 +283,6 @@ phase_refuse() {
   row "$to has no causewayd: refused at once" "$took ms: $(keep sed -n '/causeway: hook: /{s/.*causeway: hook: //p;q}' "$tmp/out")"
   start_causewayd "$to" && until_true 20 answers "$to"; row "causewayd on $to is back" ""
   go_on
-  finish
 }
 sending() { grep -q '^Memory processed: *[1-9]' <<<"$(on $at_host virsh domjobinfo vm1)"; }
 
@@ -335,7 +338,12 @@ row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && guest_up; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
 [ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse remote)
-run_phases "${phases[@]}"
+for p in "${phases[@]}"; do
+  [ "$p" != remote ] || finish
+  run_phases "$p"
+  [ "$p" != document ] || finish
+done
+finish
 vm destroy; row "virsh destroy" "$took ms"
 until_true 10 released a && until_true 10 released b; row "nothing is left on either host" ""
 calm_kernels

@@ -10,8 +10,8 @@
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
 #                is room for, which takes all of the vGPU and runs alone, only if named)
-#   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults,
-#                train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
+#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, faults (some of scripts/lib/faults.sh),
+#                allfaults, train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
 #
 # QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
@@ -225,6 +225,9 @@ phase_move() {
     go_on
   done
 }
+
+# Ten moves in a row.
+phase_often() { local times=5; phase_move; }
 
 # Standing still for longer than a lease's term.
 phase_pause() {
