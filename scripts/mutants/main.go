@@ -1,11 +1,13 @@
 // Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
 // package notices.
 //
-//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-list] [-only NAME,...] [-in FILE,...] [-limit 5m]
+//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-list] [-only NAME,...] [-in FILE,...] [-run PATTERN] [-limit 5m]
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
 // change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
 // fail, twice and by the same one where that can be told, or do not end within the limit, or within four times what they take without it; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
+//
+// With -run only the tests of Go that match have a say: what some new ones notice by themselves.
 //
 // With -in the draw is from these files alone, wherever their names end so: with a large -go once at each place.
 //
@@ -69,6 +71,7 @@ func main() {
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
 	jobs := flag.Int("jobs", 1, "mutants of Go that are tried at a time")
 	cjobs := flag.Int("cjobs", 1, "mutants of C that are tried at a time")
+	run := flag.String("run", "", "only these tests of Go have a say, by a pattern as go test takes")
 	report := flag.String("report", "", "a file for the survivors, with their changes and the sums")
 	within := flag.Duration("within", 0, "for all of them; 0: as long as it takes")
 	flag.Parse()
@@ -96,7 +99,7 @@ func main() {
 		areas   []area
 		read    func(string, []byte) []site
 		tests   func(context.Context, []area, int) (runner, error)
-	}{{"go", *goes, *jobs, goAreas, goSites, newGoRunner}, {"c", *cs, *cjobs, cAreas, cSites, newCRunner}} {
+	}{{"go", *goes, *jobs, goAreas, goSites, goRunnerOf(*run)}, {"c", *cs, *cjobs, cAreas, cSites, newCRunner}} {
 		if *areasOnly != "" {
 			set.areas = slices.DeleteFunc(slices.Clone(set.areas), func(a area) bool { return !names(*areasOnly)[a.name] })
 		}

@@ -18,9 +18,10 @@ import (
 
 // goRunner runs packages' tests over overlays, also several at a time.
 type goRunner struct {
-	dir string
-	mu  sync.Mutex
-	as  map[string]func() asIs // of packages, found out once
+	dir  string
+	only string // a pattern of the tests that have a say; empty: all
+	mu   sync.Mutex
+	as   map[string]func() asIs // of packages, found out once
 }
 
 // asIs is what a package's tests say without a change.
@@ -30,9 +31,12 @@ type asIs struct {
 	took    time.Duration // all of them
 }
 
-func newGoRunner(context.Context, []area, int) (runner, error) {
-	dir, err := os.MkdirTemp("", "mutants-")
-	return &goRunner{dir: dir, as: map[string]func() asIs{}}, err
+// goRunnerOf makes runners of tests that match a pattern; empty: of all.
+func goRunnerOf(only string) func(context.Context, []area, int) (runner, error) {
+	return func(context.Context, []area, int) (runner, error) {
+		dir, err := os.MkdirTemp("", "mutants-")
+		return &goRunner{dir: dir, only: only, as: map[string]func() asIs{}}, err
+	}
 }
 
 func (r *goRunner) close() { _ = os.RemoveAll(r.dir) }
@@ -82,7 +86,7 @@ func (r *goRunner) build(ctx context.Context, pkg, program string, more ...strin
 }
 
 func (r *goRunner) tests(ctx context.Context, pkg, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, append([]string{"-test.paniconexit0", "-test.timeout=10m"}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"-test.paniconexit0", "-test.timeout=10m", "-test.run=" + r.only}, args...)...)
 	cmd.Dir = pkg
 	return cmd
 }
