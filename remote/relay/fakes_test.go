@@ -84,10 +84,15 @@ func (p *pausing) do(what byte) {
 	p.changed.Broadcast()
 }
 
-func (p *pausing) Hold() error                        { p.do('h'); return p.fail }
-func (p *pausing) Release()                           { p.do('r') }
-func (p *pausing) Close() error                       { p.do('c'); return nil }
-func (p *pausing) SetReadDeadline(at time.Time) error { p.at = at; return nil }
+func (p *pausing) Hold() error  { p.do('h'); return p.fail }
+func (p *pausing) Release()     { p.do('r') }
+func (p *pausing) Close() error { p.do('c'); return nil }
+func (p *pausing) SetReadDeadline(at time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = at
+	return nil
+}
 
 // acts is what was done with it so far.
 func (p *pausing) acts() string {
@@ -144,6 +149,8 @@ type fakeGuest struct {
 	rung    chan struct{}
 	done    chan struct{}
 	err     error
+	broken  error // of its ring
+	mute    error // of its bell
 }
 
 func newGuest() *fakeGuest {
@@ -156,7 +163,7 @@ func (g *fakeGuest) Next(in *remote.Incoming) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.records) == 0 {
-		return false, nil
+		return false, g.broken
 	}
 	*in = g.records[0]
 	return true, nil
@@ -225,6 +232,9 @@ type guestBell struct{ g *fakeGuest }
 
 func (g *fakeGuest) bell() guestBell { return guestBell{g} }
 func (b guestBell) Wait(ctx context.Context) error {
+	if b.g.mute != nil {
+		return b.g.mute
+	}
 	select {
 	case <-b.g.rung:
 		return nil

@@ -20,6 +20,7 @@ func TestRegionsByChance(t *testing.T) {
 	there, untold, changes := map[uint32]uint64{0: remote.Region0Size}, []change(nil), 0
 	r.again = map[uint32]bool{}
 	away := map[uint32]bool{} // declared before the session came, and not since
+	vas := map[uint32]uint64{}
 	for id := uint32(1); id < 20; id++ {
 		there[id], r.sizes[id], away[id], r.again[id] = uint64(id%8+1)*4096, uint64(id%8+1)*4096, true, true
 	}
@@ -37,6 +38,7 @@ func TestRegionsByChance(t *testing.T) {
 		case away[id] && rng.IntN(2) == 0:
 			r.Declared(id, remote.Declared{VA: uint64(id) << 32, Size: size})
 			delete(away, id)
+			vas[id] = uint64(id) << 32
 			if !maps.Equal(r.sizes, there) || !maps.Equal(r.again, away) || pokes != changes {
 				t.Fatalf("%v are to come again, of %v; %d pokes for %d changes", r.again, away, pokes, changes)
 			}
@@ -45,16 +47,26 @@ func TestRegionsByChance(t *testing.T) {
 			r.Dropped(id)
 			delete(there, id)
 			delete(away, id)
+			delete(vas, id)
 			untold = append(untold, change{id: id})
 		default:
 			size = uint64(1+rng.IntN(8)) * 4096
 			r.Declared(id, remote.Declared{VA: uint64(id) << 32, Size: size})
-			there[id] = size
+			there[id], vas[id] = size, uint64(id)<<32
 			untold = append(untold, change{id, uint64(id) << 32, size})
 		}
 		changes++
 		if !maps.Equal(r.sizes, there) || !maps.Equal(r.again, away) || pokes != changes {
 			t.Fatalf("%v, of %v; %d pokes for %d changes", r.sizes, there, pokes, changes)
+		}
+		if all, ok := r.settled(); ok != (len(untold) == 0) || ok && len(all) != len(there)-1 || !ok && all != nil {
+			t.Fatalf("%d regions are settled, %v, of %d; %d are to be told", len(all), ok, len(there)-1, len(untold))
+		} else {
+			for _, c := range all {
+				if c != (Change{c.ID, vas[c.ID], there[c.ID]}) {
+					t.Fatalf("%+v is settled, not %#x+%#x", c, vas[c.ID], there[c.ID])
+				}
+			}
 		}
 		if in, whole := r.has(frame.Extent{Region: id, Offset: size, Size: 1}), r.has(frame.Extent{Region: id, Size: size}); in || whole == ok {
 			t.Fatalf("region %d: %v behind its end, %v for all of it", id, in, whole)

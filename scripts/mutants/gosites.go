@@ -22,8 +22,8 @@ type finder struct {
 	file  string
 	text  []byte
 	set   *token.FileSet
-	clamp ast.Expr // at its bound nothing changes
-	room  ast.Expr // of what grows when it must
+	clamp ast.Expr          // at its bound nothing changes
+	still map[ast.Node]bool // stays as it is, with all that it has
 	sites []site
 }
 
@@ -34,9 +34,10 @@ type finder struct {
 //   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector;
 //   - how much room a slice, a map or a buffer has before it grows;
 //   - by how much a number is divided: one more or less is no mistake that anybody makes there;
+//   - whether something is said to people (an if whose body only logs);
 //   - the steps at which tests have a process killed, and text that is put together for people (s += "...").
 func goSites(file string, text []byte) []site {
-	f := &finder{file: file, text: text, set: token.NewFileSet()}
+	f := &finder{file: file, text: text, set: token.NewFileSet(), still: map[ast.Node]bool{}}
 	tree, err := parser.ParseFile(f.set, file, text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil
@@ -73,14 +74,14 @@ func (f *finder) add(n ast.Node, cs ...change) {
 func (f *finder) capacity(n *ast.CallExpr) {
 	switch name := f.source(n.Fun); {
 	case name == "make" && len(n.Args) == 3:
-		f.room = n.Args[2]
+		f.still[n.Args[2]] = true
 	case name == "make" && len(n.Args) == 2 && strings.HasPrefix(f.source(n.Args[0]), "map["), name == "slices.Grow", name == "bufio.NewReaderSize", name == "bufio.NewWriterSize":
-		f.room = n.Args[1]
+		f.still[n.Args[1]] = true
 	}
 }
 
 func (f *finder) visit(n ast.Node) bool {
-	if n != nil && n == ast.Node(f.room) {
+	if f.still[n] {
 		return false
 	}
 	switch n := n.(type) {
@@ -95,7 +96,11 @@ func (f *finder) visit(n ast.Node) bool {
 		if f.clamps(n) {
 			f.clamp = n.Cond
 		}
-		f.condition(n.Cond)
+		if f.says(n) {
+			f.still[n.Cond] = true
+		} else {
+			f.condition(n.Cond)
+		}
 	case *ast.ForStmt:
 		if n.Cond != nil {
 			f.add(n.Cond, f.put(n.Cond, f.source(n.Cond)+" && false"))
@@ -160,6 +165,18 @@ func (f *finder) clamps(n *ast.IfStmt) bool {
 	}
 	x, y, to, by := f.source(cond.X), f.source(cond.Y), f.source(set.Lhs[0]), f.source(set.Rhs[0])
 	return x == to && y == by || x == by && y == to || x == "len("+to+")" && by == to+"[:"+y+"]"
+}
+
+// says reports whether a statement only has something said to people, or not.
+func (f *finder) says(n *ast.IfStmt) bool {
+	return n.Else == nil && len(n.Body.List) > 0 && !slices.ContainsFunc(n.Body.List, func(s ast.Stmt) bool {
+		e, ok := s.(*ast.ExprStmt)
+		if !ok {
+			return true
+		}
+		c, ok := e.X.(*ast.CallExpr)
+		return !ok || !said(f.source(c.Fun))
+	})
 }
 
 // condition is one that is forgotten, or taken for its opposite. That an error is looked at is not among them: nobody forgets it here, and each test would tell.

@@ -24,6 +24,9 @@ func f(a []int, log logger) error {
 		return err
 	}
 	log.Info("it goes on", "n", n+1)
+	if n > 7 && b {
+		log.Warn("much")
+	}
 	total += n - 1
 	go h()
 	mu.Lock()

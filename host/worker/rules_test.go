@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/worker/link"
+	"causeway/host/worker/state"
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// TestSnapshotsOfOthers: what is no state of a session, or of another version or protocol, is refused by that, though all the rest fits.
+func TestSnapshotsOfOthers(t *testing.T) {
+	for at, why := range []string{"not the state", "session state of version", "protocol version"} {
+		b := written(t, sampleSnapshot())
+		b[4*at]++
+		if _, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20)); !errors.Is(err, state.ErrState) || !strings.Contains(err.Error(), why) {
+			t.Errorf("word %d: %v", at, err)
+		}
+	}
+	b := written(t, &snapshot{Leased: &leasedState{}})
+	binary.LittleEndian.PutUint32(b[16:], carrierLeased+1) // behind four words
+	if _, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20)); !errors.Is(err, state.ErrState) || !strings.Contains(err.Error(), "carrier 3") {
+		t.Errorf("another carrier: %v", err)
+	}
+	for _, warm := range []bool{false, true} {
+		s := &snapshot{Leased: &leasedState{}, Warm: warm}
+		if got, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, s)), 1<<20)); err != nil || got.Warm != warm {
+			t.Errorf("a driver started ahead: %v, %v", warm, err)
+		}
+	}
+}
+
+// reasoningGPU makes one stream come out another.
+type reasoningGPU struct {
+	*plainGPU
+	fails wire.ID
+}
+
+func (g reasoningGPU) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
+	if a.Stream == g.fails {
+		c.Because("it comes out another")
+		return cuda.ErrorInvalidValue
+	}
+	return g.plainGPU.StreamCreate(c, a)
+}
+
+// TestRehearsalWithAReason: what a driver gives a reason for keeps the session away, whatever failed before it; a rehearsal that only is not complete does not. The parent is told which.
+func TestRehearsalWithAReason(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.StreamCreateArgs{Stream: 30}, &wire.StreamCreateArgs{Stream: 31}, &wire.StreamCreateArgs{Stream: 32})
+	for what, c := range map[string]struct {
+		reason, fails wire.ID
+		errno         unix.Errno
+	}{
+		"all is well":            {},
+		"one fails":              {fails: 30, errno: unix.EIO},
+		"one has a reason":       {reason: 31, errno: unix.EADDRNOTAVAIL},
+		"after one that fails":   {reason: 31, fails: 30, errno: unix.EADDRNOTAVAIL},
+		"before one that fails":  {reason: 31, fails: 32, errno: unix.EADDRNOTAVAIL},
+		"the first has a reason": {reason: 30, errno: unix.EADDRNOTAVAIL},
+	} {
+		var gpu *plainGPU
+		w, _ := newFake(t, func(d driver.Session) driver.Session { gpu = newPlain(d); return reasoningGPU{gpu, c.reason} })
+		if c.fails != 0 {
+			gpu.things[c.fails] = &thing{}
+		}
+		err := w.perform(s.snapshot())
+		var d *differs
+		if (err != nil) != (c.errno != 0) || errors.As(err, &d) != (c.reason != 0) || c.reason != 0 && !strings.Contains(err.Error(), "comes out another") {
+			t.Errorf("%s: %v", what, err)
+		}
+		parent, worker := ends(t)
+		if err := (&starter{link: worker, log: slog.New(slog.DiscardHandler)}).performed(err); err != nil {
+			t.Error(err)
+		}
+		r, err := parent.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := r.Message().(link.Adopted); !ok || m.Errno != c.errno {
+			t.Errorf("%s: the parent is told %#v", what, r.Message())
+		}
+		_, _ = parent.Close(), worker.Close()
+	}
+}
+
+// standingGPU is a driver that moves, or says why not.
+type standingGPU struct {
+	*lendingGPU
+	fixed, busy error
+	lends       int
+}
+
+func (g *standingGPU) Lend() ([]driver.Lent, error) {
+	g.lends++
+	return g.lendingGPU.Lend()
+}
+
+func (g *standingGPU) Movable() error { return g.fixed }
+
+func (g *standingGPU) Quiesce(context.Context) error { return g.busy }
+
+// carried has a session have a carrier that moves.
+func carried(t *testing.T, w *Worker) {
+	l := newLeased(nil)
+	var err error
+	if l.ring, err = shm.NewRing(make([]byte, remote.Region0Size), 0); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err == nil {
+		l.bell, err = shm.NewBell(fd, func(uint32) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	w.carrier = l
+}
+
+// TestMoveThatStops: wherever a move stops, the session has its guest's memory again, and once what it lent; who asked is told why. One that has moved touches neither.
+func TestMoveThatStops(t *testing.T) {
+	no := errors.New("no such thing")
+	to := newRecorded(t)
+	to.w.session = &lendingGPU{plainGPU: to.gpu}
+	files := func(h *handover) error {
+		list, err := h.receiveFiles()
+		for _, f := range list {
+			err = errors.Join(err, unix.Close(f))
+		}
+		return err
+	}
+	lent := func(h *handover) error {
+		list, err := h.receiveLent()
+		if driver.CloseLent(list); err == nil && len(list) != 1 {
+			err = errors.New("nothing is lent")
+		}
+		return err
+	}
+	snap := func(h *handover) error { _, err := readSnapshot(h.in); return err }
+	takes := func(h *handover) error { return h.sendLent(nil) }
+	memory := func(h *handover) error { return h.receiveMemory(to.w) }
+	agrees := func(h *handover) error { return h.sendVerdict(nil) }
+	refuses := func(h *handover) error { return h.sendVerdict(no) }
+	hears := func(h *handover) error { return h.receiveVerdict() }
+	type steps []func(h *handover) error
+	for what, c := range map[string]struct {
+		set  func(w *Worker, g *standingGPU)
+		peer steps
+		err  string // empty: it moves
+	}{
+		"over a carrier that does not": {set: func(w *Worker, _ *standingGPU) { w.carrier = nil }, err: "over this carrier"},
+		"of a driver that does not":    {set: func(_ *Worker, g *standingGPU) { g.fixed = no }, err: no.Error()},
+		"of a GPU that works":          {set: func(_ *Worker, g *standingGPU) { g.busy = no }, err: "wait for the GPU"},
+		"to nobody":                    {err: "descriptors"},
+		"to one that refuses at once":  {peer: steps{refuses}, err: no.Error()},
+		"behind what is lent":          {peer: steps{files, lent}, err: "session"},
+		"refused with what is lent":    {peer: steps{files, lent, snap, refuses}, err: no.Error()},
+		"behind that":                  {peer: steps{files, lent, snap, takes, memory}, err: "successor"},
+		"refused at the end":           {peer: steps{files, lent, snap, takes, memory, refuses}, err: "successor: " + no.Error()},
+		"agreed":                       {peer: steps{files, lent, snap, takes, memory, agrees, hears}},
+	} {
+		s := newRecorded(t)
+		g := &standingGPU{lendingGPU: &lendingGPU{plainGPU: s.gpu}}
+		s.w.session = g
+		carried(t, s.w)
+		if c.set != nil {
+			c.set(s.w, g)
+		}
+		ours, theirs := stream(t)
+		h, err := newHandover(ours, localMost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := newHandover(theirs, localMost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			defer other.close()
+			var err error
+			for _, step := range c.peer {
+				if err = step(other); err != nil {
+					break
+				}
+			}
+			done <- err
+		}()
+		if len(c.peer) == 0 {
+			<-done // it is gone before
+			done <- nil
+		}
+		_, err = s.w.move(h)
+		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		h.close()
+		if err := <-done; err != nil {
+			t.Errorf("%s: the successor: %v", what, err)
+		}
+		if free := s.w.guestMu.TryLock(); free != (c.err != "") {
+			t.Errorf("%s: the guest's memory is free: %v", what, free)
+		}
+		if kept := g.lends == 1 && c.err != ""; g.kept > 1 || (g.kept == 1) != kept || c.err == "" && g.lends != 1 {
+			t.Errorf("%s: what was lent %d times is kept %d times", what, g.lends, g.kept)
+		}
+	}
+}
+
+// TestMoveWithAnOpenCall: a call that is not answered is waited for as long as the GPU is, and then keeps the session here, with its guest's memory.
+func TestMoveWithAnOpenCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newRecorded(t)
+		s.w.session = &standingGPU{lendingGPU: &lendingGPU{plainGPU: s.gpu}}
+		carried(t, s.w)
+		s.w.slots[3].begin(wire.OpCtxSynchronize, 1)
+		begin := time.Now()
+		if _, err := s.w.move(nil); err == nil || !strings.Contains(err.Error(), "a call is still waiting") || time.Since(begin).Round(time.Millisecond) != quiesceForMove {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		if !s.w.guestMu.TryLock() {
+			t.Error("the guest's memory is not given back")
+		}
+	})
+}
