@@ -68,3 +68,50 @@ func TestWants(t *testing.T) {
 		}
 	}
 }
+
+// TestAcknowledgesInTime: what has come is to be acknowledged once there is so much of it that was not yet, however much came before; bytes of a connection that is gone count for nothing.
+func TestAcknowledgesInTime(t *testing.T) {
+	for what, x := range map[string]struct {
+		got, told uint64
+		n         int
+		due       bool
+	}{
+		"the first":            {0, 0, 1, false},
+		"enough":               {ackEach - 1, 0, 1, true},
+		"one less":             {ackEach - 2, 0, 1, false},
+		"after much":           {9 * ackEach, 9 * ackEach, 1, false},
+		"enough after much":    {10*ackEach - 4, 9 * ackEach, 4, true},
+		"one less, after much": {10*ackEach - 5, 9 * ackEach, 4, false},
+	} {
+		c, up := bareConn(digest{}, minute), newWay()
+		c.up, c.from, c.got, c.told = up, up, x.got, x.told
+		if !c.received(make([]byte, x.n)) || c.got != x.got+uint64(x.n) || c.told != x.told || poked(c.due) != x.due {
+			t.Errorf("%s: %d have come", what, c.got)
+		}
+		c.up = newWay()
+		if c.received(make([]byte, ackEach)) || c.got != x.got+uint64(x.n) || poked(c.due) {
+			t.Errorf("%s: bytes of a connection that is gone count", what)
+		}
+	}
+}
+
+// TestKeepsWithinAFrame: within a frame nothing waits for the budget, and what is kept is booked all the same, to be given back.
+func TestKeepsWithinAFrame(t *testing.T) {
+	const n = (keptLeast + 4) * keptChunk
+	c, b := bareConn(digest{}, minute), &budget{limit: keptLeast * keptChunk}
+	if err := c.kept.begin(b); err != nil {
+		t.Fatal(err)
+	}
+	c.wrote.pass(frame.Header{Kind: frame.Write, Len: 2 * n}.Append(nil))
+	if err := c.keep(n, func([][]byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(n); b.used() != want || c.kept.owed != 4 {
+		t.Errorf("%d are booked of %d that are kept, %d chunks owed", b.used(), want, c.kept.owed)
+	}
+	c.kept.drop(n)
+	if c.kept.finish(); b.used() != 0 {
+		t.Errorf("%d stay booked", b.used())
+	}
+	c.end(ErrLost)
+}
