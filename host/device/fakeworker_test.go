@@ -61,6 +61,7 @@ type fakeWorker struct {
 	tenant  bool
 	carrier string
 	busy    bool // its GPU does not let go when it is to park
+	waiting bool // its program has submitted more when it is exported
 	relays  relaying
 	heard   string // of other GPU servers
 }
@@ -165,7 +166,7 @@ func (w *fakeWorker) save(fd int) {
 		err = json.NewEncoder(f).Encode(list)
 		_ = f.Close()
 	}
-	w.replies <- link.Exported{Status: link.StatusOf(unix.EIO, err)}
+	w.replies <- link.Exported{Waiting: w.waiting, Status: link.StatusOf(unix.EIO, err)}
 }
 
 // holds lists the pages that the worker may touch. w.mu is held.

@@ -71,9 +71,15 @@ func TestWhoParks(t *testing.T) {
 		if !asked() {
 			t.Fatalf("round %d: it is parked, and the consumer did not stand", round)
 		}
+		if err := <-park(nil); !errors.Is(err, ErrParked) || !asked() {
+			t.Errorf("round %d: a second park, before the first: %v", round, err)
+		}
 		go func() { stood <- s.stand(ctx) }()
 		if err := <-done; err != nil || s.touchable() {
 			t.Errorf("round %d: %v, within reach %v", round, err, s.touchable())
+		}
+		if err := <-park(nil); !errors.Is(err, ErrParked) || s.touchable() {
+			t.Errorf("round %d: a second park: %v", round, err)
 		}
 		if err := s.Resume(give); err != nil {
 			t.Error(err)
@@ -128,6 +134,9 @@ func TestParksAtTheEnd(t *testing.T) {
 				if c.asks {
 					t.Fatalf("%s: who parks it hears nothing", what)
 				}
+			}
+			if s.parks.want != nil || s.parks.resume != nil || s.gone != c.holds {
+				t.Errorf("%s: a park is left, or memory is not gone: %v", what, s.gone)
 			}
 			if !s.touchable() || (s.touch(nothing) != nil) != c.holds {
 				t.Errorf("%s: memory is within reach: %v, may be touched: %v", what, s.touchable(), s.touch(nothing))

@@ -1,0 +1,149 @@
+package device
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"causeway/virtio/fs"
+)
+
+// TestLooksAtLeases: what a look at a session's leases does, by the state that it is in: one that has lapsed counts, among however many that have not.
+func TestLooksAtLeases(t *testing.T) {
+	d, err := New(quietDevice(library(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	before := now.Add(-time.Minute)
+	for what, c := range map[string]struct {
+		leases string // f: renewed in time, l: lapsed, n: of nothing that is lent
+		set    func(s *session)
+		state  state
+		lapsed time.Time
+	}{
+		"nothing is lent":          {"", nil, running, time.Time{}},
+		"all are renewed":          {"ff", nil, running, time.Time{}},
+		"one has lapsed":           {"l", nil, parking, now},
+		"one of many has":          {"ffflfff", nil, parking, now},
+		"what is lent no more":     {"nnf", nil, running, time.Time{}},
+		"again":                    {"l", func(s *session) { s.lapsed = before }, parking, before},
+		"renewed since":            {"f", func(s *session) { s.lapsed, s.crowded = before, true }, running, time.Time{}},
+		"of one that parks":        {"l", func(s *session) { s.state = parking }, parking, time.Time{}},
+		"of one that parks, again": {"l", func(s *session) { s.state, s.lapsed = parking, before }, parking, before},
+		"while the VM stands":      {"l", func(s *session) { s.paused = true }, running, time.Time{}},
+		"of one that just starts":  {"l", func(s *session) { s.state, s.startedAt = starting, now.Add(-silence+1) }, starting, time.Time{}},
+		"of one that is dead":      {"l", func(s *session) { s.state = dead }, dead, time.Time{}},
+		"of one that has ended":    {"l", func(s *session) { s.state = released }, released, time.Time{}},
+	} {
+		for range 4 { // regions have no order
+			s := newSession(d, 1, fs.Caller{})
+			s.state, s.lives = running, true
+			for i, l := range c.leases {
+				p := &piece{renewed: now.Add(-d.opts.LeaseTerm + 1)}
+				if l != 'f' {
+					p.renewed = now.Add(-d.opts.LeaseTerm)
+				}
+				if l != 'n' {
+					p.req = &fs.ReadRequest{}
+				}
+				s.regions[uint32(i)+1] = &region{pieces: map[uint64]*piece{0: p}}
+			}
+			if c.set != nil {
+				c.set(s)
+			}
+			began := s.state == running && c.state == parking
+			s.tick(now)
+			jobs := 0
+			if began {
+				jobs = 1
+			}
+			if s.state != c.state || !s.lapsed.Equal(c.lapsed) || s.crowded || s.lives == began || len(s.jobs) != jobs {
+				t.Errorf("%s: state %v, lapsed %v, %d jobs", what, s.state, s.lapsed, len(s.jobs))
+			}
+		}
+	}
+}
+
+// TestSuspendsOne: of two sessions only the one that is named is suspended, and only that comes back; a number that is nobody's is an error.
+func TestSuspendsOne(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		k.begin()
+		one := k.session()
+		k.open()
+		k.begin()
+		var two *session
+		for _, s := range k.d.all() {
+			if s != one {
+				two = s
+			}
+		}
+		states := func(what string, a, b state) {
+			k.t.Helper()
+			if one.state != a || two.state != b {
+				k.t.Errorf("%s: %v and %v", what, one.state, two.state)
+			}
+		}
+		if _, err := k.d.Suspend(k.t.Context(), Suspension{Session: one.id + two.id}); !errors.Is(err, ErrNoSession) {
+			k.t.Error(err)
+		}
+		states("of nobody", running, running)
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{Session: one.id}); err != nil || did.Sessions != 1 {
+			k.t.Error(did, err)
+		}
+		states("of one", suspended, running)
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{Session: two.id}); err != nil || did.Sessions != 1 {
+			k.t.Error(did, err)
+		}
+		states("of the other", suspended, suspended)
+		if did, err := k.d.Resume(k.t.Context(), Suspension{Session: two.id}); err != nil || did.Sessions != 1 {
+			k.t.Error(did, err)
+		}
+		if one.state != suspended || two.state == suspended {
+			k.t.Errorf("one is to come back: %v and %v", one.state, two.state)
+		}
+	})
+}
+
+// TestSuspendsWhoWorks: a session whose program has submitted more stays, and is not asked again for a while, unless it is to leave for others' sake: then it goes, and comes back by itself.
+func TestSuspendsWhoWorks(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		k.lend(loanAt(0, 0), zero)
+		s, w := k.session(), k.worker()
+		k.d.budget.SetBeside(s.res.slot, 1<<20)
+		stays := func() bool {
+			list := k.d.RoomStatus().Sessions
+			return len(list) == 1 && list[0].Stays
+		}
+		w.mu.Lock()
+		w.waiting = true
+		w.mu.Unlock()
+		if stays() {
+			k.t.Error("it stays before anybody has asked")
+		}
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{}); !errors.Is(err, errWork) || did.Sessions != 0 {
+			k.t.Errorf("%+v, %v", did, err)
+		}
+		k.lend(loanAt(0, 0), zero)
+		if s.state != running || w.ended || !stays() {
+			k.t.Errorf("%v, the worker has ended: %v, stays %v", s.state, w.ended, stays())
+		}
+		k.sleep(staysFor - time.Millisecond)
+		if k.lend(loanAt(0, 0), zero); !stays() {
+			k.t.Error("it is asked again too early")
+		}
+		k.sleep(time.Millisecond)
+		if stays() {
+			k.t.Error("it is never asked again")
+		}
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{Away: true}); err != nil || did.Sessions != 1 || !w.ended {
+			k.t.Errorf("%+v, %v", did, err)
+		}
+		synctest.Wait()
+		if k.lend(loanAt(0, 0), zero); s.state != running || k.worker() == w {
+			k.t.Errorf("it has not come back: %v", s.state)
+		}
+	})
+}
