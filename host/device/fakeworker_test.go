@@ -25,7 +25,8 @@ type fakeWorkers struct {
 
 	mu      sync.Mutex
 	started []*fakeWorker
-	refuses error // of those that are to adopt
+	refuses error  // of those that are to adopt
+	adopts  func() // called once one has adopted
 }
 
 // refusesAll has no session adopted; nil: they are.
@@ -62,6 +63,7 @@ type fakeWorker struct {
 	carrier string
 	busy    bool // its GPU does not let go when it is to park
 	waiting bool // its program has submitted more when it is exported
+	exports func()
 	relays  relaying
 	heard   string // of other GPU servers
 }
@@ -138,6 +140,12 @@ func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), 
 		return nil, err
 	}
 	go w.load(os.NewFile(uintptr(fd), "stream"))
+	f.mu.Lock()
+	adopts := f.adopts
+	f.mu.Unlock()
+	if adopts != nil {
+		adopts()
+	}
 	return w, nil
 }
 
@@ -255,6 +263,9 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 	case link.Export:
 		if !w.parked {
 			w.of.fail("export of a worker that is not parked")
+		}
+		if w.exports != nil {
+			w.exports()
 		}
 		w.save(m.Stream.FD())
 	case link.Resume:

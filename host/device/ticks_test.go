@@ -147,3 +147,43 @@ func TestSuspendsWhoWorks(t *testing.T) {
 		}
 	})
 }
+
+// TestEndsAsItGoesAway: a session that ends while it is put away, or comes back, stays ended, and nothing of it is left.
+func TestEndsAsItGoesAway(t *testing.T) {
+	ends := func(s *session) func() {
+		return func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.state = dead
+		}
+	}
+	inKernel(t, func(k *kernel) {
+		k.d.opts.Swap = true
+		k.begin()
+		s, w := k.session(), k.worker()
+		w.mu.Lock()
+		w.exports = ends(s)
+		w.mu.Unlock()
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{Away: true}); err == nil && did.Sessions != 0 || s.state != dead || s.stored != nil || k.d.RoomStatus().Away != 0 || k.d.rooms.counts.Out != 0 {
+			t.Errorf("%+v, %v; %v", did, err, s.state)
+		}
+	})
+	inKernel(t, func(k *kernel) {
+		k.d.opts.Swap = true
+		k.begin()
+		s := k.session()
+		k.d.budget.SetBeside(s.res.slot, 4096)
+		if did, err := k.d.Suspend(k.t.Context(), Suspension{Away: true}); err != nil || did.Sessions != 1 || k.d.RoomStatus().Away != 4096 {
+			t.Fatalf("%+v, %v, %d away", did, err, k.d.RoomStatus().Away)
+		}
+		k.workers.mu.Lock()
+		k.workers.adopts = ends(s)
+		k.workers.mu.Unlock()
+		if did, err := k.d.Resume(k.t.Context(), Suspension{}); did.Sessions != 0 || s.state != dead || s.proc != nil || s.stored == nil || k.d.rooms.counts.In != 0 {
+			t.Errorf("%+v, %v; %v", did, err, s.state)
+		}
+		if w := k.worker(); !w.ended {
+			t.Error("its next worker lives")
+		}
+	})
+}

@@ -58,7 +58,7 @@ func TestParkThatWaitsForTheGuest(t *testing.T) {
 				w.calls.posted[3] = nil
 				w.calls.mu.Unlock()
 			}
-			if err := <-parked; !errors.Is(err, errBusy) || time.Since(begin) != c.want {
+			if err := <-parked; !errors.Is(err, errBusy) || time.Since(begin) != c.want || errors.Is(err, errHostFunction) != (c.standing && !c.returns) {
 				t.Errorf("%+v: %v after %v", c, err, time.Since(begin))
 			}
 			synctest.Wait()
