@@ -142,6 +142,12 @@ func TestMoves(t *testing.T) {
 	if did := x.one.acts(); !strings.HasSuffix(did, "c") {
 		t.Errorf("the first stream: %s", did)
 	}
+	if _, err := x.Park(t.Context(), nothing); err != nil { // as any other
+		t.Error(err)
+	}
+	if err := x.Resume(nothing); err != nil {
+		t.Error(err)
+	}
 	x.guestGoes(t)
 
 	x = goes(t)

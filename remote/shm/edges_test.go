@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,20 @@ func TestWatchersHear(t *testing.T) {
 	}
 	errs := []error{m.SetRuns(0, one), m.SetRuns(1, one)}
 	m.Watch(w)
+	for what, c := range map[string]struct {
+		list []RegionState
+		want string
+	}{"declared": {m.Declared(), "0 1 2 3"}, "within reach": {m.Regions(), "0 1"}} {
+		var ids []string
+		for _, r := range c.list {
+			if ids = append(ids, fmt.Sprint(r.ID)); r.Size != pageSize {
+				t.Errorf("%+v is %s", r, what)
+			}
+		}
+		if slices.Sort(ids); strings.Join(ids, " ") != c.want {
+			t.Errorf("%s are %v", what, ids)
+		}
+	}
 	check("what there was", "+1", errs...)
 	check("one more", "+2", m.SetRuns(2, one))
 	check("other pages", "", m.SetRuns(2, other))

@@ -196,3 +196,33 @@ func TestNoRoom(t *testing.T) {
 		t.Error("room")
 	}
 }
+
+// TestNearlyVacated: what is vacated but for less than a block at its end, and begins within one range; nothing that is empty, lies behind all of them, or wraps around.
+func TestNearlyVacated(t *testing.T) {
+	const at, size = 0x6b0000000000, 4 * block
+	v := vacated{spans: []span{{at, size}, {at + size + block, size}}}
+	for what, c := range map[string]struct {
+		at, size uintptr
+		nearly   bool
+	}{
+		"all of one":               {at, size, true},
+		"a part":                   {at + pageSize, pageSize, true},
+		"and less than a block":    {at, size + block - 1, true},
+		"and a block":              {at, size + block, false},
+		"all of the other":         {at + size + block, size, true},
+		"behind the first":         {at + size, pageSize, false},
+		"below the first":          {at - pageSize, 2 * pageSize, false},
+		"behind the last":          {at + 2*size + block, pageSize, false},
+		"nothing":                  {at, 0, false},
+		"to the end of all":        {at, ^uintptr(0) - at + 1, false},
+		"around it":                {at, ^uintptr(0) - at + 2*pageSize, false},
+		"around it, from the last": {at + size + block, ^uintptr(0) - at, false},
+	} {
+		if got := v.nearly(c.at, c.size); got != c.nearly {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if (&vacated{}).nearly(at, pageSize) {
+		t.Error("nothing is vacated")
+	}
+}

@@ -16,7 +16,7 @@ var cChanges = []struct {
 	{regexp.MustCompile(` && `), " || "}, {regexp.MustCompile(` \|\| `), " && "},
 	{regexp.MustCompile(` \+ 1\b`), ""}, {regexp.MustCompile(` - 1\b`), ""},
 	{regexp.MustCompile(`\+\+`), "--"},
-	{regexp.MustCompile(`memory_order_(seq_cst|release|acquire)`), "memory_order_relaxed"},
+	{regexp.MustCompile(`memory_order_seq_cst`), "memory_order_relaxed"},
 }
 
 var (
@@ -25,7 +25,15 @@ var (
 	cGuard     = regexp.MustCompile(`^\t+if \((.*)\)( \{)?$`)
 )
 
-// cSites are those of a C file, within functions.
+var (
+	// cUnseen are statements whose absence no test of behaviour sees: how the time is passed before something is looked at again, a thread's name, advice to the
+	// kernel, texts for people.
+	cUnseen = regexp.MustCompile(`^\t+(nanosleep|cw_pause|sched_yield|rest|prctl|madvise|va_start|va_end|cw_why|cw_log)\(`)
+	// cDescriptor is a descriptor's bound: 0 is none where a program has its three.
+	cDescriptor = regexp.MustCompile(`\b\w*fd$|\bfds?\[\w+\]$`)
+)
+
+// cSites are those of a C file, within functions. Not drawn, beside cUnseen: declarations, locks, whether a descriptor may be 0, and acquire and release, which x86 has anyway.
 func cSites(file string, text []byte) (sites []site) {
 	at, comment := 0, false
 	for n, line := range bytes.SplitAfter(text, []byte("\n")) {
@@ -48,13 +56,16 @@ func cSites(file string, text []byte) (sites []site) {
 		var cs []change
 		for _, c := range cChanges {
 			for _, m := range c.what.FindAllStringIndex(s, -1) {
+				if strings.HasPrefix(s[m[1]:], "0") && cDescriptor.MatchString(s[:m[0]]) && c.by != " != " && c.by != " == " {
+					continue
+				}
 				cs = append(cs, put(m[0], m[1], c.by))
 			}
 		}
 		if m := cGuard.FindStringSubmatchIndex(s); m != nil {
 			cs = append(cs, put(m[2], m[3], "("+s[m[2]:m[3]]+") && 0"), put(m[2], m[3], "!("+s[m[2]:m[3]]+")"))
 		}
-		if m := cStatement.FindStringSubmatchIndex(s); m != nil && !cDeclares.MatchString(s) && !strings.HasPrefix(strings.TrimSpace(s), "return") && !strings.HasPrefix(strings.TrimSpace(s), "(void)") &&
+		if m := cStatement.FindStringSubmatchIndex(s); m != nil && !cDeclares.MatchString(s) && !strings.HasPrefix(strings.TrimSpace(s), "return") && !strings.HasPrefix(strings.TrimSpace(s), "(void)") && !cUnseen.MatchString(s) &&
 			!strings.Contains(s, "unlock") && !strings.Contains(s, "_lock") {
 			cs = append(cs, put(m[2], m[3], "(void)0"))
 		}

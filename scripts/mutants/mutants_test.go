@@ -50,7 +50,7 @@ func f(a []int, log logger) error {
 }
 `
 
-const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a */\n\tif (a > b && a)\n\t\treturn -1;\n\tatomic_store(&x, b);\n\tpthread_mutex_unlock(&m);\n\tcw_log(\"%d\", a + 1);\n\treturn b + 1;\n}\n"
+const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a */\n\tif (a > b && a)\n\t\treturn -1;\n\tatomic_store(&x, b);\n\tpthread_mutex_unlock(&m);\n\tcw_log(\"%d\", a + 1);\n\tcw_pause(1);\n\tif (fd >= 0)\n\t\treturn 0;\n\tatomic_load_explicit(&x, memory_order_acquire);\n\treturn b + 1;\n}\n"
 
 // TestSites: what is changed, and what is not: texts for people, locks, declarations, errors that are looked at.
 func TestSites(t *testing.T) {
@@ -63,7 +63,7 @@ func TestSites(t *testing.T) {
 			`(len(a) < 2 && a[0] == 1) && false`, `!(len(a) < 2 && a[0] == 1)`, `len(a) < 2`, `a[0] == 1`, `len(a) <= 2`, `len(a) < 3`, `a[0] != 1`, `a[0] == 2`,
 			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `{}`, `false && (n > 3)`, `(n > total) && false`, `{}`,
 		}},
-		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(void)0", ""}},
+		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(fd >= 0) && 0", "!(fd >= 0)", "(void)0", "(void)0", ""}},
 	} {
 		var got []string
 		for _, s := range c.sites {
