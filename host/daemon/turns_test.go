@@ -153,3 +153,20 @@ func TestReservesRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestGivesBackOnce: a vGPU at its end has its leases given back, both, once; a server that does not hear of it is an error, and no lease is none.
+func TestGivesBackOnce(t *testing.T) {
+	d := bare(t)
+	far := func() *api.Upstream { return &api.Upstream{Server: "[::1]:1", Lease: leaseID(1)} } // nobody is there
+	if err := errors.Join(d.leave(nil), d.giveBack(&vgpu{})); err != nil {
+		t.Error(err)
+	}
+	for what, v := range map[string]*vgpu{"its lease": {up: far()}, "the one beside it": {beside: far()}, "both": {up: far(), beside: far()}} {
+		if err := d.giveBack(v); err == nil || v.up != nil || v.beside != nil {
+			t.Errorf("%s: %v, and it has %v and %v", what, err, v.up, v.beside)
+		}
+		if err := d.giveBack(v); err != nil {
+			t.Errorf("%s, again: %v", what, err)
+		}
+	}
+}

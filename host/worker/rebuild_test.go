@@ -276,7 +276,16 @@ func TestRebuildOfTheRest(t *testing.T) {
 			t.Fatal(res)
 		}
 	}
+	w.calls.restore(callbackState{Open: true, Slot: 3, Base: 4, Number: 5})
+	w.watch.restore(watchState{Limit: 6})
+	w.console.errs, w.console.lost = []byte("error"), true
 	n := s.moved().w
+	if n.host.used != w.host.used || n.blobs.bytes != w.blobs.bytes || len(n.blobs.open) != len(w.blobs.open) {
+		t.Errorf("%d bytes are booked, not %d, and %d promised, not %d", n.host.used, w.host.used, n.blobs.bytes, w.blobs.bytes)
+	}
+	if n.calls.state() != w.calls.state() || n.watch.state() != w.watch.state() || string(n.console.errs) != "error" || !n.console.lost {
+		t.Errorf("%+v, %+v, %q", n.calls.state(), n.watch.state(), n.console.errs)
+	}
 	if n.sticky.Load() != 7 || n.deferred.Load() != 9 {
 		t.Errorf("errors are %d and %d", n.sticky.Load(), n.deferred.Load())
 	}

@@ -248,3 +248,29 @@ func TestLocatesWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestFetchesToTheLastByte: a long reply is fetched part by part; with the last one, however long that is, nothing of it is kept or booked.
+func TestFetchesToTheLastByte(t *testing.T) {
+	const most = int(remote.SlotPayload) - 16
+	for _, n := range []int{1, most - 1, most, most + 1, 2 * most, 2*most + 1} {
+		w, _ := newFake(t, nil)
+		s := &w.slots[4]
+		s.more = bytes.Repeat([]byte{7}, n)
+		w.host.book(uint64(n))
+		for at := 0; at < n; at += most {
+			if s.more == nil || w.host.used != uint64(n) {
+				t.Errorf("%d of %d bytes are fetched, and %d are booked", at, n, w.host.used)
+			}
+			part, res := w.replyMore(4, uint32(at))
+			if want := min(most, n-at); res != cuda.Success || len(part) != want {
+				t.Errorf("at %d of %d: %v, %d bytes, not %d", at, n, res, len(part), want)
+			}
+		}
+		if s.more != nil || w.host.used != 0 {
+			t.Errorf("all of %d bytes are fetched, and %d are booked", n, w.host.used)
+		}
+		if _, res := w.replyMore(4, uint32(n)); res != cuda.ErrorInvalidValue {
+			t.Errorf("behind %d bytes: %v", n, res)
+		}
+	}
+}
