@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"causeway/host/worker/meter"
+	"causeway/remote/sys"
 	"causeway/virtio/fs"
 )
 
@@ -184,6 +186,53 @@ func TestEndsAsItGoesAway(t *testing.T) {
 		}
 		if w := k.worker(); !w.ended {
 			t.Error("its next worker lives")
+		}
+	})
+}
+
+// TestWhoIsIdle: a session in room is told of by what it holds, since when it is here and since when its program has done nothing, which one call ends; one that holds nothing, or does not run, is not.
+func TestWhoIsIdle(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		k.begin()
+		s := k.session()
+		mem, err := sys.MapPage(s.res.meter.File(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sys.UnmapPage(mem)
+		w := meter.Open(mem)
+		began := time.Now()
+		is := func(what string, bytes uint64, idle time.Duration) {
+			t.Helper()
+			list := k.d.RoomStatus().Sessions
+			if bytes == 0 {
+				if len(list) != 0 {
+					t.Errorf("%s: %+v", what, list)
+				}
+				return
+			}
+			if len(list) != 1 || list[0].ID != s.id || list[0].Bytes != bytes || list[0].Idle != idle || list[0].Here != time.Since(began) || list[0].Stays {
+				t.Errorf("%s: %+v, here for %v", what, list, time.Since(began))
+			}
+		}
+		is("it holds nothing", 0, 0)
+		k.d.budget.SetBeside(s.res.slot, 4096)
+		is("it has begun", 4096, 0)
+		time.Sleep(leaseTerm / 8)
+		is("it has done nothing", 4096, leaseTerm/8)
+		w.Call()
+		is("it has called", 4096, 0)
+		time.Sleep(leaseTerm / 4)
+		is("once", 4096, leaseTerm/4)
+		is("once, as before", 4096, leaseTerm/4)
+		for _, st := range []state{starting, parking, parked, dead} {
+			s.mu.Lock()
+			s.state = st
+			s.mu.Unlock()
+			is("it does not run", 0, 0)
+			s.mu.Lock()
+			s.state = running
+			s.mu.Unlock()
 		}
 	})
 }
