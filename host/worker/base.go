@@ -45,40 +45,53 @@ func settleBase(base uintptr) error {
 	if at < base || at-base > baseSlack {
 		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
 	}
-	settleHeap(base)
+	held := hold(base, heapApart)
+	heap := make([]byte, heapMore) // of which no page is touched
 	for i := range uintptr(baseSlots) {
 		release(base-2*(i+1)*baseSlot, baseSlot)
+	}
+	runtime.KeepAlive(heap)
+	runtime.GC() // what is free of it now is what the heap grows into, and it does not count as the heap's size
+	for _, h := range held {
+		if from := max(h.at, firstOf(base)); from < h.at+h.size {
+			release(from, h.at+h.size-from)
+		}
 	}
 	return nil
 }
 
-// heapApart is how much room behind a base Go's heap does not grow into: more than drivers place there.
-const heapApart = 64 << 30
+// Go's heap goes on elsewhere. Where it began, at an address drawn by chance, it may find no more room now, if that is among what was taken. Its runtime looks 256 GiB further on then, and
+// further: in some processes in what the driver has mapped by then, or their predecessors' drivers had. So it looks at once, while that is taken.
+const (
+	heapApart = 64 << 30  // behind a base: more than drivers place there
+	heapMore  = 128 << 20 // more than what is left of the arena that the heap has
+)
 
-// settleHeap has Go's heap go on elsewhere. Where it began, at an address drawn by chance, it may find no more room now, if that is among what was taken. Its runtime looks 256 GiB further
-// on then, and further: in some processes in what the driver has mapped by then, or their predecessors' drivers had. So it looks at once, while that is taken.
-func settleHeap(base uintptr) {
-	const least, more = 1 << 20, 128 << 20 // more: than what is left of the arena that it has
-	var held [][2]uintptr
-	for size := uintptr(heapApart); size >= least; size /= 2 {
+// baseUnit is more than what comes in a process before its base is settled, in other places than in the next process, and of what drivers align what they reserve to.
+const baseUnit = 256 << 20
+
+// firstOf is where the first mapping comes that is not small: on the same side of each boundary in all processes of a base.
+func firstOf(base uintptr) uintptr { return (base+baseUnit-1)&^(baseUnit-1) + baseUnit }
+
+type heldSpan struct{ at, size uintptr }
+
+// hold takes what is free behind a base, of so many bytes.
+func hold(base, size uintptr) (held []heldSpan) {
+	const page = 4096
+	for n := size; n >= page; n /= 2 {
 		for {
-			at, err := reserve(size)
+			at, err := reserve(n)
 			if err != nil {
 				break
 			}
-			if at+size > base+heapApart {
-				release(at, size)
+			if at+n > base+size {
+				release(at, n)
 				break
 			}
-			held = append(held, [2]uintptr{at, size})
+			held = append(held, heldSpan{at, n})
 		}
 	}
-	heap := make([]byte, more) // of which no page is touched
-	for _, h := range held {
-		release(h[0], h[1])
-	}
-	runtime.KeepAlive(heap)
-	runtime.GC() // what is free of it now is what the heap grows into, and it does not count as the heap's size
+	return held
 }
 
 func reserve(size uintptr) (uintptr, error) {

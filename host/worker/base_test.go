@@ -25,7 +25,7 @@ func TestSettledBase(t *testing.T) {
 		return
 	}
 	for range 3 {
-		if got := laidOut(t, upwards, baseEnv); !strings.HasPrefix(got, "base: <nil> 0x3456") {
+		if got := laidOut(t, upwards, baseEnv); got != "base: <nil> 0x345610000000" {
 			t.Errorf("upwards: %s", got)
 		}
 	}

@@ -205,7 +205,7 @@ func TestMoveThatStops(t *testing.T) {
 			<-done // it is gone before
 			done <- nil
 		}
-		_, err = s.w.move(h)
+		_, err = s.w.move(h, time.Now().Add(quiesceForMove), quiesceForMove)
 		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -230,7 +230,7 @@ func TestMoveWithAnOpenCall(t *testing.T) {
 		carried(t, s.w)
 		s.w.slots[3].begin(wire.OpCtxSynchronize, 1)
 		begin := time.Now()
-		if _, err := s.w.move(nil); err == nil || !strings.Contains(err.Error(), "a call is still waiting") || time.Since(begin).Round(time.Millisecond) != quiesceForMove {
+		if _, err := s.w.move(nil, time.Now().Add(quiesceForMove), quiesceForMove); err == nil || !strings.Contains(err.Error(), "a call is still waiting") || time.Since(begin).Round(time.Millisecond) != quiesceForMove {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		if !s.w.guestMu.TryLock() {

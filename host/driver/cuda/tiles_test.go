@@ -375,7 +375,7 @@ func TestTilesThatStay(t *testing.T) {
 	array := r.add(func(id uint32) wire.Args {
 		return &wire.ArrayCreateArgs{Array: id, Width: 128 << 10, Height: 64 << 10, Format: 0x20, Channels: 1, Flags: arraySparse}
 	})
-	mem, other := r.memory(2 << 20), r.memory(2 << 20)
+	mem, other := r.memory(2<<20), r.memory(2<<20)
 	key, one := shapedKey{id: array}, [8]uint32{0, 0, 0, 0, 0, 128, 128, 1}
 	for what, list := range map[string][]byte{"of no array": tileMapping(shapedKey{id: 999}, one, false, mem, 0), "of no mipmap": tileMapping(shapedKey{true, array}, one, false, mem, 0), "of no memory": tileMapping(key, one, false, 999, 0), "cut": tileMapping(key, one, false, mem, 0)[:95]} {
 		if r.do(list) == cuda.Success {
