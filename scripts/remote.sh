@@ -320,7 +320,7 @@ phase_vm() {
 agent_vm() {
   . "$ROOT/scripts/lib/rounds.sh"
   console_log=$logs/console.log
-  mkdir -p "$tmp/vm"
+  rm -rf "$tmp/vm"; mkdir "$tmp/vm" # a VM of another phase had it
   needs_vm "$kernel"
   if [ -n "$image" ]; then cp "$image" "$tmp/initrd"; else rounds_image "$tmp/initrd"; fi
   guest_channel "$tmp/vm"

@@ -154,11 +154,17 @@ func TestDivertAndAnEnd(t *testing.T) {
 		t.Run(fmt.Sprint(c.part, c.cause), func(t *testing.T) {
 			var one *fakeWorker
 			relays(t, 3, func(part string) {
-				if part == c.part {
+				if part == c.part && part != "diverting" { // which another one may come to before this one was asked
 					one.exit(c.cause)
 				}
 			}, func(k *kernel, list []*fakeWorker) {
 				one = list[0]
+				if c.part == "diverting" {
+					one.relays.divert = func(_ context.Context, w *fakeWorker) error {
+						w.exit(c.cause)
+						return spawn.ErrEnded
+					}
+				}
 				did, err := k.d.Divert(context.Background(), diversionTo(2))
 				if err != nil || did.Sessions != c.went || did.Lost != c.lost || at(k) != "2 0" {
 					t.Errorf("%+v, %v, %s", did, err, at(k))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +28,17 @@ type diversion struct {
 	moving *relay.Moving
 	id     remote.SessionID
 	stream *resume.Conn
+	has    atomic.Bool // the other server has all of the session
+}
+
+// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile. One that the other server has is looked for as any.
+func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
+	return func(ctx context.Context, why error) (net.Conn, error) {
+		if !d.has.Load() && !errors.Is(why, resume.ErrFresh) {
+			return nil, fmt.Errorf("%w: the connection was lost on the way: %w", resume.ErrGone, why)
+		}
+		return dial(ctx, why)
+	}
 }
 
 // errBegins says that there is nothing yet that could go, or never will be.
@@ -88,10 +101,17 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 		return err
 	}
 	ask.Again, ask.Ready = true, false
-	if d.stream, err = resume.NewClient(first, again, p.anotherTo(d.to.Server, ask), replayed{p.hostMemory()}); err != nil {
+	if d.stream, err = resume.NewClient(first, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()}); err != nil {
 		return err
 	}
-	d.moving, err = session.Move(ctx, d.stream, hello, p.cfg.Branches, d.to.Server)
+	if d.moving, err = session.Move(ctx, d.stream, hello, p.cfg.Branches, d.to.Server); err != nil {
+		return err
+	}
+	d.has.Store(true)
+	if err = d.stream.Ready(ctx); err != nil { // it was given up a moment ago
+		err = errors.Join(fmt.Errorf("gpu server %s: %w", d.to.Server, err), d.moving.Decide(false))
+		d.moving = nil
+	}
 	return err
 }
 

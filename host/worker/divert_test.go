@@ -1,13 +1,16 @@
 package worker
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
 	"causeway/remote/relay"
+	"causeway/remote/resume"
 )
 
 // TestExportOfWhatSettles: a session that is about to go on at another server, or to stay, is not described: what it has and what this process has of it may be of two servers by then.
@@ -39,4 +42,21 @@ func settles(n int32) *passer {
 	p := &passer{}
 	p.settling.Store(n)
 	return p
+}
+
+// TestDiversionPatience: a stream to another server that is lost before that has all of the session is not looked for, as its program stands meanwhile; afterwards it is, and so are its first connections for copies.
+func TestDiversionPatience(t *testing.T) {
+	d, dials := &diversion{}, 0
+	dial := d.patient(func(context.Context, error) (net.Conn, error) { dials++; return nil, nil })
+	lost := errors.New("connection reset")
+	if _, err := dial(t.Context(), lost); !errors.Is(err, resume.ErrGone) || !errors.Is(err, lost) || dials != 0 {
+		t.Errorf("on the way: %v, %d dials", err, dials)
+	}
+	if _, err := dial(t.Context(), resume.ErrFresh); err != nil || dials != 1 {
+		t.Errorf("a connection for copies: %v, %d dials", err, dials)
+	}
+	d.has.Store(true)
+	if _, err := dial(t.Context(), lost); err != nil || dials != 2 {
+		t.Errorf("when it has all: %v, %d dials", err, dials)
+	}
 }

@@ -58,7 +58,7 @@ phase_move() {
   local modes="streams threads waits times" worker
   . "$ROOT/scripts/lib/rounds.sh"
   console_log=$logs/console.log
-  mkdir -p "$tmp/vm"
+  rm -rf "$tmp/vm"; mkdir "$tmp/vm" # a VM of another phase had it
   needs_vm "$kernel"
   rounds_image "$tmp/initrd"; guest_channel "$tmp/vm"
   second_host && create any 512MiB && cli hostm create vm1 --remote any --memory 512MiB >"$tmp/said" 2>&1; row "a second host, and a vGPU on the server for each" "$(said)" || return
