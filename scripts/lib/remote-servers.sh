@@ -21,17 +21,40 @@ servers_of() { # HOST SERVER...
   sed -i "s/^servers = .*/servers = [${list%,}]/" "$tmp/$1.toml" && kill -HUP "${daemon_pid[$1]}"
 }
 shows() { grep -qF "$1 " <<<"$(cli hosta gpus --all 2>/dev/null)"; }
-promised() { cli "$1" gpus --json 2>/dev/null | python3 -c 'import json, sys; print(sum(g["promised"] for g in json.load(sys.stdin)))' 2>/dev/null; }
 counterpart() { if [ "$1" = gpu1 ]; then echo gpu2; else echo gpu1; fi; }
 
-# is_at SERVER: the vGPU is there, by causeway inspect too, its lease is renewed, and nothing of it is at the other one.
-is_at() {
-  local at=$1 off; off=$(counterpart "$1")
-  at_now="$(vgpu hosta vm1 upstream server), $(promised "$at") bytes promised at $at, $(promised "$off") at $off, $(sessions_of "$at") and $(sessions_of "$off") programs"
-  [ "$at_now" = "${address[$at]}, $vgpu_memory bytes promised at $at, 0 at $off, $in_vm and 0 programs" ] && [ "$(vgpu hosta vm1 spec remote)" = "${address[$at]}" ] &&
-    [ -z "$(vgpu "$off" $there pid)" ] && [ -z "$(vgpu hosta vm1 status next)" ] && [ "$(lease_of hosta)" = "$(vgpu hosta vm1 status lease)" ] && renewed
+# look sets where to the server that has the vGPU, by all accounts: causeway inspect and the lease's file at hosta, what the servers have promised, and the sessions that they have; its lease is renewed, and nothing of it is at the other one.
+# at_now says how it is. is_at SERVER, at_one: it is there, or at either.
+look() {
+  local h
+  cli hosta inspect vm1 --json >"$tmp/look.hosta" 2>/dev/null
+  for h in gpu1 gpu2; do
+    cli $h gpus --json >"$tmp/look.$h.gpus" 2>/dev/null
+    cli $h ps --json >"$tmp/look.$h.ps" 2>/dev/null
+  done
+  at_now=$(python3 - "$tmp" "${address[gpu1]}" "${address[gpu2]}" "$vgpu_memory" "$in_vm" <<'PY'
+import json, sys
+tmp, servers, memory, programs = sys.argv[1], dict(zip(sys.argv[2:4], ("gpu1", "gpu2"))), int(sys.argv[4]), int(sys.argv[5])
+def read(name):
+    try: return json.load(open("%s/%s" % (tmp, name)))
+    except (OSError, ValueError): return None
+v = (read("look.hosta") or [{}])[0]
+up, status, lease = v.get("upstream") or {}, v.get("status") or {}, (read("hosta/vm1/gpu0.lease") or {}).get("id")
+at = servers.get(up.get("server"), "nowhere")
+said, right = [], at != "nowhere" and v["spec"].get("remote") == up["server"] and not status.get("next") and lease == status.get("lease") == up.get("lease") and not up.get("error") and bool(up.get("state"))
+for h in servers.values():
+    gpus, ps = read("look.%s.gpus" % h), read("look.%s.ps" % h)
+    if gpus is None or ps is None: said.append("%s: no answer" % h); right = False; continue
+    promised, has = sum(g["promised"] for g in gpus), [len((x.get("status") or {}).get("sessions") or []) for x in ps if x["spec"]["vm"] == "hosta"]
+    said.append("%s: %d MiB promised, %s" % (h, promised >> 20, "%d programs" % has[0] if has else "nothing"))
+    right = right and (promised, has) == ((memory, [programs]) if h == at else (0, []))
+print("%s; %s" % (at if right else "nowhere", "; ".join(said)))
+PY
+  )
+  where=${at_now%%;*} at_now=${at_now#*; }
 }
-sessions_of() { cli "$1" inspect $there --json 2>/dev/null | python3 -c 'import json, sys; print(len(json.load(sys.stdin)[0]["status"].get("sessions") or []))' 2>/dev/null || echo 0; }
+is_at() { look && [ "$where" = "$1" ]; }
+at_one() { look && [ "$where" != nowhere ]; }
 
 # to SERVER: causeway move. under_way: programs are on their way.
 to() { cli hosta move vm1 --remote "${2:-${address[$1]}}" >"$tmp/said" 2>&1; }
@@ -71,16 +94,12 @@ holds() {
   [ -n "$pid" ] && kill -STOP "$pid" && held=$pid
 }
 goes_free() { local pid=$held; held=; kill -CONT "$pid"; }
-at_one() {
-  for where in gpu1 gpu2; do is_at $where && return; done
-  return 1
-}
 # moves_over: whoever asked has heard of it; moved: it was one.
 moves_over() { wait "$job" 2>/dev/null; moved=$?; job=; }
 
 # Who asks, hosta's causewayd, is killed: while the programs are on their way, and at other times.
 servers_asker_killed() {
-  local where=gpu1 from
+  local from
   at_one; from=$where
   holds "$from" && begin_to "$(counterpart "$from")" && until_true 20 under_way && kill_causewayd hosta && goes_free && moves_over && start_causewayd hosta
   until_true 60 at_one; row "hosta's causewayd is killed while they are on their way, and started: they are at one server" "$at_now" || return
@@ -88,7 +107,7 @@ servers_asker_killed() {
   servers_killed_later
 }
 servers_killed_later() {
-  local where delay
+  local delay
   at_one || return
   for delay in ${DELAYS:-0.2 0.5 1 1.5}; do
     begin_to "$(counterpart "$where")"; nap "$delay"
@@ -100,7 +119,7 @@ servers_killed_later() {
 
 # The server where they are to go is killed in the middle.
 servers_target_killed() {
-  local where=gpu1 from other
+  local from other
   at_one; from=$where other=$(counterpart "$where")
   holds "$from" && begin_to "$other" && until_true 20 under_way && kill_causewayd "$other" && { kill_tree "$other"; goes_free; }; row "$other is killed while they are on their way there" "" || return
   moves_over; [ $moved != 0 ] && [ "$(vgpu hosta vm1 upstream server)" = "${address[$from]}" ] && programs on; row "they go on at $from, all results right" "$(said)" || return
@@ -121,10 +140,13 @@ servers_end() {
 # servers_nothing: of a vGPU that was deleted nothing is left on any host.
 servers_nothing() {
   local h left=
-  for h in gpu1 gpu2; do left+="$(promised $h) bytes at $h, $(ls "$tmp/$h/hosta" 2>/dev/null | wc -l) files; "; done
-  [ "$left" = '0 bytes at gpu1, 0 files; 0 bytes at gpu2, 0 files; ' ] && [ -z "$(ls "$tmp/hosta/vm1" 2>/dev/null)" ]; row "nothing is left at either server, nor at hosta" "$left"
-  for h in hosta gpu1 gpu2; do [ -z "$(pgrep -P "${daemon_pid[$h]}" -f 'causeway (device|worker)')" ] || left+="$h: $(pgrep -P "${daemon_pid[$h]}" -fa 'causeway')"; done
-  [[ $left != *causeway* ]]; row "no process of it either" "$left"
+  look
+  for h in gpu1 gpu2; do left+="; $(ls "$tmp/$h/hosta" 2>/dev/null | wc -l) files"; done
+  left=$at_now$left
+  [ "$left" = 'gpu1: 0 MiB promised, nothing; gpu2: 0 MiB promised, nothing; 0 files; 0 files' ] && [ -z "$(ls "$tmp/hosta/vm1" 2>/dev/null)" ]; row "nothing is left at either server, nor at hosta" "$left"
+  left=
+  for h in hosta gpu1 gpu2; do left+=$(pgrep -P "${daemon_pid[$h]}" -fa 'causeway (device|worker)'); done
+  [ -z "$left" ]; row "no process of it either" "$left"
 }
 
 # servers_two: two servers, and a vGPU at gpu1, for a VM that runs $modes.
@@ -151,7 +173,7 @@ servers_begin() {
 
 # phase_servers: without a VM. Programs of causeway run are not the device process's, and do not go along: they show that there is a GPU where the vGPU has gone.
 phase_servers() {
-  local modes='' sel memory vgpu_memory in_vm at_now= moved n
+  local modes='' sel memory vgpu_memory in_vm at_now= where= moved n
   servers_two || return
   servers_refused
   for n in gpu2 gpu1; do
@@ -165,7 +187,7 @@ phase_servers() {
 }
 
 phase_serversvm() {
-  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= n
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= where= n
   servers_begin || return
   servers_refused
   for n in gpu2 gpu1 gpu2; do servers_move $n || return; done
@@ -173,6 +195,6 @@ phase_serversvm() {
 }
 
 phase_serverskilled() {
-  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= moved
+  local modes="${MODES:-streams threads waits times images settings vmm idle}" sel memory vgpu_memory in_vm at_now= where= moved
   servers_begin && servers_asker_killed && servers_target_killed && servers_end
 }
