@@ -13,7 +13,7 @@
 #   --loopback   no name spaces and no shaped link: both hosts have an address of this machine's own, and need no iproute2
 #   --image   the guest's image, as --make-image has made it before, and nothing else
 #   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
-#   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size; throttle;
+#   PHASE     move auto fault (what is done by default), cut, victims (workers, QEMUs and the device process are killed while GPU memory goes ahead), table: it moves with and without pre-copy at each rate and size; throttle;
 #             killed: causewayd is killed at either side, in each part of a migration (scripts/lib/killed.sh is the table; FAULTS, an extended regular expression, has it do those rows alone)
 #
 # Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
@@ -282,6 +282,45 @@ phase_fault() {
   depart; row "then the VM moves" "$(keep pauses)" || return
   depart; row "and back" "$(keep pauses)" || return
   end_spawned; row "the program's memory is as it was" ""
+}
+
+# worker_of HOST: the one with most memory.
+worker_of() { ps -o pid= --sort=-rss --ppid "$(device_of "$1")" | head -n 1 | tr -d ' '; }
+slay() { [ -n "$1" ] && kill -9 "$1" && until_true 5 ended "$1"; }
+
+# fell: the spawned program ends by an error when it looks at its memory, and no round that it made was wrong.
+fell() { guest 'kill $!; ! wait $! && grep -q "^@round " /tmp/spawned && ! grep -q -e "^@done " -e "^@round [0-9]* [1-9]" /tmp/spawned || { cat /tmp/spawned; false; }'; }
+
+# Who is killed while GPU memory goes ahead: worker and QEMU of the other host, worker, device process and QEMU here.
+phase_victims() {
+  local noise=1
+  [ $at_host = a ] || depart || return
+  spawn 64; row "a program with 64 MiB of GPU memory" "" || return
+  programs start; row "programs run: $modes" "" || return
+  begin_slow && slay "$(worker_of b)"; comes "a worker of the other host is killed"
+  programs on; row "all programs go on, all results right" "" # its session's memory came with the state
+  depart; row "the VM moves back" "$(keep pauses)" || return
+  begin_slow && end_vm b && shape none; stays "the other host's QEMU is killed"
+  programs on; row "all programs go on, all results right" ""
+  end_spawned; row "the large program's memory is as it was" ""
+  spawn 64; row "another" "" || return
+  begin_slow && slay "$(worker_of a)"; comes "the worker of the large program is killed"
+  fell; row "that program ends by an error, no round of it was wrong" ""
+  programs on; row "all others go on, all results right" ""
+  programs end; row "the programs end: rounds made" "$rounds"
+  depart; row "the VM moves back" "$(keep pauses)" || return
+  spawn 64; row "a third" "" || return
+  begin_slow && slay "$(device_of a)" && shape none; stays "the device process here is killed"
+  fell; row "its program ends by an error, as without a migration" ""
+  end_vm a
+  until_true 20 vgpu a && vm a && guest_up; row "a VM with a vGPU on a, once more" "" || return
+  sent=0
+  spawn 64; row "a program with 64 MiB of GPU memory" "" || return
+  begin_slow && end_vm a && shape none; ! wait $job 2>/dev/null; row "QEMU here is killed: the VM is gone" "$(keep tail -n 1 "$tmp/said")"
+  shape none
+  until_true 20 empty a && until_true 40 empty b; row "nothing is left on either host" ""
+  ! grep -qE 'status: running' <<<"$(ask b 'info status')"; row "and no VM runs there" ""
+  end_vm b
 }
 
 # The link is cut, which either side takes half a minute to be sure of.
