@@ -68,6 +68,13 @@ servers_room() {
   cli hosta delete vm2 >/dev/null && until_true 20 is_at gpu1; row "the vGPU is at gpu1 alone" "$at_now"
 }
 
+# others_drained SERVER: its real GPUs but for $sel.
+others_drained() {
+  local n
+  for n in $(cli "$1" gpus --json | python3 -c 'import json, sys; print(*[g["index"] for g in json.load(sys.stdin) if g["backend"] == "cuda"])'); do
+    [ "$n" = "$sel" ] || cli "$1" gpus drain "$n" >/dev/null || return
+  done
+}
 servers_refused() {
   refused_to 'no GPU server "gpu9"' gpu9; row "to a server that is not configured: refused" "$(said)"
   refused_to 'already' "${address[gpu1]}"; row "to the one where it is" "$(said)"
@@ -162,6 +169,7 @@ servers_two() {
   create "${address[gpu1]}" "$memory" --gpu "${sel%,*}" --migratable; row "a vGPU on gpu1" "$(said)" || return
   second_server; row "a second GPU server" "" || return
   if [[ $sel = *,* ]]; then cli gpu1 gpus drain "${sel#*,}" >/dev/null && cli gpu2 gpus drain "${sel%,*}" >/dev/null; row "each server has a GPU of its own: $sel" "" || return; fi
+  if [[ $sel =~ ^[0-9]+$ ]]; then others_drained gpu1 && others_drained gpu2; row "of each server's GPUs, $sel alone takes vGPUs" "" || return; fi
 }
 # servers_begin: with a VM, and programs in it.
 servers_begin() {
