@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +52,7 @@ func settleBase(base uintptr) error {
 		release(base-2*(i+1)*baseSlot, baseSlot)
 	}
 	runtime.KeepAlive(heap)
-	runtime.GC() // what is free of it now is what the heap grows into, and it does not count as the heap's size
+	debug.FreeOSMemory() // what is free of it now is what the heap grows into; it counts neither as the heap's size nor for a limit of memory
 	for _, h := range held {
 		if from := max(h.at, firstOf(base)); from < h.at+h.size {
 			release(from, h.at+h.size-from)
