@@ -28,10 +28,11 @@
 #endif
 
 /* A block is what one page table covers: the kernel moves it whole. Where there are fewer units than WORTH, or half as many in each block, pages are made as quickly. */
-enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16, LOOK = 64 << 20 };
+enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16, LOOK = 64 << 20, TIGHT_MS = 1000 };
 
 static uint32_t hidden; /* units out of sight, of all areas; under the lock */
 static uint64_t looked; /* up to so many bytes there was memory for them */
+static int64_t tight_since; /* when there was none for more, 0: there was. Not asked with each launch: it takes some files to be read */
 
 struct cw_kept {
 	uint64_t beside; /* of a->base; at the same place in a page table */
@@ -221,11 +222,15 @@ static int affordable(uint32_t units)
 	uint64_t want = ((uint64_t)hidden + units) * CW_UNIT, all = cw_memory_all();
 	if (want > all / 4)
 		return 0;
-	if (want > looked && !cw_pieces_fit_here(all / 8))
+	if (want <= looked)
+		return 1;
+	int64_t now = cw_now_ms();
+	if (tight_since != 0 && now - tight_since < TIGHT_MS)
 		return 0;
-	if (want > looked)
+	tight_since = cw_pieces_fit_here(all / 8) ? 0 : now;
+	if (tight_since == 0)
 		looked = want + LOOK;
-	return 1;
+	return tight_since == 0;
 }
 
 /* Blocks [lo, hi). Pages are gone before it is said that they are (hold). */

@@ -166,6 +166,8 @@ CUresult cw_ctx_wait(void);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
 /* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the program's next wait ends with it. */
 extern _Atomic uint32_t cw_owed;
+/* What a wait or a question of the library's own says: an error of the program's work is the program's to hear, at its next wait. */
+CUresult cw_own_said(CUresult res);
 /* Pages of managed memory whose accesses end with a signal until cw_touch_again (forbidden.c). */
 extern _Atomic uint32_t cw_forbidden;
 void cw_touch_again(void);

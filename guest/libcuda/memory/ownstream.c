@@ -114,8 +114,7 @@ void cw_before_drain(void)
 		cw_gpu_wait(0);
 }
 
-/* What a wait says: an error of the program's work is the program's to hear, at its next wait. */
-static CUresult said(CUresult res)
+CUresult cw_own_said(CUresult res)
 {
 	if (res == 0 || res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_HANDLE)
 		return CUDA_SUCCESS;
@@ -133,7 +132,7 @@ static int wait_stream(struct cw_obj *o, void *arg)
 	cw_set_current_ctx_id(o->ctx);
 	if (cw_capture_status(o->id, &captures) != 0 || captures)
 		return 0;
-	return (int)said(cw_own_wait(o->id));
+	return (int)cw_own_said(cw_own_wait(o->id));
 }
 
 static int wait_ctx(struct cw_obj *o, void *arg)
@@ -143,7 +142,7 @@ static int wait_ctx(struct cw_obj *o, void *arg)
 	if (atomic_load(&c->state) != CW_CTX_LIVE)
 		return 0;
 	cw_set_current_ctx_id(o->id);
-	return (int)said(cwop_CtxSynchronize());
+	return (int)cw_own_said(cwop_CtxSynchronize());
 }
 
 CUresult cw_gpu_wait(uint32_t stream)

@@ -6,6 +6,7 @@
 
 #include "api/capture.h"
 #include "api/context.h"
+#include "memory/memory.h"
 #include "memory/streamorder.h"
 #include "session/lock.h"
 
@@ -111,8 +112,12 @@ int cw_order_left(const struct cw_behind *from, struct cw_behind *to)
 	if (!can_record(from))
 		return 0;
 	cw_set_current_ctx_id(from->ctx);
-	if (!cw_capture_any())
-		known = cwop_StreamQuery(from->stream) == 0;
+	if (!cw_capture_any()) {
+		CUresult res = cwop_StreamQuery(from->stream);
+		known = res == 0;
+		if (res != CUDA_ERROR_NOT_READY) /* with the answer comes what went wrong before, of whatever stream */
+			cw_own_said(res);
+	}
 	cw_lock_acquire(&lock);
 	struct heir *h = known ? NULL : heir_of(from->ctx);
 	if (h && cw_order_behind(h->is.stream, from) == 0) {

@@ -374,8 +374,18 @@ static void afforded(void)
 	CHECK(hidden > 0); /* as it was found before */
 	cw_kept_show(area, 0, BLOCK);
 	looked = 0;
+	before = looks;
 	cw_kept_hide(area);
-	CHECK(hidden == 0);
+	CHECK(hidden == 0 && looks == before + 1);
+	here(0, BLOCK);
+	tight_since = cw_now_ms() + 1000000; /* a moment ago, however long this takes */
+	cw_kept_hide(area);
+	CHECK(hidden == 0 && looks == before + 1); /* nor is that asked each time */
+	here(0, BLOCK);
+	tight_since = 1;
+	cw_kept_hide(area);
+	CHECK(hidden == 0 && looks == before + 2);
+	tight_since = 0;
 	here(0, BLOCK);
 	cw_kept_end(area);
 	CHECK(hidden == 0);
