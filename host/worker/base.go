@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,9 @@ const (
 // settleBase takes every address below base that the kernel would give to a mapping that wishes none, without memory behind them, so that those to
 // come lie from base on, but for small ones. It is for processes whose mappings grow upwards, as workers' do (package spawn).
 func settleBase(base uintptr) error {
+	if limited(unix.RLIMIT_AS) {
+		return errors.New("addresses are limited (RLIMIT_AS): none would be left")
+	}
 	oneArena()
 	const most, page = 1 << 40, 4096
 	for size := uintptr(most); size >= page; size /= 2 {
@@ -47,7 +51,7 @@ func settleBase(base uintptr) error {
 		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
 	}
 	held := hold(base, heapApart)
-	heap := make([]byte, heapMore) // of which no page is touched
+	heap := moreHeap()
 	for i := range uintptr(baseSlots) {
 		release(base-2*(i+1)*baseSlot, baseSlot)
 	}
@@ -67,6 +71,21 @@ const (
 	heapApart = 64 << 30  // behind a base: more than drivers place there
 	heapMore  = 128 << 20 // more than what is left of the arena that the heap has
 )
+
+// moreHeap is room for it, of which no page is touched. Nothing is collected meanwhile: that starts threads, of which the stacks would find no room below the base.
+func moreHeap() []byte {
+	if limited(unix.RLIMIT_DATA) {
+		return nil // the runtime ends a process that may not have as much
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	return make([]byte, heapMore)
+}
+
+// limited reports whether this process may have only so much of something.
+func limited(resource int) bool {
+	var l unix.Rlimit
+	return unix.Getrlimit(resource, &l) == nil && l.Cur != unix.RLIM_INFINITY
+}
 
 // baseUnit is more than what comes in a process before its base is settled, in other places than in the next process, and of what drivers align what they reserve to.
 const baseUnit = 256 << 20

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
@@ -32,6 +34,39 @@ func TestSettledBase(t *testing.T) {
 	if got := laidOut(t, 0, baseEnv); !strings.Contains(got, "not at 0x345600000000") {
 		t.Errorf("downwards: %s", got)
 	}
+}
+
+// TestBaseLimited: a process that may not have all addresses, or little more memory than it has, goes on.
+func TestBaseLimited(t *testing.T) {
+	if os.Getenv(addressesEnv) != "" || os.Getenv(dataEnv) != "" {
+		which, field, more := unix.RLIMIT_AS, "VmSize", uint64(1<<30)
+		if os.Getenv(dataEnv) != "" {
+			which, field, more = unix.RLIMIT_DATA, "VmData", heapMore-1<<20
+		}
+		limit := unix.Rlimit{Cur: ownMemory(field) + more, Max: unix.RLIM_INFINITY}
+		if err := unix.Setrlimit(which, &limit); err != nil {
+			fmt.Println(err)
+		}
+		err := settleBase(0x345600000000)
+		grown = append(grown, make([]byte, 32<<20))
+		fmt.Println("base:", err)
+		return
+	}
+	const upwards = 0x0200000
+	if got := laidOut(t, upwards, addressesEnv); !strings.Contains(got, "RLIMIT_AS") {
+		t.Errorf("with few addresses: %s", got)
+	}
+	if got := laidOut(t, upwards, dataEnv); got != "base: <nil>" {
+		t.Errorf("with little memory: %s", got)
+	}
+}
+
+// ownMemory is what /proc/self/status says of a kind of it, in bytes.
+func ownMemory(field string) uint64 {
+	b, _ := os.ReadFile("/proc/self/status")
+	_, b, _ = bytes.Cut(b, []byte(field+":"))
+	kib, _ := strconv.ParseUint(string(bytes.Fields(b)[0]), 10, 64)
+	return kib << 10
 }
 
 // TestHeapApart: what Go allocates behind a base lies apart from what others map there, where Go's runtime would have it grow next, too.
@@ -80,7 +115,11 @@ func TestHeapApart(t *testing.T) {
 	}
 }
 
-const heapEnv = "CAUSEWAY_TEST_HEAP"
+const (
+	heapEnv      = "CAUSEWAY_TEST_HEAP"
+	addressesEnv = "CAUSEWAY_TEST_ADDRESSES"
+	dataEnv      = "CAUSEWAY_TEST_DATA"
+)
 
 var grown [][]byte
 
