@@ -121,7 +121,16 @@ func RelayedBy(pair func() (near, far net.Conn, err error), secure bool) (Ends, 
 		return Ends{}, err
 	}
 	if !secure {
-		return relayed(near, far, plain, plain, same)
+		return relayed(near, far, plain, plain, same).ends()
+	}
+	return guested(relayedSecure(near, far, pair, same))
+}
+
+// PassedBy is RelayedBy with TLS, for a program that comes by itself.
+func PassedBy(pair func() (near, far net.Conn, err error)) (Passed, error) {
+	near, far, err := pair()
+	if err != nil {
+		return Passed{}, err
 	}
 	return relayedSecure(near, far, pair, same)
 }
@@ -132,7 +141,7 @@ func RelayedBeside(relay, worker int) (Ends, error) {
 	if err != nil {
 		return Ends{}, err
 	}
-	return relayedSecure(near, far, PairTCP, widths{relay, worker})
+	return guested(relayedSecure(near, far, PairTCP, widths{relay, worker}))
 }
 
 // RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two ports.
@@ -146,7 +155,7 @@ func RelayedVerbs(near, far net.Conn, relay, worker verbs.Adapter) (Ends, error)
 			return up, nil
 		}
 	}
-	return relayed(near, far, up(relay, true), up(worker, false), same)
+	return relayed(near, far, up(relay, true), up(worker, false), same).ends()
 }
 
 // Fabric is RelayedVerbs over a fabric of its own.
@@ -169,12 +178,14 @@ type widths struct{ relay, worker int }
 
 var same = widths{Branches, Branches}
 
-func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
-	guest, local, err := Pair()
-	if err != nil {
-		return Ends{}, err
-	}
-	return Ends{
+// Passed is a session of a program that comes by itself: its host's end, and the relay, which serves the connection that the program has made, to the session's end.
+type Passed struct {
+	Accept func() (remote.Carrier, error)
+	Pass   func(program *net.UnixConn) error
+}
+
+func relayed(near, far net.Conn, client, server wrap, w widths) Passed {
+	return Passed{
 		func() (remote.Carrier, error) {
 			c, err := server(far)
 			if err != nil {
@@ -185,9 +196,21 @@ func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 			}
 			return AsCarrier(tcp.Accept(c))
 		},
+		func(program *net.UnixConn) error { return pass(program, near, client, w.relay) },
+	}
+}
+
+// ends has a guest of this package's be the program.
+func (p Passed) ends() (Ends, error) {
+	guest, local, err := Pair()
+	if err != nil {
+		return Ends{}, err
+	}
+	return Ends{
+		p.Accept,
 		func() (*Guest, error) {
 			failed := make(chan error, 1)
-			go func() { failed <- pass(local, near, client, w.relay) }()
+			go func() { failed <- p.Pass(local) }()
 			g, err := ConnectUnix(guest, 0)
 			if err != nil {
 				err = errors.Join(err, <-failed)
@@ -195,6 +218,13 @@ func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 			return g, err
 		},
 	}, nil
+}
+
+func guested(p Passed, err error) (Ends, error) {
+	if err != nil {
+		return Ends{}, err
+	}
+	return p.ends()
 }
 
 // fixed reports whether a stream has its bytes beside TLS, and no branches.

@@ -33,7 +33,7 @@ func Reset() (Ends, error) {
 	if err != nil {
 		return Ends{}, err
 	}
-	return relayedSecure(near, far, pair, same)
+	return guested(relayedSecure(near, far, pair, same))
 }
 
 // Flaps is Relayed with TLS and, inside of it, RDMA over a fabric on which each connection is lost after a while, and another found.
@@ -44,7 +44,7 @@ func Flaps() (Ends, error) {
 		return Ends{}, err
 	}
 	f.Flap(97)
-	return relayedLifted(near, far, PairTCP, same, one(f.Adapter("relay", here)), one(f.Adapter("worker", here)))
+	return guested(relayedLifted(near, far, PairTCP, same, one(f.Adapter("relay", here)), one(f.Adapter("worker", here))))
 }
 
 // Ports are those that an end may go by, and how many queue pairs its copies may have (verbs.UpgradeWide). None: it stays on TLS.
@@ -67,14 +67,17 @@ func Rails(flap int) (Ends, error) {
 	ports := func(name string) Ports {
 		return Ports{[]verbs.Adapter{f.Adapter(name, here), f.Adapter(name+" too", there)}, 3}
 	}
-	return relayedLifted(near, far, PairTCP, same, ports("relay"), ports("worker"))
+	return guested(relayedLifted(near, far, PairTCP, same, ports("relay"), ports("worker")))
 }
 
 // Lifted is Relayed with TLS and, inside of it, RDMA between two ports; it goes on over others.
-func Lifted(relay, worker verbs.Adapter) (Ends, error) {
+func Lifted(relay, worker verbs.Adapter) (Ends, error) { return guested(PassedLifted(relay, worker)) }
+
+// PassedLifted is Lifted for a program that comes by itself.
+func PassedLifted(relay, worker verbs.Adapter) (Passed, error) {
 	near, far, err := PairTCP()
 	if err != nil {
-		return Ends{}, err
+		return Passed{}, err
 	}
 	return relayedLifted(near, far, PairTCP, same, one(relay), one(worker))
 }
@@ -107,15 +110,15 @@ func (c *resetting) Write(p []byte) (int, error) {
 }
 
 // relayedSecure is a session over TLS that goes on over connections that pair makes.
-func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths) (Ends, error) {
+func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths) (Passed, error) {
 	return relayedLifted(near, far, pair, w, Ports{}, Ports{})
 }
 
 // relayedLifted is relayedSecure, with the bytes by RDMA between ports, if there are any.
-func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker Ports) (Ends, error) {
+func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker Ports) (Passed, error) {
 	k, err := NewKeys()
 	if err != nil {
-		return Ends{}, err
+		return Passed{}, err
 	}
 	var server atomic.Pointer[resume.Conn]
 	again := func(context.Context, error) (net.Conn, error) {
@@ -153,7 +156,7 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			r, err := resume.NewServerOver(s, l, nil)
 			server.Store(r)
 			return stream(r, err)
-		}, w)
+		}, w), nil
 }
 
 // Lift has a connection, and those that follow it, go on over RDMA by a port, if there is one: the first must.

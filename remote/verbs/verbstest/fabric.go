@@ -26,12 +26,13 @@ type Fabric struct {
 	works   int       // that were done
 	moved   [3]uint64 // bytes, by verbs.Op
 	by      map[*Adapter][3]uint64
+	reached map[*Adapter][3]uint64 // of them, those of memory that the other end may read and write
 	ports   map[*Adapter]*faults
 }
 
 // New makes a fabric without adapters.
 func New() *Fabric {
-	f := &Fabric{queues: map[uint32]*queue{}, regions: map[uint32]*memory{}, by: map[*Adapter][3]uint64{}, ports: map[*Adapter]*faults{}}
+	f := &Fabric{queues: map[uint32]*queue{}, regions: map[uint32]*memory{}, by: map[*Adapter][3]uint64{}, reached: map[*Adapter][3]uint64{}, ports: map[*Adapter]*faults{}}
 	f.changed.L = &f.mu
 	return f
 }

@@ -67,10 +67,25 @@ func (f *Fabric) faultLocked(from, to *Adapter) verbs.Status {
 	return verbs.Success
 }
 
-// movedLocked counts bytes of a port.
-func (f *Fabric) movedLocked(a *Adapter, op verbs.Op, n uint64) {
-	f.moved[op] += n
-	m := f.by[a]
+// ReachedBy is MovedBy of what went from or to memory that its owner lets the other end read as well as write: what an end grants (verbs.Conn.Grant), and not the windows of streams.
+func (f *Fabric) ReachedBy(a *Adapter, op verbs.Op) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reached[a][op]
+}
+
+// movedLocked counts the bytes of work that a port has done.
+func (f *Fabric) movedLocked(a *Adapter, j job) {
+	n := uint64(j.Length)
+	f.moved[j.Op] += n
+	count(f.by, a, j.Op, n)
+	if m := f.regions[j.RemoteKey]; n > 0 && m.may&verbs.RemoteRead != 0 { // which there is: the work could be done
+		count(f.reached, a, j.Op, n)
+	}
+}
+
+func count(by map[*Adapter][3]uint64, a *Adapter, op verbs.Op, n uint64) {
+	m := by[a]
 	m[op] += n
-	f.by[a] = m
+	by[a] = m
 }

@@ -166,7 +166,7 @@ func (q *queue) executeLocked(j job) verbs.Status {
 	if j.Op == verbs.WriteImmediate && to.receives == 0 {
 		return verbs.NotReadyExceeded
 	}
-	q.f.movedLocked(q.a, j.Op, uint64(j.Length))
+	q.f.movedLocked(q.a, j)
 	if j.Op == verbs.Read {
 		copy(local, remote)
 		return verbs.Success
