@@ -19,8 +19,8 @@ CUresult cuModuleGetFunction(CUfunction *f, CUmodule module, const char *name);
 CUresult cuMemAllocManaged(CUdeviceptr *p, size_t bytes, unsigned int flags);
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes);
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
-CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
-			CUstream stream, void **params, void **extra);
+CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
+			unsigned int shared, CUstream stream, void **params, void **extra);
 
 /* A kernel changes a word in each so many bytes: it needs all of the memory, and the software GPU has little to do. */
 enum { EACH = 4096, THREADS = 64, BY_KERNEL = 1000, TOUCHED = 1 << 20, COPIED = 1 << 20 };
@@ -63,7 +63,8 @@ static int launch(void)
 	uint32_t count = (uint32_t)(size / EACH), inc = BY_KERNEL;
 	void *params[] = {&words, &count, &inc};
 	added += inc;
-	return FAILED(cuLaunchKernel(kernel, (count + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL)) || FAILED(cuCtxSynchronize());
+	return FAILED(cuLaunchKernel(kernel, (count + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL)) ||
+	       FAILED(cuCtxSynchronize());
 }
 
 static int check(size_t step)
@@ -89,8 +90,9 @@ static int begin(void)
 	CUcontext ctx;
 	CUmodule module;
 	CUdeviceptr p;
-	if (FAILED(cuInit(0)) || FAILED(cuDevicePrimaryCtxRetain(&ctx, 0)) || FAILED(cuCtxSetCurrent(ctx)) || FAILED(cuModuleLoadData(&module, add)) ||
-	    FAILED(cuModuleGetFunction(&kernel, module, "add")) || failed("cuMemAllocManaged", cuMemAllocManaged(&p, size, CU_MEM_ATTACH_GLOBAL)))
+	if (FAILED(cuInit(0)) || FAILED(cuDevicePrimaryCtxRetain(&ctx, 0)) || FAILED(cuCtxSetCurrent(ctx)) ||
+	    FAILED(cuModuleLoadData(&module, add)) || FAILED(cuModuleGetFunction(&kernel, module, "add")) ||
+	    failed("cuMemAllocManaged", cuMemAllocManaged(&p, size, CU_MEM_ATTACH_GLOBAL)))
 		return 1;
 	words = (uint32_t *)(uintptr_t)p;
 	return 0;
