@@ -185,11 +185,10 @@ func (s *turns) managedSteps(t *testing.T, l tally, judge func(step string, copi
 			case "launch":
 				want.in = turnsSize
 			case "touch":
-				touched = moved{out: copies.out + calls.out}
-				if touched.out < turnsTouched {
+				if touched.out = copies.out + calls.out; touched.out < turnsTouched {
 					t.Errorf("%s: %+v", step, touched)
 				}
-				continue
+				want = touched
 			case "check":
 				want.out = turnsSize - touched.out
 			}
