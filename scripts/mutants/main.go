@@ -1,10 +1,10 @@
 // Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
 // package notices.
 //
-//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-list] [-only NAME,...] [-in FILE,...] [-run PATTERN] [-limit 5m]
+//	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-tree] [-list] [-only NAME,...] [-in FILE,...] [-run PATTERN] [-limit 5m]
 //
 // The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
-// change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
+// change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit; with -tree of the files as they lie. A mutant is killed if the tests
 // fail, twice and by the same one where that can be told, or do not end within the limit, or within four times what they take without it; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
 //
 // With -run only the tests of Go that match have a say: what some new ones notice by themselves.
@@ -72,6 +72,7 @@ func main() {
 	jobs := flag.Int("jobs", 1, "mutants of Go that are tried at a time")
 	cjobs := flag.Int("cjobs", 1, "mutants of C that are tried at a time")
 	run := flag.String("run", "", "only these tests of Go have a say, by a pattern as go test takes")
+	tree := flag.Bool("tree", false, "of the files as they lie, not of the last commit")
 	report := flag.String("report", "", "a file for the survivors, with their changes and the sums")
 	within := flag.Duration("within", 0, "for all of them; 0: as long as it takes")
 	flag.Parse()
@@ -86,11 +87,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
-	dir, err := enterCopy(ctx)
+	dir, of, err := enterCopy(ctx, *tree)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
+	out.printf("mutants of %s\n", of)
 	var bad atomic.Bool
 	var wg sync.WaitGroup
 	for _, set := range []struct {
@@ -133,28 +135,28 @@ func main() {
 	}
 }
 
-// enterCopy makes a copy of the last commit, or of the tree where there is none, beside what has been built and vendored, and has this process be in it.
-func enterCopy(ctx context.Context) (dir string, err error) {
-	at, pack := ".", "tar -C \"$0\" -c --exclude=./build --exclude=./vendor ."
-	if said, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel", "HEAD^{tree}").Output(); err == nil {
-		root, _, _ := strings.Cut(string(said), "\n")
-		at, pack = root, "git -C \"$0\" archive HEAD"
+// enterCopy makes a copy of the last commit, or of the tree as it lies where there is none or that is asked for, beside what has been built and vendored, and has this process be in it. It says what it took.
+func enterCopy(ctx context.Context, tree bool) (dir, of string, err error) {
+	at, pack, of := ".", `tar -C "$0" -c --exclude=./build --exclude=./vendor --exclude=./.git .`, "the files as they lie"
+	if said, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel", "HEAD^{tree}", "HEAD").Output(); err == nil && !tree {
+		lines := strings.Fields(string(said))
+		at, pack, of = lines[0], `git -C "$0" archive HEAD`, "commit "+lines[len(lines)-1]
 	}
 	if at, err = filepath.Abs(at); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if dir, err = os.MkdirTemp("", "mutants-"); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if said, err := exec.CommandContext(ctx, "sh", "-c", pack+` | tar -x -C "$1"`, at, dir).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("copy of the last commit: %w: %s", err, said)
+		return "", "", fmt.Errorf("copy of %s: %w: %s", of, err, said)
 	}
 	for _, d := range []string{"build", "vendor"} {
 		if _, e := os.Stat(filepath.Join(at, d)); e == nil {
 			err = errors.Join(err, os.Symlink(filepath.Join(at, d), filepath.Join(dir, d)))
 		}
 	}
-	return dir, errors.Join(err, os.Chdir(dir))
+	return dir, of, errors.Join(err, os.Chdir(dir))
 }
 
 func names(list string) map[string]bool {
