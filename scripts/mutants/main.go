@@ -139,7 +139,7 @@ func main() {
 func enterCopy(ctx context.Context, tree bool) (dir, of string, err error) {
 	at, pack, of := ".", `tar -C "$0" -c --exclude=./build --exclude=./vendor --exclude=./.git .`, "the files as they lie"
 	if said, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel", "HEAD^{tree}", "HEAD").Output(); err == nil && !tree {
-		lines := strings.Fields(string(said))
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 		at, pack, of = lines[0], `git -C "$0" archive HEAD`, "commit "+lines[len(lines)-1]
 	}
 	if at, err = filepath.Abs(at); err != nil {
