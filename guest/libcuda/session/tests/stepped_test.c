@@ -419,6 +419,12 @@ static void claims(void)
 	cw_slot_release(own, first);
 	cw_slot_release(own, second);
 	CHECK(cw_slot_claim(own) == second);
+	/* A request that cannot be begun keeps no slot. */
+	struct cw_tx tx;
+	CHECK(own == &cw_s);
+	own = fresh(0);
+	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, CW_MAX_RECORD + 1, 0, 1) == CUDA_ERROR_INVALID_VALUE &&
+	      atomic_load(&own->slots_free) == UINT64_MAX);
 	/* A dead session's claims end. */
 	struct cw_session *s = fresh(0);
 	atomic_store(&s->slots_free, 0);

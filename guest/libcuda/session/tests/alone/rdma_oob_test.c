@@ -188,9 +188,28 @@ static void test_garbage(void)
 	CHECK(taken > 1000 && taken < 19000);
 }
 
+/* What is asked for comes whole and in order, however it was cut, and what is behind it is for who asks next. */
+static void test_pieces(void)
+{
+	uint8_t b[64], got[64];
+	for (size_t i = 0; i < sizeof b; i++)
+		b[i] = (uint8_t)(i * 37 + 1);
+	for (size_t cut = 1; cut <= sizeof b; cut++)
+		for (size_t first = 0; first <= sizeof b; first += 7) {
+			begin();
+			for (size_t at = 0; at < sizeof b; at += cut)
+				packet(b + at, cut < sizeof b - at ? cut : sizeof b - at);
+			memset(got, 0, sizeof got);
+			CHECK(cw_rdma_oob_recv(s, got, first, 0) == 0 && cw_rdma_oob_recv(s, got + first, sizeof got - first, 0) == 0);
+			CHECK(!memcmp(got, b, sizeof b) && cw_rdma_oob_recv(s, got, 1, 0) == -ETIMEDOUT);
+			end();
+		}
+}
+
 int main(void)
 {
 	test_offers();
+	test_pieces();
 	test_reasons();
 	test_garbage();
 	return 0;
