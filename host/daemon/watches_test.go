@@ -277,3 +277,40 @@ func TestWhatHoldsShares(t *testing.T) {
 		t.Error("more of the host's memory than it has")
 	}
 }
+
+// TestFoundAsItStarted: a vGPU that was being started when causewayd ended, and whose process serves by now, is one that has started, also on the disk; one whose process is another's ends.
+func TestFoundAsItStarted(t *testing.T) {
+	for _, its := range []bool{true, false} {
+		p := sleeper(t)
+		d := onMachine(t, Reading{})
+		d.opt.Grace = time.Minute
+		rec := record{Format: recordFormat, Spec: api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Share: 100}}, PID: p.PID(), Start: p.StartTime(), Starting: true}
+		path := recordPath(d.run, &rec.Spec)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), writeJSON(path, &rec)); err != nil {
+			t.Fatal(err)
+		}
+		pid := p.PID()
+		if !its {
+			pid++
+		}
+		servesAt(t, rec.Spec.ControlPath(d.run), func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path != "/v1/status" {
+				<-req.Context().Done()
+				return
+			}
+			_ = json.NewEncoder(w).Encode(api.Status{PID: pid, Connected: true})
+		})
+		d.findAgain(t.Context(), "vm1", "gpu0")
+		v := d.find("vm1/gpu0")
+		if (v != nil) != its || !its && p.Alive() {
+			t.Fatalf("its own process %v: %+v, and it lives: %v", its, v, p.Alive())
+		}
+		if !its {
+			continue
+		}
+		if rec, err := readRecord(d.run, "vm1", "gpu0"); err != nil || rec.Starting || v.rec.Starting {
+			t.Errorf("it is being started: %+v, %v", rec, err)
+		}
+		p.Close()
+	}
+}

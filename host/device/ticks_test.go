@@ -225,6 +225,17 @@ func TestWhoIsIdle(t *testing.T) {
 		time.Sleep(leaseTerm / 4)
 		is("once", 4096, leaseTerm/4)
 		is("once, as before", 4096, leaseTerm/4)
+		k.d.opts.Swap = true
+		k.d.budget.SetRoom(4096)
+		for _, waits := range []bool{false, true} {
+			if waits {
+				k.d.addNeed(&need{s: s, bytes: 1, p: k.worker()})
+			}
+			if st := k.d.RoomStatus(); len(st.Sessions) != 1 || st.Sessions[0].Waits != waits || len(st.Needs) == 0 == waits {
+				t.Errorf("it waits %v: %+v", waits, st)
+			}
+		}
+		k.d.dropNeed(s)
 		for _, st := range []state{starting, parking, parked, dead} {
 			s.mu.Lock()
 			s.state = st

@@ -51,6 +51,7 @@ func TestRebuildStops(t *testing.T) {
 	for what, c := range map[string]struct {
 		fixed error
 		warm  bool
+		far   bool // it goes to another GPU, which reads nothing of this one
 		peer  steps
 		err   string // empty: it moves
 		tasks int    // of the consumer's
@@ -63,6 +64,7 @@ func TestRebuildStops(t *testing.T) {
 		"refused behind rounds":     {peer: steps{ready, window, rounds, files, lent, snap, takes, memory, refuses}, err: no.Error(), tasks: 4, pins: 1},
 		"moved":                     {peer: steps{ready, window, rounds, files, lent, snap, takes, memory, agrees, hears}, tasks: 3, pins: 1},
 		"moved, warm":               {warm: true, peer: steps{ready, window, rounds, files, lent, snap, takes, memory, agrees, hears}, tasks: 3, pins: 1},
+		"moved elsewhere":           {far: true, peer: steps{ready, window, rounds, files, lent, snap, memory, agrees, hears}, tasks: 3, pins: 1},
 	} {
 		moves := len(c.peer) > 0 && c.err == ""
 		s := newRecorded(t)
@@ -105,7 +107,7 @@ func TestRebuildStops(t *testing.T) {
 			}
 			done <- nil
 		}
-		err = st.rebuild(s.w, link.Rebuild{Successor: link.FileOf(ours)})
+		err = st.rebuild(s.w, link.Rebuild{Elsewhere: c.far, Successor: link.FileOf(ours)})
 		if errors.Is(err, errMoved) != moves || !moves && err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -128,6 +130,9 @@ func TestRebuildStops(t *testing.T) {
 		}
 		if c.tasks >= 0 && tasks != c.tasks || c.pins >= 0 && g.pins != c.pins || !moves && g.unpins != g.pins {
 			t.Errorf("%s: %d tasks, %d windows, of which %d are known still", what, tasks, g.pins, g.pins-g.unpins)
+		}
+		if moves && (g.lends == 0) != c.far {
+			t.Errorf("%s: it lends %d times", what, g.lends)
 		}
 		if (warmed == 1) != (c.warm && len(c.peer) > 0) {
 			t.Errorf("%s: the successor's driver is started ahead %d times", what, warmed)

@@ -16,10 +16,12 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/state"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/sys"
 )
 
 // TestSnapshotsOfOthers: what is no state of a session, or of another version or protocol, is refused by that, though all the rest fits.
@@ -237,4 +239,121 @@ func TestMoveWithAnOpenCall(t *testing.T) {
 			t.Error("the guest's memory is not given back")
 		}
 	})
+}
+
+// TestParkLeavesRepliesBehind: replies that are on their way have their moment, and no more, before a session is parked, however long its GPU might have taken.
+func TestParkLeavesRepliesBehind(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := newFake(t, nil)
+			l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+			if open {
+				w.slots[3].begin(wire.OpCtxSynchronize, 1)
+			}
+			begin := time.Now()
+			stood := make(chan error, 1)
+			go func() { stood <- (<-w.tasks)() }()
+			if err := w.park(l, link.Park{Limit: time.Hour, Patience: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begin).Round(time.Millisecond); open && took != replyPatience || !open && took != 0 {
+				t.Errorf("open %v: parked after %v", open, took)
+			}
+			if err := w.resume(l); err != nil {
+				t.Error(err)
+			}
+			if err := <-stood; err != nil || w.away.Load() {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRoomIsAskedOfTheParent: what a session's budget lacked of room is asked of its parent.
+func TestRoomIsAskedOfTheParent(t *testing.T) {
+	page, err := memory.New(1 << 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	page.SetRoom(1000)
+	slot, err := page.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := sys.MapPage(page.File(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.UnmapPage(mem)
+	b, err := memory.Open(mem, slot, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, worker := ends(t)
+	defer parent.Close()
+	defer worker.Close()
+	w, _ := newFake(t, nil)
+	(&starter{link: worker, budget: b}).openRoom(w)
+	if w.room.lacks() != 0 || b.Reserve(1001) || w.room.lacks() != 1001 || w.room.lacks() != 0 {
+		t.Error("what is short is another")
+	}
+	w.room.stalled = 1001
+	w.room.answered(link.Room{Number: 1, Granted: true})
+	if err := w.awaitRoom(t.Context()); err != nil || w.room.denied {
+		t.Errorf("%v, denied %v", err, w.room.denied)
+	}
+	r, err := parent.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := r.Message().(link.Want); !ok || m != (link.Want{Number: 1, Bytes: 1001}) {
+		t.Errorf("the parent is asked %#v", r.Message())
+	}
+}
+
+// TestCarriersLetGo: a carrier that is closed has neither its doorbell nor the guest's memory; one that has not begun has none to let go of.
+func TestCarriersLetGo(t *testing.T) {
+	const name = "causeway-test-guest"
+	for _, begun := range []bool{false, true} {
+		w, _ := newFake(t, nil)
+		carried(t, w)
+		l, bell := w.carrier.(*leased), -1
+		if bell = l.bell.FD(); !begun {
+			l.bell = nil
+		}
+		l.guest = []link.BackedMemory{{File: memfile(t, name, 4096)}}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err := unix.FcntlInt(uintptr(bell), unix.F_GETFD, 0)
+		if (err != nil) != begun || filesOf(t, name) != 0 || l.guest != nil {
+			t.Errorf("begun %v: its doorbell: %v, %d files", begun, err, filesOf(t, name))
+		}
+		if !begun {
+			_ = unix.Close(bell)
+		}
+	}
+}
+
+// TestRequestsKeepTheirContext: a change that was made without a context is made again without one, whatever its object's is.
+func TestRequestsKeepTheirContext(t *testing.T) {
+	r := newRecorder(&hostMemory{limit: 1 << 30})
+	note := func(ctx wire.ID, a wire.Args) {
+		t.Helper()
+		if err := r.note(&wire.Call{Op: a.Op(), Ctx: ctx}, a.Op().Info(), a, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(0, &wire.PrimaryCtxRetainArgs{Ctx: 16})
+	note(16, &wire.StreamCreateArgs{Stream: 30})
+	note(0, &wire.StreamSetAttributeArgs{Target: 30, Attr: 1, Value: make([]byte, 8)})
+	note(16, &wire.StreamSetAttributeArgs{Target: 30, Attr: 2, Value: make([]byte, 8)})
+	note(17, &wire.StreamSetAttributeArgs{Target: 30, Attr: 3, Value: make([]byte, 8)}) // of one that is gone
+	want := []wire.ID{0, 16, 0, 16, 16}
+	for i, e := range r.entries() {
+		if h, op, err := wire.ParseHeader(e.rec); err != nil || h.Ctx != want[i] {
+			t.Errorf("%v is made in context %d, not %d: %v", op, h.Ctx, want[i], err)
+		}
+	}
 }

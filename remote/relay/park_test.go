@@ -87,6 +87,25 @@ func TestWhoParks(t *testing.T) {
 		if err := <-stood; err != nil || !s.touchable() {
 			t.Errorf("round %d: it does not go on: %v", round, err)
 		}
+		done = park(nil) // the consumer is about to go to the network
+		asked()
+		go func() {
+			stood <- s.atNetwork(ctx, func() error {
+				if asked() {
+					return errTest
+				}
+				return <-done
+			})
+		}()
+		for s.touchable() && len(stood) == 0 {
+			runtime.Gosched()
+		}
+		if err := s.Resume(give); err != nil {
+			t.Errorf("round %d: parked on the way to the network: %v", round, err)
+		}
+		if err := <-stood; err != nil {
+			t.Errorf("round %d: on the way to the network: %v", round, err)
+		}
 		no := errors.New("no")
 		done = park(no)
 		asked()
