@@ -172,3 +172,19 @@ func TestWhatARunningRingKeeps(t *testing.T) {
 		t.Errorf("with a kick: %q", got)
 	}
 }
+
+// TestRingsByFeatures: a ring has what its driver has accepted, each by itself.
+func TestRingsByFeatures(t *testing.T) {
+	const base = vhostuser.FeatureVersion1 | vhostuser.FeatureProtocolFeatures
+	for _, has := range []uint64{0, vhostuser.FeatureEventIdx, vhostuser.FeatureIndirectDesc, vhostuser.FeatureEventIdx | vhostuser.FeatureIndirectDesc} {
+		dev := &fakeDevice{}
+		f := serve(t, dev).connect()
+		must(t, f.Set(vhostuser.SetFeatures, vhosttest.U64(base|has)))
+		m := ram(t, 0x10_0000, 1<<20)
+		must(t, f.AddMemory(m))
+		must(t, f.StartRing(m, 1, &vhosttest.Ring{Size: 64, Desc: 0x10_0000, Avail: 0x10_1000, Used: 0x10_2000}, 0))
+		if c := dev.config(1); c.Size != 64 || c.EventIdx != (has&vhostuser.FeatureEventIdx != 0) || c.IndirectDesc != (has&vhostuser.FeatureIndirectDesc != 0) || c.LogUsed {
+			t.Errorf("features %#x: %+v", has, c)
+		}
+	}
+}

@@ -157,3 +157,27 @@ func TestEarlyMuch(t *testing.T) {
 		t.Errorf("%d wait, %d are asked for", len(e.waits), len(e.came))
 	}
 }
+
+// TestConsumerLooksAhead: what is asked for early is found as the consumer comes to a copy, and by no other operation.
+func TestConsumerLooksAhead(t *testing.T) {
+	c := wire.MemcpyStagedArgs{Offset: 4096, Size: 4096} // of the region that there is
+	e, ring, m := newComing(t, c)
+	w, _ := newFake(t, nil)
+	w.early = e
+	for _, a := range []wire.Args{&wire.MemFreeArgs{Ptr: 1}, &c} {
+		rec, err := wire.AppendRecord(nil, wire.Header{}, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.incoming = remote.Incoming{Op: uint16(a.Op()), Bytes: rec}
+		if err := w.consume(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if want := a.Op() == wire.OpMemcpyStaged; (len(m.asked) == 1) != want {
+			t.Errorf("at %v %d copies of %d are asked for", a.Op(), len(m.asked), len(ring.records))
+		}
+	}
+	for _, answer := range m.open {
+		answer(nil)
+	}
+}

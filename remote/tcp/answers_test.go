@@ -95,3 +95,35 @@ func TestHeadsInQuarters(t *testing.T) {
 		t.Errorf("told of %d besides", head)
 	}
 }
+
+// lookedAt is a context that says when somebody is about to wait for its end.
+type lookedAt struct {
+	context.Context
+	by chan struct{}
+}
+
+func (l lookedAt) Done() <-chan struct{} {
+	select {
+	case l.by <- struct{}{}:
+	default:
+	}
+	return l.Context.Done()
+}
+
+// TestAwaitEndsWithTheStream: who waits for a region hears that the stream is at its end.
+func TestAwaitEndsWithTheStream(t *testing.T) {
+	s := open(t)
+	ctx := lookedAt{context.Background(), make(chan struct{}, 1)}
+	heard := make(chan error, 1)
+	go func() {
+		_, err := s.Memory().Await(ctx, 99)
+		heard <- err
+	}()
+	<-ctx.by
+	if err := s.guest.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-heard; err == nil {
+		t.Error("it is there")
+	}
+}

@@ -31,7 +31,7 @@ type finder struct {
 // forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what no test of behaviour can see:
 //   - the bound of `if a > b { a = b }`: at it nothing changes;
 //   - a context's cancel, or a timer's stop, when a function returns: the garbage collector has both;
-//   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector;
+//   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector, or fetched ahead;
 //   - how much room a slice, a map or a buffer has before it grows;
 //   - by how much a number is divided: one more or less is no mistake that anybody makes there;
 //   - whether something is said to people (an if whose body only logs);
@@ -86,7 +86,7 @@ func (f *finder) visit(n ast.Node) bool {
 	}
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		if said(f.source(n.Fun)) {
+		if said(f.source(n.Fun)) || f.source(n.Fun) == "prefetch" {
 			return false
 		}
 		f.capacity(n)
