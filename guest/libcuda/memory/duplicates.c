@@ -30,8 +30,8 @@
 /* A block is what one page table covers: the kernel moves it whole. Where there are fewer units than WORTH, or half as many in each block, pages are made as quickly. */
 enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16, LOOK = 64 << 20, TIGHT_MS = 1000 };
 
-static uint32_t hidden; /* units out of sight, of all areas; under the lock */
-static uint64_t looked; /* up to so many bytes there was memory for them */
+static uint32_t hidden;	    /* units out of sight, of all areas; under the lock */
+static uint64_t looked;	    /* up to so many bytes there was memory for them */
 static int64_t tight_since; /* when there was none for more, 0: there was. Not asked with each launch: it takes some files to be read */
 
 struct cw_kept {

@@ -69,9 +69,7 @@ func (s *session) shapedGone(x any, id uint32) {
 	switch x := x.(type) {
 	case array:
 		s.refund(x.size)
-		if x.owner == 0 {
-			s.forgetTiles(shapedKey{id: id})
-		}
+		s.forgetTiles(shapedKey{id: id})
 	case mipmap:
 		s.refund(x.size)
 		s.forgetTiles(shapedKey{mipmap: true, id: id})
@@ -149,6 +147,7 @@ func (s *session) dropParts(owner uint32) {
 	for id, x := range s.arrays.m {
 		if x.owner == owner {
 			delete(s.arrays.m, id)
+			s.forgetTiles(shapedKey{id: id})
 			s.dropParts(id)
 		}
 	}

@@ -83,6 +83,7 @@ func (s *session) tilesOf(key shapedKey) *tiles {
 		flags, res = x.flags, s.drv.MipmappedArrayGetSparseProperties(&p, x.handle)
 	} else if x, ok := s.arrays.get(key.id); ok && !key.mipmap {
 		flags, res = x.flags, s.drv.ArrayGetSparseProperties(&p, x.handle)
+		t.lost = x.owner != 0 // its tiles are those of what it is a part of, too
 	}
 	t.whole = flags&arraySparse == 0
 	t.wide, t.high, t.deep, t.oneTail = p.Width, p.Height, p.Depth, p.Flags&1 != 0
@@ -256,7 +257,7 @@ func (s *session) letGoTile(mem *physical) {
 func (s *session) immovableTiles() error {
 	for key, t := range s.tiles {
 		if t.lost {
-			return immovable("of the tiles of %v more were mapped than are followed (%d)", key, mostTiles)
+			return immovable("the tiles of %v are not followed: it is a part of another, or they are more than %d", key, mostTiles)
 		}
 	}
 	for id, p := range s.mems.m {
