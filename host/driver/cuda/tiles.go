@@ -131,6 +131,9 @@ func (t *tiles) each(m *arrayMap, f func(tileCell)) bool {
 			return false
 		}
 	}
+	if count == 0 { // of nothing in one direction, and perhaps of very much in the others
+		return true
+	}
 	c := tileCell{level: m.word(24), layer: m.word(28)}
 	for z := from[2]; z < to[2]; z++ {
 		for y := from[1]; y < to[1]; y++ {
