@@ -119,7 +119,8 @@ static void put(struct at w, int maps) {
 	behind[tile_count++] = w;
 }
 
-// Tiles of a box have memory row by row.
+// Tiles of a box have memory row by row. One of nothing, or beyond any array, is refused.
+enum { MOST = 1 << 30 };
 static int map_one(const char *m) {
 	const uint32_t *w = (const uint32_t *)m;
 	uint32_t type = w[0], tail = w[4], maps = w[14] == 1;
@@ -134,6 +135,7 @@ static int map_one(const char *m) {
 	uint32_t s[3];
 	shape(t, s);
 	if (tail) {
+		if (*(uint64_t *)(m + 32) > MOST || *(uint64_t *)(m + 40) > MOST) return INVALID;
 		a.layer = w[6];
 		for (uint64_t at = *(uint64_t *)(m + 32), end = at + *(uint64_t *)(m + 40); at < end; at += TILE, a.offset += TILE) {
 			a.x = at / TILE;
@@ -141,6 +143,8 @@ static int map_one(const char *m) {
 		}
 		return 0;
 	}
+	for (int i = 8; i < 14; i++)
+		if (w[i] > MOST / TILE || (i > 10 && !w[i])) return INVALID;
 	a.level = w[6], a.layer = w[7];
 	for (uint32_t z = w[10]; z < w[10] + w[13]; z += s[2])
 		for (uint32_t y = w[9]; y < w[9] + w[12]; y += s[1])
