@@ -6,7 +6,7 @@ package cudatest
 #include <string.h>
 
 // A driver with sparse arrays: which memory lies behind which tile, and bytes in it in an order that follows from the tiles' shape. Memory for tiles has no addresses.
-enum { THINGS = 4096, TILES = 1 << 16, TILE = 64 << 10, SPARSE = 0x40, DEFERRED = 0x80, LAYERED = 1, INVALID = 1, REFUSED = 801 };
+enum { THINGS = 4096, TILES = 1 << 13, TILE = 64 << 10, SPARSE = 0x40, DEFERRED = 0x80, LAYERED = 1, INVALID = 1, REFUSED = 801 };
 enum { MEMORY = 1, ARRAY, MIPMAP };
 
 static struct thing {
@@ -115,12 +115,12 @@ static void put(struct at w, int maps) {
 	if (m) m->users++;
 	if (i >= 0) unmap(i);
 	if (!m) return;
-	if (tile_count == TILES) abort();
 	behind[tile_count++] = w;
 }
 
-// Tiles of a box have memory row by row. One of nothing, or beyond any array, is refused.
+// Tiles of a box have memory row by row. One of nothing, beyond any array, or of more tiles than there is room for is refused.
 enum { MOST = 1 << 30 };
+static int room(uint64_t n) { return n <= (uint64_t)(TILES - tile_count); }
 static int map_one(const char *m) {
 	const uint32_t *w = (const uint32_t *)m;
 	uint32_t type = w[0], tail = w[4], maps = w[14] == 1;
@@ -128,6 +128,7 @@ static int map_one(const char *m) {
 	struct thing *t = thing(a.of, type == 0 ? ARRAY : MIPMAP);
 	if (!t || (w[14] != 1 && w[14] != 2) || (maps ? !thing(a.mem, MEMORY) : a.mem) || w[20] != 1) return INVALID;
 	if (!(t->flags & SPARSE)) {
+		if (!room(1)) return INVALID;
 		a.tail = 0;
 		put(a, maps);
 		return 0;
@@ -135,7 +136,7 @@ static int map_one(const char *m) {
 	uint32_t s[3];
 	shape(t, s);
 	if (tail) {
-		if (*(uint64_t *)(m + 32) > MOST || *(uint64_t *)(m + 40) > MOST) return INVALID;
+		if (*(uint64_t *)(m + 32) > MOST || *(uint64_t *)(m + 40) > MOST || !room(*(uint64_t *)(m + 40) / TILE + 1)) return INVALID;
 		a.layer = w[6];
 		for (uint64_t at = *(uint64_t *)(m + 32), end = at + *(uint64_t *)(m + 40); at < end; at += TILE, a.offset += TILE) {
 			a.x = at / TILE;
@@ -145,6 +146,9 @@ static int map_one(const char *m) {
 	}
 	for (int i = 8; i < 14; i++)
 		if (w[i] > MOST / TILE || (i > 10 && !w[i])) return INVALID;
+	uint64_t n = 1; // of factors below 2^15
+	for (int i = 0; i < 3; i++) n *= w[11 + i] / s[i] + 1;
+	if (!room(n)) return INVALID;
 	a.level = w[6], a.layer = w[7];
 	for (uint32_t z = w[10]; z < w[10] + w[13]; z += s[2])
 		for (uint32_t y = w[9]; y < w[9] + w[12]; y += s[1])
