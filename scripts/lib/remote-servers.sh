@@ -107,7 +107,7 @@ moves_over() { wait "$job" 2>/dev/null; moved=$?; job=; }
 # Who asks, hosta's causewayd, is killed: while the programs are on their way, and at other times.
 servers_asker_killed() {
   local from
-  at_one; from=$where
+  until_true 20 at_one; from=$where
   holds "$from" && begin_to "$(counterpart "$from")" && until_true 20 under_way && kill_causewayd hosta && goes_free && moves_over && start_causewayd hosta
   until_true 60 at_one; row "hosta's causewayd is killed while they are on their way, and started: they are at one server" "$at_now" || return
   programs on; row "they go on, all results right" "at $where" || return
@@ -115,7 +115,7 @@ servers_asker_killed() {
 }
 servers_killed_later() {
   local delay
-  at_one || return
+  until_true 20 at_one || return # a program that has just ended may be counted yet
   for delay in ${DELAYS:-0.2 0.5 1 1.5}; do
     begin_to "$(counterpart "$where")"; nap "$delay"
     kill_causewayd hosta; moves_over; start_causewayd hosta
@@ -127,7 +127,7 @@ servers_killed_later() {
 # The server where they are to go is killed in the middle.
 servers_target_killed() {
   local from other
-  at_one; from=$where other=$(counterpart "$where")
+  until_true 20 at_one; from=$where other=$(counterpart "$where")
   holds "$from" && begin_to "$other" && until_true 20 under_way && kill_causewayd "$other" && { kill_tree "$other"; goes_free; }; row "$other is killed while they are on their way there" "" || return
   moves_over; [ $moved != 0 ] && [ "$(vgpu hosta vm1 upstream server)" = "${address[$from]}" ] && programs on; row "they go on at $from, all results right" "$(said)" || return
   start_causewayd "$other" && until_true 60 is_at "$from"; row "$other is back: they are at $from alone" "$at_now"
@@ -189,7 +189,7 @@ phase_servers() {
     until_true 20 is_at $n; row "it is there alone" "$at_now" || return
     run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "a program computes there" "$(said)" || return
   done
-  DELAYS=${DELAYS:-0.1 0.4} servers_killed_later && kill_causewayd hosta && start_causewayd hosta && at_one; row "a causewayd that is killed later finds it there" "$at_now"
+  DELAYS=${DELAYS:-0.1 0.4} servers_killed_later && kill_causewayd hosta && start_causewayd hosta && until_true 60 at_one; row "a causewayd that is killed later finds it there" "$at_now"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
   servers_nothing
 }

@@ -103,14 +103,18 @@ const uint8_t cw_op_runs[189] = {
 };
 
 const uint8_t cw_op_drains[189] = {
-	[CW_OP_REGION_DROP] = 1,    [CW_OP_CTX_SET_LIMIT] = 1,	   [CW_OP_MODULE_UNLOAD] = 1,
-	[CW_OP_LIBRARY_UNLOAD] = 1, [CW_OP_MEM_FREE] = 1,	   [CW_OP_ARRAY_DESTROY] = 1,
-	[CW_OP_MIPMAP_DESTROY] = 1, [CW_OP_GRAPH_INSTANTIATE] = 1, [CW_OP_MEM_UNMAP] = 1,
+	[CW_OP_REGION_DROP] = 1,
+	[CW_OP_CTX_SET_LIMIT] = 1,
+	[CW_OP_MODULE_UNLOAD] = 1,
+	[CW_OP_LIBRARY_UNLOAD] = 1,
+	[CW_OP_MEM_FREE] = 1,
+	[CW_OP_ARRAY_DESTROY] = 1,
+	[CW_OP_MIPMAP_DESTROY] = 1,
+	[CW_OP_GRAPH_INSTANTIATE] = 1,
+	[CW_OP_MEM_UNMAP] = 1,
 };
 
-CUresult cwop_SessionInit(uint32_t version, uint32_t pid, const void *env, size_t env_len, const void *exe, size_t exe_len,
-			  uint32_t *driver_version, uint32_t *device_count, uint32_t *caps, uint64_t *mem_limit, void *devices,
-			  size_t devices_cap, size_t *devices_len)
+CUresult cwop_SessionInit(uint32_t version, uint32_t pid, const void *env, size_t env_len, const void *exe, size_t exe_len, uint32_t *driver_version, uint32_t *device_count, uint32_t *caps, uint64_t *mem_limit, void *devices, size_t devices_cap, size_t *devices_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -649,9 +653,7 @@ CUresult cwop_MemGetInfo(uint64_t *free, uint64_t *total)
 	return r;
 }
 
-CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image,
-			 size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs,
-			 size_t logs_cap, size_t *logs_len)
+CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -708,8 +710,7 @@ CUresult cwop_ModuleUnload(uint32_t module)
 	return cw_commit(&tx);
 }
 
-CUresult cwop_ModuleGetFunction(uint32_t func, uint32_t module, const void *name, size_t name_len, void *info, size_t info_cap,
-				size_t *info_len)
+CUresult cwop_ModuleGetFunction(uint32_t func, uint32_t module, const void *name, size_t name_len, void *info, size_t info_cap, size_t *info_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -807,9 +808,7 @@ CUresult cwop_ModuleListFunctions(uint32_t module, void *names, size_t names_cap
 	return r;
 }
 
-CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image,
-			  size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs,
-			  size_t logs_cap, size_t *logs_len)
+CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -866,8 +865,7 @@ CUresult cwop_LibraryUnload(uint32_t library)
 	return cw_commit(&tx);
 }
 
-CUresult cwop_LibraryGetKernel(uint32_t kernel, uint32_t library, const void *name, size_t name_len, void *info, size_t info_cap,
-			       size_t *info_len)
+CUresult cwop_LibraryGetKernel(uint32_t kernel, uint32_t library, const void *name, size_t name_len, void *info, size_t info_cap, size_t *info_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1171,8 +1169,7 @@ CUresult cwop_OccupancyAvailableDynamicSMem(uint32_t func, int32_t blocks, int32
 	return r;
 }
 
-CUresult cwop_OccupancyMaxActiveClusters(uint32_t func, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
-					 uint32_t shared, const void *attrs, size_t attrs_len, int32_t *clusters)
+CUresult cwop_OccupancyMaxActiveClusters(uint32_t func, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, const void *attrs, size_t attrs_len, int32_t *clusters)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1214,8 +1211,7 @@ CUresult cwop_OccupancyMaxActiveClusters(uint32_t func, uint32_t gx, uint32_t gy
 	return r;
 }
 
-CUresult cwop_OccupancyMaxPotentialClusterSize(uint32_t func, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
-					       uint32_t shared, const void *attrs, size_t attrs_len, int32_t *size)
+CUresult cwop_OccupancyMaxPotentialClusterSize(uint32_t func, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, const void *attrs, size_t attrs_len, int32_t *size)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1257,8 +1253,7 @@ CUresult cwop_OccupancyMaxPotentialClusterSize(uint32_t func, uint32_t gx, uint3
 	return r;
 }
 
-CUresult cwop_Launch(uint32_t func, uint32_t stream, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
-		     uint32_t shared, uint32_t flags, const void *params, size_t params_len, const void *attrs, size_t attrs_len)
+CUresult cwop_Launch(uint32_t func, uint32_t stream, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, uint32_t flags, const void *params, size_t params_len, const void *attrs, size_t attrs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1469,8 +1464,7 @@ CUresult cwop_MemcpyDtoH(uint64_t src, uint32_t size, uint32_t stream, void *dst
 	return r;
 }
 
-CUresult cwop_MemcpyStaged(uint32_t direction, uint32_t region, uint64_t offset, uint64_t size, uint64_t device, uint32_t stream,
-			   uint32_t word, uint32_t value)
+CUresult cwop_MemcpyStaged(uint32_t direction, uint32_t region, uint64_t offset, uint64_t size, uint64_t device, uint32_t stream, uint32_t word, uint32_t value)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1490,10 +1484,7 @@ CUresult cwop_MemcpyStaged(uint32_t direction, uint32_t region, uint64_t offset,
 	return cw_commit(&tx);
 }
 
-CUresult cwop_Memcpy3D(uint32_t src_kind, uint32_t src_region, uint64_t src, uint64_t src_pitch, uint64_t src_height, uint64_t src_x,
-		       uint64_t src_y, uint64_t src_z, uint32_t dst_kind, uint32_t dst_region, uint64_t dst, uint64_t dst_pitch,
-		       uint64_t dst_height, uint64_t dst_x, uint64_t dst_y, uint64_t dst_z, uint64_t width, uint64_t height, uint64_t depth,
-		       uint32_t stream, uint32_t word, uint32_t value)
+CUresult cwop_Memcpy3D(uint32_t src_kind, uint32_t src_region, uint64_t src, uint64_t src_pitch, uint64_t src_height, uint64_t src_x, uint64_t src_y, uint64_t src_z, uint32_t dst_kind, uint32_t dst_region, uint64_t dst, uint64_t dst_pitch, uint64_t dst_height, uint64_t dst_x, uint64_t dst_y, uint64_t dst_z, uint64_t width, uint64_t height, uint64_t depth, uint32_t stream, uint32_t word, uint32_t value)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1886,10 +1877,7 @@ CUresult cwop_EventElapsedTime(uint32_t start, uint32_t end, float *ms)
 	return r;
 }
 
-CUresult cwop_TensorMapEncode(uint32_t form, uint32_t type, uint32_t rank, uint32_t channels, uint32_t pixels, uint32_t interleave,
-			      uint32_t mode, uint32_t swizzle, uint32_t promotion, uint32_t fill, uint64_t address, const void *dims,
-			      size_t dims_len, const void *strides, size_t strides_len, const void *box, size_t box_len,
-			      const void *elements, size_t elements_len, void *map, size_t map_cap, size_t *map_len)
+CUresult cwop_TensorMapEncode(uint32_t form, uint32_t type, uint32_t rank, uint32_t channels, uint32_t pixels, uint32_t interleave, uint32_t mode, uint32_t swizzle, uint32_t promotion, uint32_t fill, uint64_t address, const void *dims, size_t dims_len, const void *strides, size_t strides_len, const void *box, size_t box_len, const void *elements, size_t elements_len, void *map, size_t map_cap, size_t *map_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1939,8 +1927,7 @@ CUresult cwop_TensorMapEncode(uint32_t form, uint32_t type, uint32_t rank, uint3
 	return r;
 }
 
-CUresult cwop_TensorMapReplaceAddress(uint64_t address, const void *map, size_t map_len, void *replaced, size_t replaced_cap,
-				      size_t *replaced_len)
+CUresult cwop_TensorMapReplaceAddress(uint64_t address, const void *map, size_t map_len, void *replaced, size_t replaced_cap, size_t *replaced_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2003,9 +1990,7 @@ CUresult cwop_LinkCreate(uint32_t link, uint32_t info_cap, uint32_t err_cap, con
 	return r;
 }
 
-CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t name_len, const void *options, size_t options_len,
-		      const void *input, size_t input_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs,
-		      size_t logs_cap, size_t *logs_len)
+CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t name_len, const void *options, size_t options_len, const void *input, size_t input_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2048,8 +2033,7 @@ CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t nam
 	return r;
 }
 
-CUresult cwop_LinkComplete(uint32_t link, uint32_t again, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result,
-			   size_t result_cap, size_t *result_len)
+CUresult cwop_LinkComplete(uint32_t link, uint32_t again, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2093,8 +2077,7 @@ CUresult cwop_LinkDestroy(uint32_t link)
 	return cw_commit(&tx);
 }
 
-CUresult cwop_ArrayCreate(uint32_t array, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels,
-			  uint32_t flags)
+CUresult cwop_ArrayCreate(uint32_t array, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2138,8 +2121,7 @@ CUresult cwop_ArrayDestroy(uint32_t array)
 	return r;
 }
 
-CUresult cwop_ArrayGetPlane(uint32_t plane, uint32_t array, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth,
-			    uint32_t *format, uint32_t *channels, uint32_t *flags)
+CUresult cwop_ArrayGetPlane(uint32_t plane, uint32_t array, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2178,8 +2160,7 @@ CUresult cwop_ArrayGetPlane(uint32_t plane, uint32_t array, uint32_t index, uint
 	return r;
 }
 
-CUresult cwop_MipmapCreate(uint32_t mipmap, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels,
-			   uint32_t flags, uint32_t levels)
+CUresult cwop_MipmapCreate(uint32_t mipmap, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags, uint32_t levels)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2224,8 +2205,7 @@ CUresult cwop_MipmapDestroy(uint32_t mipmap)
 	return r;
 }
 
-CUresult cwop_MipmapGetLevel(uint32_t level, uint32_t mipmap, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth,
-			     uint32_t *format, uint32_t *channels, uint32_t *flags)
+CUresult cwop_MipmapGetLevel(uint32_t level, uint32_t mipmap, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2350,8 +2330,7 @@ CUresult cwop_MemMapArray(uint32_t stream, uint32_t count, const void *list, siz
 	return r;
 }
 
-CUresult cwop_TexObjectCreate(uint32_t tex, uint32_t array, uint32_t mipmap, const void *resource, size_t resource_len, const void *texture,
-			      size_t texture_len, const void *view, size_t view_len, uint64_t *object)
+CUresult cwop_TexObjectCreate(uint32_t tex, uint32_t array, uint32_t mipmap, const void *resource, size_t resource_len, const void *texture, size_t texture_len, const void *view, size_t view_len, uint64_t *object)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2560,8 +2539,7 @@ CUresult cwop_ModuleGetSurfRef(uint32_t surfref, uint32_t module, const void *na
 	return r;
 }
 
-CUresult cwop_TexRefSet(uint32_t texref, uint32_t what, uint32_t array, uint32_t mipmap, uint64_t a, uint64_t b, uint64_t c,
-			const void *data, size_t data_len, uint64_t *offset)
+CUresult cwop_TexRefSet(uint32_t texref, uint32_t what, uint32_t array, uint32_t mipmap, uint64_t a, uint64_t b, uint64_t c, const void *data, size_t data_len, uint64_t *offset)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2602,8 +2580,7 @@ CUresult cwop_TexRefSet(uint32_t texref, uint32_t what, uint32_t array, uint32_t
 	return r;
 }
 
-CUresult cwop_TexRefGet(uint32_t texref, uint32_t what, int32_t index, uint64_t *a, uint64_t *b, void *border, size_t border_cap,
-			size_t *border_len)
+CUresult cwop_TexRefGet(uint32_t texref, uint32_t what, int32_t index, uint64_t *a, uint64_t *b, void *border, size_t border_cap, size_t *border_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2818,8 +2795,7 @@ CUresult cwop_FlushRDMAWrites(uint32_t target, uint32_t scope)
 	return r;
 }
 
-CUresult cwop_DeviceAsk(uint32_t what, uint32_t dev, uint32_t a, uint32_t b, const void *list, size_t list_len, void *answers,
-			size_t answers_cap, size_t *answers_len)
+CUresult cwop_DeviceAsk(uint32_t what, uint32_t dev, uint32_t a, uint32_t b, const void *list, size_t list_len, void *answers, size_t answers_cap, size_t *answers_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2856,8 +2832,7 @@ CUresult cwop_DeviceAsk(uint32_t what, uint32_t dev, uint32_t a, uint32_t b, con
 	return r;
 }
 
-CUresult cwop_DevResourceGet(uint32_t scope, uint32_t dev, uint32_t target, uint32_t green, uint32_t type, void *resource,
-			     size_t resource_cap, size_t *resource_len)
+CUresult cwop_DevResourceGet(uint32_t scope, uint32_t dev, uint32_t target, uint32_t green, uint32_t type, void *resource, size_t resource_cap, size_t *resource_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -2887,8 +2862,7 @@ CUresult cwop_DevResourceGet(uint32_t scope, uint32_t dev, uint32_t target, uint
 	return r;
 }
 
-CUresult cwop_DevSmResourceSplit(uint32_t room, uint32_t remain, uint32_t flags, uint32_t least, const void *source, size_t source_len,
-				 uint32_t *groups, void *list, size_t list_cap, size_t *list_len)
+CUresult cwop_DevSmResourceSplit(uint32_t room, uint32_t remain, uint32_t flags, uint32_t least, const void *source, size_t source_len, uint32_t *groups, void *list, size_t list_cap, size_t *list_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3112,8 +3086,7 @@ CUresult cwop_MemcpyBatch(uint32_t stream, uint32_t order, uint32_t flags, const
 	return cw_commit(&tx);
 }
 
-CUresult cwop_StreamBeginCapture(uint32_t stream, uint32_t mode, uint32_t graph, const void *deps, size_t deps_len, const void *edges,
-				 size_t edges_len)
+CUresult cwop_StreamBeginCapture(uint32_t stream, uint32_t mode, uint32_t graph, const void *deps, size_t deps_len, const void *edges, size_t edges_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3172,8 +3145,7 @@ CUresult cwop_StreamEndCapture(uint32_t stream, uint32_t fresh, uint32_t *graph,
 	return r;
 }
 
-CUresult cwop_StreamCaptureInfo(uint32_t stream, uint32_t want, uint32_t fresh, const void *names, size_t names_len, uint32_t *status,
-				uint32_t *graph, uint64_t *id, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len)
+CUresult cwop_StreamCaptureInfo(uint32_t stream, uint32_t want, uint32_t fresh, const void *names, size_t names_len, uint32_t *status, uint32_t *graph, uint64_t *id, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3372,8 +3344,7 @@ CUresult cwop_GraphClone(uint32_t graph, uint32_t original)
 	return r;
 }
 
-CUresult cwop_GraphAddNode(uint32_t graph, uint32_t node, uint32_t type, const void *deps, size_t deps_len, const void *edges,
-			   size_t edges_len, const void *params, size_t params_len, uint64_t *value)
+CUresult cwop_GraphAddNode(uint32_t graph, uint32_t node, uint32_t type, const void *deps, size_t deps_len, const void *edges, size_t edges_len, const void *params, size_t params_len, uint64_t *value)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3490,8 +3461,7 @@ CUresult cwop_GraphNodeSetParams(uint32_t node, uint32_t type, const void *param
 	return r;
 }
 
-CUresult cwop_GraphList(uint32_t what, uint32_t graph, uint32_t node, const void *names, size_t names_len, uint32_t *unnamed, void *nodes,
-			size_t nodes_cap, size_t *nodes_len)
+CUresult cwop_GraphList(uint32_t what, uint32_t graph, uint32_t node, const void *names, size_t names_len, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3529,8 +3499,7 @@ CUresult cwop_GraphList(uint32_t what, uint32_t graph, uint32_t node, const void
 	return r;
 }
 
-CUresult cwop_GraphSetEdges(uint32_t graph, uint32_t remove, const void *before, size_t before_len, const void *after, size_t after_len,
-			    const void *edges, size_t edges_len)
+CUresult cwop_GraphSetEdges(uint32_t graph, uint32_t remove, const void *before, size_t before_len, const void *after, size_t after_len, const void *edges, size_t edges_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -3723,8 +3692,7 @@ CUresult cwop_GraphDebugDot(uint32_t graph, uint32_t flags, void *text, size_t t
 	return r;
 }
 
-CUresult cwop_GraphInstantiate(uint32_t exec, uint32_t graph, uint32_t form, uint32_t upload, uint64_t flags, uint32_t *result,
-			       uint32_t *node)
+CUresult cwop_GraphInstantiate(uint32_t exec, uint32_t graph, uint32_t form, uint32_t upload, uint64_t flags, uint32_t *result, uint32_t *node)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4342,8 +4310,7 @@ CUresult cwop_MemExport(uint32_t memhandle, void *token, size_t token_cap, size_
 	return r;
 }
 
-CUresult cwop_MemImport(uint32_t memhandle, const void *token, size_t token_len, uint32_t *dev, uint32_t *handles, uint64_t *size,
-			uint32_t *flags)
+CUresult cwop_MemImport(uint32_t memhandle, const void *token, size_t token_len, uint32_t *dev, uint32_t *handles, uint64_t *size, uint32_t *flags)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4410,8 +4377,7 @@ CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_
 	return r;
 }
 
-CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_mib, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr,
-			       uint64_t *size, uint32_t *dev)
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_mib, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4804,3 +4770,4 @@ CUresult cwop_ManagedPlaces(uint64_t at_gpu, uint64_t here, uint64_t to_gpu, uin
 	in->returned = returned;
 	return cw_commit(&tx);
 }
+
