@@ -270,6 +270,29 @@ static void mistakes()
     CUDA(cudaFree(d));
 }
 
+// Memory of a destroyed context is nobody's, of whatever size.
+static void ended()
+{
+    CUcontext before, own;
+    CUdeviceptr p[2];
+    unsigned type;
+    CU(cuCtxGetCurrent(&before));
+#if CUDA_VERSION >= 13000
+    CU(cuCtxCreate(&own, nullptr, 0, 0));
+#else
+    CU(cuCtxCreate(&own, 0, 0));
+#endif
+    CU(cuMemAllocManaged(&p[0], 8192, CU_MEM_ATTACH_GLOBAL));
+    CU(cuMemAllocManaged(&p[1], 3 << 20, CU_MEM_ATTACH_GLOBAL));
+    *(int *)p[0] = *(int *)p[1] = 5;
+    CU(cuCtxDestroy(own));
+    CU(cuCtxSetCurrent(before));
+    SAY(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p[0]));
+    SAY(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p[1]));
+    SAY(cuMemFree(p[0]));
+    SAY(cuMemFree(p[1]));
+}
+
 int main()
 {
     note_device();
@@ -287,5 +310,6 @@ int main()
     attributes();
     hints();
     mistakes();
+    ended();
     return finish();
 }

@@ -200,6 +200,8 @@ static CUresult advise(CUdeviceptr ptr, size_t n, int what, const CUmemLocation 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (what == SET_PREFERRED || what == SET_ACCESSED_BY || what == UNSET_ACCESSED_BY)
 		res = place_of(where, &a.place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (what >= SET_ACCESSED_BY && a.place.type != CU_MEM_LOCATION_TYPE_DEVICE && a.place.type != CU_MEM_LOCATION_TYPE_HOST)
+		res = CUDA_ERROR_INVALID_VALUE; /* a processor, not a node of one's memory */
 	if (res == 0 && of_pool(ptr))
 		res = CUDA_ERROR_NOT_SUPPORTED;
 	if (res == 0)

@@ -245,6 +245,6 @@ void cw_memory_context_gone(uint32_t ctx)
 	struct cw_range r;
 	cw_range_sweep(of_context, &ctx);
 	for (uint64_t at = 0; cw_range_next(at, UINT64_MAX, &r); at = r.base + r.size)
-		if (r.area && !r.variable && !r.slice && r.ctx == ctx && cw_range_take(r.base, 1u << CW_RANGE_MANAGED, &r))
+		if (!r.variable && !r.slice && r.ctx == ctx && cw_range_take(r.base, 1u << CW_RANGE_MANAGED, &r))
 			cw_managed_release(&r);
 }

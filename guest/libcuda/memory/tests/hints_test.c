@@ -60,6 +60,17 @@ static void ask(uint64_t at, uint64_t n)
 	CHECK(by[0] == (device ? 0 : host ? -1 : -2) && by[1] == (device && host ? -1 : -2) && by[2] == -2);
 }
 
+/* A node of the host's memory is preferred or not; who accesses is a processor. */
+static void nodes(void)
+{
+	CUmemLocation node[] = {{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, {CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0}};
+	for (int i = 0; i < 2; i++) {
+		CHECK(cwi_cuMemAdvise_v2(BASE, PAGE, (CUmem_advise)3, node[i]) == 0);
+		CHECK(cwi_cuMemAdvise_v2(BASE, PAGE, (CUmem_advise)5, node[i]) == CUDA_ERROR_INVALID_VALUE);
+		CHECK(cwi_cuMemAdvise_v2(BASE, PAGE, (CUmem_advise)6, node[i]) == CUDA_ERROR_INVALID_VALUE);
+	}
+}
+
 int main(void)
 {
 	struct fake_options o = {0};
@@ -83,6 +94,7 @@ int main(void)
 	CHECK(cwi_cuMemAdvise_v2(BASE, (PAGES + 1) * PAGE, (CUmem_advise)1, place(0)) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cwi_cuMemAdvise_v2(BASE, UINT64_MAX, (CUmem_advise)1, place(0)) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cwi_cuMemRangeGetAttribute(&v, 4, (CUmem_range_attribute)1, BASE + 5, UINT64_MAX) == CUDA_ERROR_INVALID_VALUE);
+	nodes();
 	CHECK(cw_range_take(BASE, 1u << CW_RANGE_MANAGED, &r));
 	cw_managed_free(r.managed);
 	CHECK(cwi_cuMemAdvise_v2(BASE, 1, (CUmem_advise)1, place(0)) == CUDA_ERROR_INVALID_VALUE);
