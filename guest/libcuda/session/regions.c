@@ -2,6 +2,7 @@
  * Regions: further memory that the worker reaches (staging, pinned). The carrier makes the pages reachable, then RegionAdd
  * maps them in the worker. A pinned region is mapped there at the same address, which may be taken: then another is tried.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -69,7 +70,8 @@ static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t fla
 {
 	int err = s->carrier->add_region(s, r);
 	if (err != 0) {
-		cw_log(CW_LOG_INFO, "region of %zu bytes refused by the carrier: %s", r->size, strerror(-err));
+		cw_log(CW_LOG_INFO, "region of %zu bytes refused by the carrier: %s", r->size,
+		       err == -ENOBUFS ? "the GPU may reach no more memory of this process" : strerror(-err));
 		return r->adopted ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	CUresult res = r->moving ? add_filling(r, flags) : cwop_RegionAdd(r->id, r->kind, r->at, r->size, flags, &r->dev);
