@@ -54,8 +54,8 @@ func (p *Place) backend() string {
 	return p.Worker.GPU
 }
 
-// software reports whether it is a software GPU. Sessions of leases go to another server from such alone: what they allocate has the same addresses everywhere, whatever else the process did, which real GPUs promise
-// to workers that begin at the same base only.
+// software reports whether it is a software GPU. From such sessions of all leases may go to another server: what they allocate has the same addresses everywhere, whatever else the process did. Real GPUs promise that
+// to workers alone that begin at the same base, as those of migratable leases do.
 func (p *Place) software() bool {
 	return p.Worker.Relay == nil && (p.Worker.GPU == "soft" || strings.HasPrefix(p.Worker.GPU, "soft:"))
 }

@@ -29,28 +29,16 @@ func settleBase(base uintptr) error {
 		return errors.New("addresses are limited (RLIMIT_AS): none would be left")
 	}
 	oneArena()
-	const most, page = 1 << 40, 4096
-	for size := uintptr(most); size >= page; size /= 2 {
-		for {
-			at, err := reserve(size)
-			if err != nil {
-				break // there is no room of this size at all
-			}
-			if at+size > base {
-				release(at, size)
-				break
-			}
-		}
-	}
-	at, err := reserve(page)
+	hold(base)
+	at, err := reserve(leastSpan)
 	if err != nil {
 		return fmt.Errorf("settle where mappings begin: %w", err)
 	}
-	release(at, page)
+	release(at, leastSpan)
 	if at < base || at-base > baseSlack {
 		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
 	}
-	held := hold(base, heapApart)
+	held := hold(base + heapApart)
 	heap := moreHeap()
 	for i := range uintptr(baseSlots) {
 		release(base-2*(i+1)*baseSlot, baseSlot)
@@ -95,20 +83,21 @@ func firstOf(base uintptr) uintptr { return (base+baseUnit-1)&^(baseUnit-1) + ba
 
 type heldSpan struct{ at, size uintptr }
 
-// hold takes what is free behind a base, of so many bytes.
-func hold(base, size uintptr) (held []heldSpan) {
-	const page = 4096
-	for n := size; n >= page; n /= 2 {
+const mostSpan, leastSpan = 1 << 40, 4096 // bytes that are asked for at once
+
+// hold takes every address below end that the kernel would give to a mapping that wishes none.
+func hold(end uintptr) (held []heldSpan) {
+	for size := uintptr(mostSpan); size >= leastSpan; size /= 2 {
 		for {
-			at, err := reserve(n)
+			at, err := reserve(size)
 			if err != nil {
+				break // there is no room of this size at all
+			}
+			if at+size > end {
+				release(at, size)
 				break
 			}
-			if at+n > base+size {
-				release(at, n)
-				break
-			}
-			held = append(held, heldSpan{at, n})
+			held = append(held, heldSpan{at, size})
 		}
 	}
 	return held

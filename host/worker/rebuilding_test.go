@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/driver"
 	"causeway/host/worker/link"
 )
@@ -29,25 +27,13 @@ func TestRebuildStops(t *testing.T) {
 	no := errors.New("no such thing")
 	to := newRecorded(t)
 	to.w.session = &lendingGPU{plainGPU: to.gpu}
-	type steps []func(h *handover) error
+	x := successor{to.w, no}
+	files, snap, takes, memory, agrees, refuses, hears := x.files, x.snap, x.takes, x.memory, x.agrees, x.refuses, x.hears
 	warmed := 0
 	ready := func(h *handover) error { return h.getReady(func() { warmed++ }) }
 	window := func(h *handover) error { return h.takeWindow() }
 	rounds := func(h *handover) error { return h.recv.Rounds(context.Background(), h) }
-	files := func(h *handover) error {
-		list, err := h.receiveFiles()
-		for _, f := range list {
-			err = errors.Join(err, unix.Close(f))
-		}
-		return err
-	}
 	lent := func(h *handover) error { list, err := h.receiveLent(); driver.CloseLent(list); return err }
-	snap := func(h *handover) error { _, err := readSnapshot(h.in); return err }
-	takes := func(h *handover) error { return h.sendLent(nil) }
-	memory := func(h *handover) error { return h.receiveMemory(to.w) }
-	refuses := func(h *handover) error { return h.sendVerdict(no) }
-	agrees := func(h *handover) error { return h.sendVerdict(nil) }
-	hears := func(h *handover) error { return h.receiveVerdict() }
 	for what, c := range map[string]struct {
 		fixed error
 		warm  bool
@@ -90,17 +76,7 @@ func TestRebuildStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		warmed = 0
-		done := make(chan error, 1)
-		go func() {
-			defer other.close()
-			var err error
-			for _, step := range c.peer {
-				if err = step(other); err != nil {
-					break
-				}
-			}
-			done <- err
-		}()
+		done := c.peer.play(other)
 		if len(c.peer) == 0 {
 			if err := <-done; err != nil {
 				t.Fatal(err)

@@ -33,7 +33,7 @@ func TestReceiveThatBreaksOff(t *testing.T) {
 	files := func(h *handover) error { return h.sendFiles([]int{memfile(t, name, 0), memfile(t, name, 0)}) }
 	lent := func(h *handover) error { _, err := h.lend(s.w); return err }
 	before := left()
-	for what, steps := range map[string][]func(h *handover) error{
+	for what, list := range map[string]steps{
 		"at once": nil, "in the rounds": {func(h *handover) error { _, err := h.Write([]byte{9}); return err }}, "behind them": {rounds}, "behind descriptors": {rounds, files}, "behind what is lent": {rounds, files, lent},
 		"no snapshot": {rounds, files, lent, bad}, "no carrier": {rounds, files, lent, nowhere},
 	} {
@@ -46,17 +46,7 @@ func TestReceiveThatBreaksOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent := make(chan error, 1)
-		go func() {
-			defer out.close()
-			var err error
-			for _, step := range steps {
-				if err == nil {
-					err = step(out)
-				}
-			}
-			sent <- err
-		}()
+		sent := list.play(out)
 		st := &starter{ready: &drivertest.Backend{}, log: slog.New(slog.DiscardHandler)}
 		if w, m, err := st.receive(t.Context(), in); err == nil || w != nil || m != nil {
 			t.Errorf("%s: %v, %v", what, w, m)
@@ -66,7 +56,7 @@ func TestReceiveThatBreaksOff(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		own := 0
-		if len(steps) > 1 {
+		if len(list) > 1 {
 			own = 2 // this end's own
 		}
 		if n := left() - before - own; n != 0 {

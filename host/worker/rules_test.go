@@ -139,13 +139,8 @@ func TestMoveThatStops(t *testing.T) {
 	no := errors.New("no such thing")
 	to := newRecorded(t)
 	to.w.session = &lendingGPU{plainGPU: to.gpu}
-	files := func(h *handover) error {
-		list, err := h.receiveFiles()
-		for _, f := range list {
-			err = errors.Join(err, unix.Close(f))
-		}
-		return err
-	}
+	x := successor{to.w, no}
+	files, snap, takes, memory, agrees, refuses, hears := x.files, x.snap, x.takes, x.memory, x.agrees, x.refuses, x.hears
 	lent := func(h *handover) error {
 		list, err := h.receiveLent()
 		if driver.CloseLent(list); err == nil && len(list) != 1 {
@@ -153,13 +148,6 @@ func TestMoveThatStops(t *testing.T) {
 		}
 		return err
 	}
-	snap := func(h *handover) error { _, err := readSnapshot(h.in); return err }
-	takes := func(h *handover) error { return h.sendLent(nil) }
-	memory := func(h *handover) error { return h.receiveMemory(to.w) }
-	agrees := func(h *handover) error { return h.sendVerdict(nil) }
-	refuses := func(h *handover) error { return h.sendVerdict(no) }
-	hears := func(h *handover) error { return h.receiveVerdict() }
-	type steps []func(h *handover) error
 	for what, c := range map[string]struct {
 		set  func(w *Worker, g *standingGPU)
 		peer steps
@@ -192,17 +180,7 @@ func TestMoveThatStops(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done := make(chan error, 1)
-		go func() {
-			defer other.close()
-			var err error
-			for _, step := range c.peer {
-				if err = step(other); err != nil {
-					break
-				}
-			}
-			done <- err
-		}()
+		done := c.peer.play(other)
 		if len(c.peer) == 0 {
 			<-done // it is gone before
 			done <- nil
