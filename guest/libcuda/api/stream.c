@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "api/capture.h"
 #include "api/context.h"
+#include "api/newstream.h"
 #include "memory/resident.h"
 #include "session/ahead.h"
 
@@ -70,18 +71,8 @@ CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 			return res;
 		priority = priority > least ? least : priority < greatest ? greatest : priority;
 	}
-	s = (struct cw_stream *)cw_handle_alloc();
-	if (!s)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->o.ctx = c->o.id;
-	s->o.flags = flags;
-	s->priority = priority;
-	s->uid = cw_stream_next_uid();
-	cw_handle_publish(&s->o, CW_KIND_STREAM);
-	res = cwop_StreamCreate(s->o.id, flags, priority);
-	if (res)
-		cw_handle_free(CW_KIND_STREAM, &s->o);
-	else
+	res = cw_stream_make(c->o.id, flags, priority, &s);
+	if (!res)
 		*stream = (CUstream)s;
 	return res;
 }

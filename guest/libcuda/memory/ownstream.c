@@ -1,6 +1,7 @@
 /* The streams that bytes of managed memory travel on, and what is known of the GPU's being idle. See resident.h. */
 #include "api/capture.h"
 #include "api/context.h"
+#include "api/newstream.h"
 #include "memory/resident.h"
 #include "session/ahead.h"
 
@@ -29,18 +30,10 @@ static CUresult stream_of(uint32_t ctx, uint32_t *out)
 		if (place < 0 && (!o || !live(own[i].ctx)))
 			place = i;
 	}
-	struct cw_stream *s = place < 0 ? NULL : (struct cw_stream *)cw_handle_alloc();
-	if (!s)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->o.ctx = ctx;
-	s->o.flags = NON_BLOCKING;
-	s->uid = cw_stream_next_uid();
-	cw_handle_publish(&s->o, CW_KIND_STREAM);
-	CUresult res = cwop_StreamCreate(s->o.id, NON_BLOCKING, 0);
-	if (res != 0) {
-		cw_handle_free(CW_KIND_STREAM, &s->o);
+	struct cw_stream *s;
+	CUresult res = place < 0 ? CUDA_ERROR_OUT_OF_MEMORY : cw_stream_make(ctx, NON_BLOCKING, 0, &s);
+	if (res != 0)
 		return res;
-	}
 	own[place].ctx = ctx;
 	own[place].stream = *out = s->o.id;
 	return CUDA_SUCCESS;

@@ -6,6 +6,7 @@
 
 #include "api/capture.h"
 #include "api/context.h"
+#include "api/newstream.h"
 #include "memory/memory.h"
 #include "memory/streamorder.h"
 #include "session/lock.h"
@@ -69,23 +70,6 @@ static int there(const struct cw_behind *b)
 	return s && s->uid == b->uid;
 }
 
-static CUresult make(struct heir *h, uint32_t ctx)
-{
-	struct cw_stream *s = (struct cw_stream *)cw_handle_alloc();
-	if (!s)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->o.ctx = ctx;
-	s->o.flags = NON_BLOCKING;
-	s->uid = cw_stream_next_uid();
-	cw_handle_publish(&s->o, CW_KIND_STREAM);
-	CUresult res = cwop_StreamCreate(s->o.id, NON_BLOCKING, 0);
-	if (res != 0)
-		cw_handle_free(CW_KIND_STREAM, &s->o);
-	else
-		h->is = (struct cw_behind){ctx, s->o.id, s->uid, 0};
-	return res;
-}
-
 /* In the current context. */
 static struct heir *heir_of(uint32_t ctx)
 {
@@ -101,7 +85,11 @@ static struct heir *heir_of(uint32_t ctx)
 		h->next = heirs;
 		heirs = h;
 	}
-	return make(h, ctx) == 0 ? h : NULL;
+	struct cw_stream *s;
+	if (cw_stream_make(ctx, NON_BLOCKING, 0, &s) != 0)
+		return NULL;
+	h->is = (struct cw_behind){ctx, s->o.id, s->uid, 0};
+	return h;
 }
 
 int cw_order_left(const struct cw_behind *from, struct cw_behind *to)
