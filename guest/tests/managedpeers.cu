@@ -190,13 +190,20 @@ static size_t room_of(int dev)
     return left;
 }
 
-// Until a GPU has so much less room than before: a prefetch does not wait for what it moves.
-static bool comes(int dev, size_t before, size_t n)
+// Until n bytes have left a GPU and are at another, whose rooms before are given: a prefetch waits for neither, and there is room for both meanwhile.
+static bool comes(int to, size_t before, int from, size_t left, size_t n)
 {
     double end = seconds() + 60;
-    while (room_of(dev) + n > before && seconds() < end)
+    for (;;) {
+        size_t there = room_of(to), here = room_of(from);
+        if (there + n <= before && here >= left + n)
+            return true;
+        if (seconds() > end) {
+            note("room at %d: %zu, %zu before; at %d: %zu, %zu before", to, there, before, from, here, left);
+            return false;
+        }
         usleep(1000);
-    return room_of(dev) + n <= before;
+    }
 }
 
 // A prefetch moves what it names, to the other GPU and back: it leaves the one and is at the other, with its bytes.
@@ -221,7 +228,7 @@ static void goes_over()
             p[77] += 5; // the CPU has some of it
         size_t before = room_of(to), left = room_of(from);
         CU(prefetch(p, n, to));
-        over &= !told || (comes(to, before, n) && room_of(from) >= left + n);
+        over &= !told || comes(to, before, from, left, n);
         CUDA(cudaSetDevice(to));
         step<<<64, 256>>>(p, words, turn + 100);
         CUDA(cudaDeviceSynchronize());

@@ -159,7 +159,8 @@ static void freed(double seconds)
             default: r = cuMemPrefetchAsync_v2(q, 5000, l, 0, s);
             }
             refused += r != CUDA_SUCCESS;
-            wrong += r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE;
+            if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE && wrong++ == before)
+                note("call %u: error %d", (x >> 8) % 16, (int)r);
         }
         cudaStreamSynchronize(s);
         cudaGetLastError();
