@@ -10,7 +10,8 @@
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
 #                is room for, which takes all of the vGPU and runs alone, only if named)
-#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, faults (some of scripts/lib/faults.sh),
+#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, gpus (the VM stays, its programs go to this machine's
+#                other GPU and back, by what links the two), faults (some of scripts/lib/faults.sh),
 #                allfaults, train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
 #
 # QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -62,6 +63,7 @@ memory=1GiB
 [ "$modes" != over ] || memory=64MiB # nearly all of which it takes
 movable=(--gpu "$gpu" --memory $memory)
 [ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB --warm "$warm") # contexts count
+[ "$gpu" = soft ] || [[ " ${phases[*]} " != *" gpus "* ]] || movable+=(--linked-gpus)
 
 # --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
 
@@ -228,6 +230,19 @@ phase_move() {
 
 # Ten moves in a row.
 phase_often() { local times=5; phase_move; }
+
+# The VM stays, its programs go to the other GPU of this machine and back.
+phase_gpus() {
+  local i there=(1 0) said linked=$logs/device-$at_host.log
+  [ "$gpu" != soft ] || there=(soft/1 soft/0)
+  mkdir -p "$tmp/run/vm1"
+  ln -sfn "$tmp/$at_host.ctl" "$tmp/run/vm1/gpu0.ctl"
+  for i in $(seq $((times * 2))); do
+    said=$("$CAUSEWAY" move vm1 --run-dir "$tmp/run" --gpu "${there[(i - 1) % 2]}" 2>&1); row "move $i, to GPU ${there[(i - 1) % 2]}" "$said" || return
+    go_on
+  done
+  [ "$gpu" = soft ] || grep -q 'msg="memory read from the other GPU"' "$linked"; row "by what links the two" "$(grep -c 'msg="memory read from the other GPU"' "$linked") times, GB/s: $(sed -n 's/.*msg="memory read from the other GPU".* gb_s=//p' "$linked" | tr '\n' ' ')"
+}
 
 # Standing still for longer than a lease's term.
 phase_pause() {
