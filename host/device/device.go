@@ -135,7 +135,8 @@ type Device struct {
 	past       api.Counters   // of sessions that have ended
 	ending     sync.WaitGroup // sessions whose worker is not gone yet
 
-	crowded func() bool // whether the host is short of CPU now
+	lendable lendable    // the guest's queue
+	crowded  func() bool // whether the host is short of CPU now
 }
 
 var _ fs.ControlFile = (*Device)(nil)
@@ -185,7 +186,7 @@ func New(o Options) (*Device, error) {
 	if o.Leased || o.Programs {
 		return d, nil
 	}
-	root, err := o.Tree.build(d, nvml, func() (string, uint64) { return d.place().GPU, d.Limits().Memory })
+	root, err := o.Tree.build(d, nvml, func() shown { return shown{d.place().GPU, d.Limits().Memory, d.largestRead()} })
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (s *session) answerDirect() {
 	s.mu.Lock()
 	list := s.waits[directSlot]
 	delete(s.waits, directSlot)
-	s.waiting -= len(list)
+	s.waitingLocked(-len(list))
 	s.mu.Unlock()
 	for _, w := range list {
 		s.readDirect(w.req)
@@ -128,9 +128,10 @@ func (s *session) readDirect(req *fs.ReadRequest) {
 		errno = unix.EPIPE
 	case s.waiting >= maxWaits:
 		errno = unix.EINVAL
+	case !s.dev.maySleep(): // it looks again
 	default:
 		s.waits[directSlot] = append(s.waits[directSlot], wait{req, time.Now()})
-		s.waiting++
+		s.waitingLocked(1)
 		s.mu.Unlock()
 		return
 	}

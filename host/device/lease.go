@@ -23,6 +23,9 @@ type region struct {
 	sent    bool              // the worker knows the pages
 	ending  bool              // no more leases
 	changed bool              // pages differ from what the worker knows
+
+	promised int  // entries of the guest's queue that it has
+	came     bool // with its VM, from another host
 }
 
 // piece is one lease: the pages of one READ, until it is completed.

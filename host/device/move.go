@@ -346,7 +346,7 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		s.base = h.base
 	}
 	for _, r := range h.regions {
-		if err := s.addRegion(remote.Hello{Region: r.id, Va: r.va, Size: r.size}); err != nil {
+		if err := s.addRegion(remote.Hello{Region: r.id, Va: r.va, Size: r.size}, true); err != nil {
 			return err
 		}
 		s.regions[r.id].sent = r.sent && h.stage == parked

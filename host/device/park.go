@@ -213,14 +213,12 @@ func (s *session) lend(req *fs.ReadRequest) {
 		req.Complete(0, errno)
 		return
 	}
-	before := len(r.pieces)
-	old, err := r.lend(off, req, time.Now())
-	s.pieces += len(r.pieces) - before
+	old, err := s.takeLocked(r, off, req)
 	if err != nil {
 		s.why = err.Error()
 		s.mu.Unlock()
 		s.log.Warn("lease refused", "error", err)
-		req.Complete(0, unix.EINVAL)
+		req.Complete(0, regionErrno(err))
 		return
 	}
 	s.startIfLentLocked()
@@ -395,6 +393,7 @@ func (s *session) fail(err error) {
 	s.mu.Unlock()
 	s.settle()
 	completeAll(reqs, unix.EPIPE)
+	s.releaseRegions()
 }
 
 // hurryUp ends waits for a turn to start.

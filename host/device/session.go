@@ -69,6 +69,7 @@ type session struct {
 	regions   map[uint32]*region
 	pieces    int
 	leased    uint64
+	promised  int               // of all regions
 	waits     map[uint32][]wait // by slot
 	tokens    map[uint32]bool   // slots whose wake-up came before their READ
 	waiting   int
@@ -158,6 +159,7 @@ func (s *session) finish() {
 	stored := s.stored
 	s.proc, s.bell, s.stored = nil, -1, nil
 	s.mu.Unlock()
+	s.releaseRegions()
 	if stored != nil && stored.away {
 		s.dev.away(stored, false)
 	}
@@ -262,8 +264,8 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 	}
 	s.state = opening
 	s.mu.Unlock()
-	if err := s.addRegion(h); err != nil {
-		return syscall.EINVAL, err
+	if err := s.addRegion(h, false); err != nil {
+		return regionErrno(err), err
 	}
 	if !s.do(func() { s.spawn(h, w) }) {
 		return syscall.EBUSY, errState
@@ -271,7 +273,8 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 	return 0, nil
 }
 
-func (s *session) addRegion(h remote.Hello) error {
+// addRegion notes a region that is declared, or came with its VM.
+func (s *session) addRegion(h remote.Hello, came bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -282,8 +285,12 @@ func (s *session) addRegion(h remote.Hello) error {
 	case len(s.regions) >= maxRegions:
 		return fmt.Errorf("more than %d regions", maxRegions)
 	}
+	r := &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}, came: came}
+	if err := s.promiseLocked(r); err != nil {
+		return fmt.Errorf("region %d of %#x bytes: %w", h.Region, h.Size, err)
+	}
 	s.leased += h.Size
-	s.regions[h.Region] = &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}}
+	s.regions[h.Region] = r
 	return nil
 }
 
@@ -294,8 +301,8 @@ func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, er
 	if bad {
 		return syscall.EINVAL, fmt.Errorf("region %d: %w", h.Region, errState)
 	}
-	if err := s.addRegion(h); err != nil {
-		return syscall.EINVAL, err
+	if err := s.addRegion(h, false); err != nil {
+		return regionErrno(err), err
 	}
 	w.Complete(w.Size, 0)
 	return 0, nil
@@ -349,6 +356,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	s.mu.Unlock()
 	s.settle()
 	completeAll(reqs, 0)
+	s.releaseRegion(r)
 	w.Complete(w.Size, 0)
 	s.sendRegions() // a parked session may have waited for this region alone
 }

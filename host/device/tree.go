@@ -25,9 +25,6 @@ var (
 	cloudInit []byte
 )
 
-// maxRead is the largest READ that a guest sends: 256 pages.
-const maxRead = 1 << 20
-
 // Tree is what the guest sees besides the session file.
 type Tree struct {
 	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1, causeway-check and bin/nvidia-smi
@@ -48,8 +45,8 @@ type Tree struct {
 //	session          control file
 //	nvml             control file: what libnvidia-ml.so.1 asks, if nvml is given
 //
-// now is the GPU that users are told of, and the limit of its memory in bytes, 0: none.
-func (t Tree) build(session, nvml fs.ControlFile, now func() (gpu string, memory uint64)) (*fs.Dir, error) {
+// now is what info says.
+func (t Tree) build(session, nvml fs.ControlFile, now func() shown) (*fs.Dir, error) {
 	root := fs.NewDir()
 	lib, bin := root.Dir("lib"), root.Dir("bin")
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
@@ -91,13 +88,21 @@ func (t Tree) file(name string) (fs.Content, error) {
 	return fs.OSFile(f)
 }
 
-func (t Tree) info(gpu string, memory uint64) []byte {
+// shown is what the guest is told of its virtual GPU.
+type shown struct {
+	gpu    string // that users are told of
+	memory uint64 // its limit in bytes; 0: none
+	read   int    // bytes of the largest READ that its kernel sends
+}
+
+func (t Tree) info(now shown) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "protocol=%d\n", remote.ProtocolVersion)
-	fmt.Fprintf(&b, "max_read=%d\n", maxRead)
+	fmt.Fprintf(&b, "max_read=%d\n", now.read)
+	fmt.Fprintf(&b, "max_leases=%d\n", maxPieces) // it is this process that counts, and refuses
 	fmt.Fprintf(&b, "version=%s\n", t.Version)
-	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(gpu, "\n", " "))
-	fmt.Fprintf(&b, "memory=%d\n", memory)
+	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(now.gpu, "\n", " "))
+	fmt.Fprintf(&b, "memory=%d\n", now.memory)
 	if t.Direct {
 		fmt.Fprintf(&b, "direct=1\n")
 	}

@@ -42,9 +42,10 @@ func (s *session) await(req *fs.ReadRequest, slot uint32) {
 		errno = unix.EINVAL
 	case s.tokens[slot]:
 		delete(s.tokens, slot)
+	case !s.dev.maySleep(): // it looks again
 	default:
 		s.waits[slot] = append(s.waits[slot], wait{req, time.Now()})
-		s.waiting++
+		s.waitingLocked(1)
 		s.mu.Unlock()
 		return
 	}
@@ -61,7 +62,7 @@ func (s *session) wake(slot uint32) {
 		s.tokens[slot] = true
 	}
 	delete(s.waits, slot)
-	s.waiting -= len(list)
+	s.waitingLocked(-len(list))
 	s.mu.Unlock()
 	for _, w := range list {
 		w.req.Complete(0, 0)
@@ -87,7 +88,7 @@ func (s *session) endWaits(now time.Time) {
 			s.waits[slot] = keep
 		}
 	}
-	s.waiting -= len(due)
+	s.waitingLocked(-len(due))
 	s.mu.Unlock()
 	completeAll(due, 0)
 }
@@ -100,6 +101,6 @@ func (s *session) takeWaitsLocked() []*fs.ReadRequest {
 		}
 		delete(s.waits, slot)
 	}
-	s.waiting = 0
+	s.waitingLocked(-s.waiting)
 	return reqs
 }

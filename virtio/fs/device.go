@@ -47,6 +47,7 @@ type Device struct {
 	leaving atomic.Bool  // the front end has gone
 	parked  atomic.Int64 // pieces of guest memory in pending requests
 	sums    func() ([]nodeSum, error)
+	room    room
 
 	mu      sync.Mutex // guards what follows
 	handles map[uint64]*handle

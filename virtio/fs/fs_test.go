@@ -16,7 +16,7 @@ import (
 
 func TestMount(t *testing.T) {
 	g, _ := boot(t, &testControl{}, fs.Options{})
-	if g.Init.MaxBackground != 1024 || g.Init.MaxPages != 256 || g.Init.MaxWrite != 1<<20 ||
+	if g.Init.MaxBackground != 1024 || g.Init.MaxPages != 1020 || g.Init.MaxWrite != 1<<20 ||
 		g.Init.Flags&fuse.CAP_ASYNC_DIO == 0 || g.Init.Flags&fuse.CAP_WRITEBACK_CACHE != 0 || g.Init.Minor != 38 {
 		t.Errorf("INIT answered %+v", g.Init)
 	}

@@ -112,6 +112,7 @@ func (r *request) readControl(n *node, in *fuse.ReadIn, size int) syscall.Errno 
 		return syscall.EBADF
 	}
 	defer h.use.RUnlock()
+	r.d.room.saw(size)
 	req := &ReadRequest{Offset: int64(in.Offset), Size: size}
 	if in.ReadFlags&fuse.READ_LOCKOWNER != 0 {
 		req.LockOwner = in.LockOwner

@@ -14,13 +14,13 @@ const (
 	majorVersion = 7
 	minorOffered = 38 // what the structures here describe
 	minorNeeded  = 27 // virtio-fs exists since 7.31, MAX_PAGES since 7.28
-	maxPages     = 256
-	maxWrite     = maxPages << 12
+	pageSize     = 4096
+	maxWrite     = usualPages * pageSize
 	blockSize    = 4096
 )
 
 // wanted is what INIT accepts of the guest's offer. ASYNC_DIO lets direct AIO stay pending without blocking
-// io_submit; MAX_PAGES allows requests of 1 MiB.
+// io_submit; MAX_PAGES allows requests of more than 128 KiB.
 const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_BIG_WRITES | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_ASYNC_DIO |
 	fuse.CAP_MAX_PAGES | fuse.CAP_PARALLEL_DIROPS | fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO |
 	fuse.CAP_CACHE_SYMLINKS
@@ -42,7 +42,8 @@ func (r *request) init(*node) syscall.Errno {
 		out.CongestionThreshold = r.d.opts.MaxBackground
 		out.MaxWrite = maxWrite
 		out.TimeGran = 1
-		out.MaxPages = maxPages
+		out.MaxPages = mostPages // the guest's kernel has less, unless it was told otherwise
+		r.d.room.pages.Store(0)
 	}
 	// A newer major learns ours, and sends INIT again.
 	r.reply(image(&out))

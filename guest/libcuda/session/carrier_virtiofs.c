@@ -18,8 +18,11 @@
 #include "session/lease.h"
 #include "session/rdma.h"
 
-/* LEASES: pieces that a process may lend. Each keeps a request pending in a queue that all processes of the VM share. */
-enum { LEASES = 256, DEFAULT_READ = 128 * 1024 };
+/*
+ * Each READ that lends pages keeps a request pending in a queue that all processes of the VM share. The host counts them; LEASES is what a process may
+ * have at one of before, which does not. PIECE: how much one request of this process leases, about; the kernel makes READs of it.
+ */
+enum { LEASES = 256, MOST_LEASES = 1 << 16, DEFAULT_READ = 128 * 1024, PIECE = 16 << 20, USUAL_PAGES = 256, PROBE = 1020 * 4096 };
 
 /* EAGAIN: the host has given the message back, as when the VM is about to pause or to move. */
 static int control(struct cw_session *s, uint32_t type, uint32_t region, const void *va, uint64_t size)
@@ -50,7 +53,7 @@ static int control(struct cw_session *s, uint32_t type, uint32_t region, const v
 /* The host's own words on a refused control write, if it has any. */
 static void explain(struct cw_session *s, const char *mount, const char *what, int err)
 {
-	char text[200];
+	char text[320];
 	ssize_t n = pread(s->fd, text, sizeof text - 1, CW_FILE_ERROR);
 	if (n > 0)
 		cw_why(s, "%s: the host refused the session: %.*s", mount, (int)n, text);
@@ -70,21 +73,46 @@ static uint64_t info_number(const char *text, const char *name)
 	return n;
 }
 
-/* MOUNT/info: max_read, the bytes that fit one READ; max_leases, if the host wants another budget. */
+/* The file's text, or none of it. */
+static void read_text(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+}
+
+/*
+ * A kernel whose READs may be larger than 1 MiB (since Linux 6.13, if its sysctl says so) tells nobody how large they were when the file system was mounted:
+ * the host sees it by the first that is. This is one that is completed at once.
+ */
+static void probe(struct cw_session *s)
+{
+	char text[32];
+	read_text("/proc/sys/fs/fuse/max_pages_limit", text, sizeof text);
+	if (strtoul(text, NULL, 10) <= USUAL_PAGES)
+		return;
+	void *p = mmap(NULL, PROBE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return; /* then the host learns it later */
+	if (pread(s->fd, p, PROBE, CW_FILE_ERROR) < 0)
+		cw_log(CW_LOG_INFO, "a READ of %d bytes: %s", PROBE, strerror(errno));
+	munmap(p, PROBE);
+}
+
+/* MOUNT/info: max_read, the bytes that fit one READ; max_leases, how many may be pending as leases before the host is asked. */
 static void read_info(const char *mount)
 {
 	char path[4200], text[2048];
 	size_t len = strlen(mount);
 	memcpy(path, mount, len);
 	memcpy(path + len, "/info", 6);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
+	read_text(path, text, sizeof text);
 	uint64_t bytes = info_number(text, "max_read=") & ~(uint64_t)4095, leases = info_number(text, "max_leases=");
 	cw_leases.max_read = bytes >= 4096 && bytes <= 1u << 30 ? (uint32_t)bytes : DEFAULT_READ;
-	cw_leases.max_leases = leases >= 1 && leases <= CW_AIO_EVENTS ? (uint32_t)leases : LEASES;
+	cw_leases.max_leases = leases >= 1 && leases <= MOST_LEASES ? (uint32_t)leases : LEASES;
+	cw_leases.piece = cw_leases.max_read < PIECE ? PIECE / cw_leases.max_read * cw_leases.max_read : cw_leases.max_read;
 }
 
 static int open_file(struct cw_session *s, const char *mount)
@@ -144,6 +172,7 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	s->fd = err;
 	memset(&cw_leases, 0, sizeof cw_leases); /* abandon has left nothing behind */
 	s->base = NULL;
+	probe(s);
 	read_info(mount);
 	cw_leases.ring = 1;
 	void *base = cw_map_shared(-1, CW_REGION0_SIZE, NULL);
@@ -171,6 +200,15 @@ static void unadopt(const struct cw_region *r)
 		madvise(r->va, r->size, MADV_DOFORK);
 }
 
+/* Of memory that the GPU may not reach, the host says who has what there is. */
+static void say_refusal(struct cw_session *s)
+{
+	char text[320];
+	ssize_t n = pread(s->fd, text, sizeof text - 1, CW_FILE_ERROR);
+	if (n > 0)
+		cw_log(CW_LOG_INFO, "the host refused a region: %.*s", (int)n, text);
+}
+
 static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 {
 	if (!r->adopted) {
@@ -182,6 +220,8 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 		madvise(r->va, r->size, MADV_DONTFORK);
 	}
 	int err = control(s, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);
+	if (err == -ENOBUFS)
+		say_refusal(s);
 	if (err == 0) {
 		err = cw_lease_region(s, r->id, r->va, r->size);
 		if (err != 0)

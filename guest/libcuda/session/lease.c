@@ -1,34 +1,41 @@
 /*
  * Leases: asynchronous O_DIRECT READs that stay pending, so that the kernel pins a region's pages and their descriptors tell the
- * host where they lie.
+ * host where they lie. A piece is one request of this process; the kernel makes READs of it, each as large as it can, and completes it with
+ * the last of them.
  *
- * The lease thread owns the renewal. Every second it submits each piece's READ again; the host then completes the older one with
- * 0 bytes. A READ that completes with no other pending (the host moves, or this process was stopped for longer than a term) is
- * submitted at once. It runs with all signals blocked and takes `lock` only.
+ * The lease thread owns the renewal. Every second it submits each piece again; the host then completes the older READs with 0 bytes. It
+ * submits a few READs at a time, since all that comes behind them in the VM's queue waits, and none of a piece whose older ones are not
+ * completed yet, so a host that gets no CPU finds each piece twice there and not more. A piece that completes with no other pending (the host
+ * moves, or this process was stopped for longer than a term) is submitted at once. It runs with all signals blocked and takes `lock` only.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #include "session/lease.h"
 
-enum { RENEW_MS = 1000, RETRY_MS = 10, STACK = 128 * 1024 };
+/* BURST: READs after which renewals rest for GAP_MS. All that a queue of 1024 can hold takes a quarter of a second so, a term is 1.7 s, and who has less
+ * than a few hundred MiB is awake a few times a second. */
+enum { RENEW_MS = 1000, RETRY_MS = 10, BURST = 16, GAP_MS = 5, STACK = 128 * 1024 };
 
-/* A part of a region that one READ leases. */
+/* A part of a region that one request leases. */
 struct cw_piece {
 	struct cw_piece *next;
 	uint64_t offset; /* in the file: FileLease | region | byte offset */
 	uint8_t *va;
 	uint32_t len;
 	uint32_t region;
-	int pending;   /* READs in flight */
-	int ended;     /* not renewed any more; freed with the last READ */
-	int64_t since; /* of the youngest READ, ms */
+	int pending;   /* requests in flight */
+	int ended;     /* not renewed any more; freed with the last request */
+	int64_t since; /* of the youngest, ms */
 	int64_t due;   /* of the next, ms */
 };
 
 struct cw_leases cw_leases;
+
+static uint32_t reads(uint64_t size) { return (uint32_t)((size + cw_leases.max_read - 1) / cw_leases.max_read); }
 
 int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, void *data)
 {
@@ -56,7 +63,7 @@ static int lease(struct cw_session *s, struct cw_piece *p, int64_t now)
 }
 
 /* Under the lock: unlinks and frees pieces of a region, or of all (region < 0), that nothing refers to; the others follow with
- * their last READ. */
+ * their last request. */
 void cw_lease_end(int64_t region)
 {
 	for (struct cw_piece **at = &cw_leases.pieces; *at;) {
@@ -65,7 +72,8 @@ void cw_lease_end(int64_t region)
 			p->ended = 1;
 		if (p->ended && p->pending == 0) {
 			*at = p->next;
-			cw_leases.leases--;
+			cw_leases.leases -= reads(p->len);
+			cw_leases.count--;
 			free(p);
 		} else {
 			at = &p->next;
@@ -73,7 +81,7 @@ void cw_lease_end(int64_t region)
 	}
 }
 
-/* A READ has completed. */
+/* A request has completed. */
 static void completed(struct cw_session *s, struct cw_piece *p, int64_t res, int64_t now)
 {
 	p->pending--;
@@ -97,22 +105,37 @@ static void completed(struct cw_session *s, struct cw_piece *p, int64_t res, int
 	}
 }
 
+/* Under the lock: submits what is due. Until when there is no more to do. */
+static int64_t renew(struct cw_session *s, int64_t now)
+{
+	int64_t next = now + RENEW_MS;
+	uint32_t burst = 0;
+	for (struct cw_piece *p = cw_leases.pieces; p && !cw_leases.stopping; p = p->next) {
+		if (p->ended || (p->due <= now && p->pending > 1)) /* its completion wakes the thread */
+			continue;
+		int64_t at = p->due;
+		if (at <= now && burst >= BURST) {
+			at = now + GAP_MS;
+		} else if (at <= now) {
+			burst += reads(p->len);
+			lease(s, p, now);
+			at = p->due;
+		}
+		if (at < next)
+			next = at;
+	}
+	return next;
+}
+
 static void *lease_thread(void *arg)
 {
 	struct cw_session *s = arg;
 	struct io_event ev[64];
 	prctl(PR_SET_NAME, "causeway-lease");
 	for (;;) {
-		int64_t now = cw_now_ms(), next = now + RENEW_MS;
+		int64_t now = cw_now_ms();
 		cw_lock_acquire(&cw_leases.lock);
-		for (struct cw_piece *p = cw_leases.pieces; p && !cw_leases.stopping; p = p->next) {
-			if (p->ended)
-				continue;
-			if (p->due <= now)
-				lease(s, p, now);
-			if (p->due < next)
-				next = p->due;
-		}
+		int64_t next = renew(s, now);
 		cw_lock_release(&cw_leases.lock);
 		int64_t ms = next > now ? next - now : 1;
 		struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
@@ -140,29 +163,45 @@ int cw_lease_start(struct cw_session *s)
 	return -err;
 }
 
-/* Cuts a region into pieces and leases each. Pages are written to first, so that they exist and are this process's own. */
+/* Under the lock: whether the READs and the requests of a region of so many bytes may be. */
+static int fits(uint64_t size)
+{
+	uint64_t whole = size / cw_leases.piece, rest = size % cw_leases.piece;
+	uint64_t leases = whole * reads(cw_leases.piece) + reads(rest), count = whole + (rest != 0);
+	return leases <= cw_leases.max_leases - cw_leases.leases && count <= CW_PIECES - cw_leases.count;
+}
+
+static int lease_piece(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t at, uint32_t len)
+{
+	struct cw_piece *p = calloc(1, sizeof *p);
+	if (!p)
+		return -ENOMEM;
+	p->region = region;
+	p->offset = CW_FILE_LEASE | (uint64_t)region << 44 | at;
+	p->va = va + at;
+	p->len = len;
+	p->next = cw_leases.pieces;
+	cw_leases.pieces = p;
+	cw_leases.leases += reads(len);
+	cw_leases.count++;
+	return lease(s, p, cw_now_ms());
+}
+
+/* Cuts a region into pieces and leases each. Pages are written to first, so that they exist and are this process's own. The lock is let go between
+ * pieces: the kernel takes its time to pin them, and others must be renewed. */
 int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size)
 {
-	int err = 0;
 	for (uint64_t at = 0; at < size; at += 4096)
 		__atomic_fetch_or(va + at, 0, __ATOMIC_RELAXED);
 	cw_lock_acquire(&cw_leases.lock);
-	if ((size + cw_leases.max_read - 1) / cw_leases.max_read > cw_leases.max_leases - cw_leases.leases)
-		err = -ENOBUFS;
-	for (uint64_t at = 0; at < size && err == 0; at += cw_leases.max_read) {
-		struct cw_piece *p = calloc(1, sizeof *p);
-		if (!p) {
-			err = -ENOMEM;
-			break;
+	int err = fits(size) ? 0 : -ENOBUFS;
+	for (uint64_t at = 0; at < size && err == 0; at += cw_leases.piece) {
+		if (at > 0) { /* long enough for who waits for the lock to have it */
+			cw_lock_release(&cw_leases.lock);
+			nanosleep(&(struct timespec){0, 50000}, NULL);
+			cw_lock_acquire(&cw_leases.lock);
 		}
-		p->region = region;
-		p->offset = CW_FILE_LEASE | (uint64_t)region << 44 | at;
-		p->va = va + at;
-		p->len = size - at < cw_leases.max_read ? (uint32_t)(size - at) : cw_leases.max_read;
-		p->next = cw_leases.pieces;
-		cw_leases.pieces = p;
-		cw_leases.leases++;
-		err = lease(s, p, cw_now_ms());
+		err = lease_piece(s, region, va, at, size - at < cw_leases.piece ? (uint32_t)(size - at) : cw_leases.piece);
 	}
 	if (err != 0)
 		cw_lease_end(region);

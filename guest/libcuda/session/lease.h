@@ -8,7 +8,11 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { CW_AIO_EVENTS = 512 };
+/*
+ * CW_AIO_EVENTS: of a process's context, of which a system has few (fs.aio-max-nr: 65536, all processes together). A piece takes one, two
+ * while it is renewed, and doorbells one each: CW_PIECES leaves room for those.
+ */
+enum { CW_AIO_EVENTS = 512, CW_PIECES = 448 };
 
 struct cw_piece;
 
@@ -17,8 +21,10 @@ struct cw_leases {
 	aio_context_t aio;
 	struct cw_piece *pieces;
 	uint32_t max_read;   /* bytes of one READ */
-	uint32_t max_leases; /* pieces that may exist */
-	uint32_t leases;     /* that do, ended ones included */
+	uint32_t piece;	     /* bytes of one piece: some READs, which the kernel makes of it */
+	uint32_t max_leases; /* READs that pieces may have; a host that counts them itself says more than there can be */
+	uint32_t leases;     /* that they have, ended ones included */
+	uint32_t count;	     /* pieces */
 	int stopping;	     /* no renewals; 2: the thread ends too */
 	_Atomic int running; /* the lease thread */
 	_Atomic int gone;    /* -errno of a lease that failed */
@@ -28,7 +34,7 @@ extern struct cw_leases cw_leases;
 
 /* Submits one asynchronous request. -errno. */
 int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, void *data);
-/* Cuts a region into pieces and leases each. -ENOBUFS: the budget is spent. */
+/* Cuts a region into pieces and leases each. One region at a time. -ENOBUFS: the budget is spent. */
 int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size);
 /* Under the lock: ends the pieces of a region, or of all (region < 0). Their memory follows with their last READ. */
 void cw_lease_end(int64_t region);

@@ -46,6 +46,11 @@ func Direct(mem *vhostuser.Memory, dev virtio.Handler, o Options) (*Guest, error
 		m.Close()
 		return nil, err
 	}
+	if s, ok := dev.(interface {
+		Starts(index int, cfg vhostuser.QueueConfig)
+	}); ok {
+		s.Starts(1, drv.Config())
+	}
 	g := &Guest{Mem: m, opts: o, direct: &direct{dev: dev, q: q, mem: mem}}
 	g.queues = []*queue{nil, {index: 1, drv: drv, waiting: map[uint16]*Call{}}}
 	return g, g.Mount()

@@ -2,7 +2,7 @@
 #ifndef CW_LEASE_KERNEL_H
 #define CW_LEASE_KERNEL_H
 
-enum { FD = 7, AIO = 4242, READ = 8192, BUDGET = 24, MOST = 64, REGIONS = 6, FAR = 1 << 30 };
+enum { FD = 7, AIO = 4242, READ = 8192, PIECE = 2 * READ, BUDGET = 60, MOST = 384, REGIONS = 10, FAR = 1 << 30, BURST_READS = 16, GAP = 5 };
 
 struct cw_session cw_s;
 struct cw_global cw_g;
@@ -15,6 +15,7 @@ static struct model {
 	int64_t since, due;
 } all[MOST];
 static int pieces; /* that are allocated */
+static int burst;  /* READs of renewals since the thread slept */
 
 static struct model *of(const struct cw_piece *p)
 {
@@ -72,7 +73,7 @@ int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg)
 
 /* --- the kernel -------------------------------------------------------------------------------------------------------------------------- */
 
-static struct cw_piece *reads[BUDGET * 64]; /* in flight, oldest first */
+static struct cw_piece *requests[MOST * 2]; /* in flight, oldest first */
 static int flying, refuse, refuse_in;	    /* refuse: -1: takes none, else errno; once, so many submissions from now */
 
 static struct iocb other; /* a request of no piece */
@@ -87,12 +88,17 @@ static long submit(const struct iocb *cb)
 	struct model *m = of(p);
 	CHECK(m && !m->ended && atomic_load(&cw_leases.lock.word) != 0 && !cw_leases.stopping);
 	CHECK(m->now || m->due <= clock_ms);
+	CHECK(m->pending < 2); /* a third READ would say nothing */
 	uint32_t region = p->region;
 	uint64_t at = (uint64_t)cb->aio_offset & (((uint64_t)1 << 44) - 1), left = regions[region].size - at;
 	CHECK(region < REGIONS && cb->aio_lio_opcode == IOCB_CMD_PREAD && cb->aio_fildes == FD);
 	CHECK(((uint64_t)cb->aio_offset & ~(((uint64_t)1 << 44) - 1)) == (CW_FILE_LEASE | (uint64_t)region << 44));
-	CHECK(at % READ == 0 && at < regions[region].size && cb->aio_nbytes == (left < READ ? left : READ));
+	CHECK(at % PIECE == 0 && at < regions[region].size && cb->aio_nbytes == (left < PIECE ? left : PIECE));
 	CHECK(cb->aio_buf == (uintptr_t)regions[region].va + at);
+	if (!m->now) { /* a renewal: others let it pass after so many */
+		CHECK(burst < BURST_READS);
+		burst += (int)((cb->aio_nbytes + READ - 1) / READ);
+	}
 	m->now = 0;
 	if (refuse && --refuse_in <= 0) {
 		int err = refuse;
@@ -101,8 +107,8 @@ static long submit(const struct iocb *cb)
 		errno = err;
 		return err < 0 ? 0 : -1;
 	}
-	CHECK(flying < (int)(sizeof reads / sizeof *reads));
-	reads[flying++] = p;
+	CHECK(flying < (int)(sizeof requests / sizeof *requests));
+	requests[flying++] = p;
 	m->pending++;
 	m->since = clock_ms;
 	m->due = clock_ms + 1000;
@@ -112,9 +118,9 @@ static long submit(const struct iocb *cb)
 /* An event of a READ: what becomes of its piece. */
 static void end_read(struct io_event *e, int i, int64_t res)
 {
-	struct cw_piece *p = reads[i];
+	struct cw_piece *p = requests[i];
 	struct model *m = of(p);
-	memmove(reads + i, reads + i + 1, (size_t)(--flying - i) * sizeof *reads);
+	memmove(requests + i, requests + i + 1, (size_t)(--flying - i) * sizeof *requests);
 	*e = (struct io_event){.data = (uintptr_t)p, .res = res};
 	m->pending--;
 	if (m->ended)
@@ -130,15 +136,19 @@ static void end_read(struct io_event *e, int i, int64_t res)
 	}
 }
 
+static int rests; /* pieces that waited behind a burst */
+
 /* What holds whenever the thread sleeps. */
 static int64_t sound(void)
 {
 	int64_t next = 1000;
-	int listed = 0;
-	CHECK(atomic_load(&cw_leases.lock.word) == 0 && (int)cw_leases.leases == pieces);
-	for (struct cw_piece *p = cw_leases.pieces; p; p = p->next)
+	int listed = 0, reads_ = 0;
+	for (struct cw_piece *p = cw_leases.pieces; p; p = p->next) {
 		listed++;
-	CHECK(listed == pieces);
+		reads_ += (int)((p->len + READ - 1) / READ);
+	}
+	CHECK(listed == pieces && (int)cw_leases.count == pieces && (int)cw_leases.leases == reads_);
+	CHECK(atomic_load(&cw_leases.lock.word) == 0);
 	for (int i = 0; i < MOST; i++) {
 		const struct model *m = &all[i];
 		if (!m->p)
@@ -146,9 +156,18 @@ static int64_t sound(void)
 		CHECK(m->pending > 0 || !m->ended); /* else it had been freed */
 		if (m->ended || cw_leases.stopping)
 			continue;
-		CHECK(!m->now && m->due > clock_ms);
-		next = m->due - clock_ms < next ? m->due - clock_ms : next;
+		CHECK(!m->now);
+		if (m->due <= clock_ms && m->pending == 2)
+			continue; /* what completes the older READ wakes the thread */
+		int64_t left = m->due - clock_ms;
+		if (left <= 0) { /* behind a burst */
+			CHECK(burst >= BURST_READS);
+			left = GAP;
+			rests++;
+		}
+		next = left < next ? left : next;
 	}
+	burst = 0;
 	return next;
 }
 

@@ -2,7 +2,7 @@
 #ifndef CW_VIRTIOFS_FAKES_H
 #define CW_VIRTIOFS_FAKES_H
 
-enum { SESSION = 70, INFO = 71, AIO = 4242 };
+enum { SESSION = 70, INFO = 71, LIMIT = 72, AIO = 4242 };
 
 struct cw_session cw_s;
 struct cw_global cw_g;
@@ -11,7 +11,8 @@ struct cw_leases cw_leases;
 /* --- the files ------------------------------------------------------------------------------------------------------------------------ */
 
 static char mount_[5000];
-static const char *info = "", *refusal = "";
+static const char *info = "", *refusal = "", *limit; /* limit: the kernel's sysctl; NULL: it has none */
+static int probes, probe_errno, said_so;
 static int open_errno, files, naps; /* files: that are open */
 static uint32_t sent[256], sent_region[256];
 static uint64_t sent_va, sent_size;
@@ -25,6 +26,12 @@ static off_t waited;
 static int f_open(const char *path, int flags)
 {
 	size_t n = strlen(mount_);
+	if (!strcmp(path, "/proc/sys/fs/fuse/max_pages_limit")) {
+		CHECK(flags == (O_RDONLY | O_CLOEXEC));
+		errno = ENOENT;
+		files += limit != NULL;
+		return limit ? LIMIT : -1;
+	}
 	CHECK(!strncmp(path, mount_, n));
 	if (!strcmp(path + n, "/info")) {
 		CHECK(flags == (O_RDONLY | O_CLOEXEC));
@@ -46,16 +53,17 @@ static int f_open(const char *path, int flags)
 
 static int f_close(int fd)
 {
-	CHECK(fd == SESSION || fd == INFO);
+	CHECK(fd == SESSION || fd == INFO || fd == LIMIT);
 	files--;
 	return 0;
 }
 
 static ssize_t f_read(int fd, void *p, size_t n)
 {
-	CHECK(fd == INFO && strlen(info) <= n);
-	memcpy(p, info, strlen(info));
-	return (ssize_t)strlen(info);
+	const char *text = fd == INFO ? info : limit;
+	CHECK((fd == INFO || fd == LIMIT) && strlen(text) < n);
+	memcpy(p, text, strlen(text));
+	return (ssize_t)strlen(text);
 }
 
 static int try(int *left, int err)
@@ -104,6 +112,13 @@ static ssize_t f_pwrite(int fd, const void *p, size_t n, off_t at)
 static ssize_t f_pread(int fd, void *p, size_t n, off_t at)
 {
 	CHECK(fd == SESSION);
+	if (at == (off_t)CW_FILE_ERROR && n == 1020 * 4096) { /* before anything is said of the session */
+		CHECK(count_ == 0 && cw_leases.max_read == 0);
+		memset(p, 'x', n);
+		probes++;
+		errno = probe_errno;
+		return probe_errno ? -1 : 0;
+	}
 	if (at == (off_t)CW_FILE_ERROR) {
 		size_t len = strlen(refusal) < n ? strlen(refusal) : n;
 		memcpy(p, refusal, len);
@@ -167,6 +182,10 @@ void *cw_map_shared(int fd, size_t size, void *hint)
 
 static int f_munmap(void *p, size_t n)
 {
+	if (n == 1020 * 4096) {
+		CHECK(probes > 0 && p != place);
+		return munmap(p, n);
+	}
 	CHECK(p == place && n > 0);
 	mapped--;
 	return 0;
@@ -195,6 +214,12 @@ void cw_why(struct cw_session *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(s->why, sizeof s->why, fmt, ap);
 	va_end(ap);
+}
+
+void cw_log(enum cw_log_level level, const char *fmt, ...)
+{
+	CHECK(level == CW_LOG_INFO && strlen(fmt) > 0);
+	said_so++;
 }
 
 void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size)

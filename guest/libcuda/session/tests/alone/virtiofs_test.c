@@ -60,6 +60,8 @@ static void anew(const char *mount)
 	memset(&cw_leases.lock, 0, sizeof cw_leases.lock);
 	atomic_store(&cw_leases.running, 0);
 	info = refusal = "";
+	limit = NULL;
+	probes = probe_errno = said_so = 0;
 	files = naps = count_ = eintr = eagain = short_ = refuse_type = refuse_errno = rung = ring_eintr = ring_none = waits_errno =
 		open_errno = 0;
 	contexts = setup_errno = mapped = advised = no_map = lent = lease_err = start_err = threads = forgot = ended_count = aio_full = 0;
@@ -179,7 +181,10 @@ static void infos(void)
 		{"max_read=99999999999999999999999\n", 131072, 256},
 		{"xmax_read=4096\n", 131072, 256},
 		{"max_read=-1\nmax_leases=512\n", 131072, 512},
-		{"max_leases=513\n", 131072, 256},
+		{"max_leases=16384\n", 131072, 16384},
+		{"max_leases=65536\n", 131072, 65536},
+		{"max_leases=65537\n", 131072, 256},
+		{"max_read=4177920\nmax_leases=9\n", 4177920, 9},
 		{"max_leases=0\n", 131072, 256},
 		{"max_leases=1\n", 131072, 1},
 	};
@@ -190,7 +195,27 @@ static void infos(void)
 		if (cw_leases.max_read != all[i].read || cw_leases.max_leases != all[i].leases)
 			fprintf(stderr, "info %zu: %u, %u\n", i, cw_leases.max_read, cw_leases.max_leases);
 		CHECK(cw_leases.max_read == all[i].read && cw_leases.max_leases == all[i].leases);
+		/* A piece is as many whole READs as fit 16 MiB, and one at least. */
+		uint64_t piece = cw_leases.piece, most = 16 << 20;
+		CHECK(piece > 0 && piece % all[i].read == 0 && (piece == all[i].read || (piece <= most && piece + all[i].read > most)));
 	}
+}
+
+/* Where the kernel may have been told to send larger READs, one is sent before the host is asked how large they are, and only there. */
+static void probing(void)
+{
+	static const struct {
+		const char *limit;
+		int probes;
+	} all[] = {{NULL, 0}, {"", 0}, {"256\n", 0}, {"64\n", 0}, {"words\n", 0}, {"257\n", 1}, {"65535\n", 1}};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		for (int fails = 0; fails < 2; fails++) {
+			anew("/m");
+			memset(&cw_leases, 0, sizeof cw_leases);
+			limit = all[i].limit;
+			probe_errno = fails ? EIO : 0;
+			CHECK(opened() == 0 && files == 1 && probes == all[i].probes && said_so == (fails && probes) && mapped == 1);
+		}
 }
 
 /* A region is the library's or the application's, in a file or not; the host takes it, refuses it, or has no room for its leases. */
@@ -198,7 +223,7 @@ static void regions(void)
 {
 	for (int adopted = 0; adopted < 2; adopted++)
 		for (int file = -1; file < 1; file++)
-			for (int way = 0; way < 4; way++) {
+			for (int way = 0; way < 5; way++) {
 				anew("/m");
 				CHECK(opened() == 0);
 				struct cw_region r = {
@@ -206,10 +231,12 @@ static void regions(void)
 				uint8_t *near = r.va;
 				no_map = way == 3;
 				lease_err = way == 1 ? -ENOBUFS : 0;
-				refuse_type = way == 2 ? CW_MSG_REGION : 0;
-				refuse_errno = EPERM;
+				refuse_type = way == 2 || way == 4 ? CW_MSG_REGION : 0;
+				refuse_errno = way == 4 ? ENOBUFS : EPERM;
+				refusal = "none left";
 				int err = c->add_region(&cw_s, &r), anonymous = adopted && file < 0;
-				int want = way == 1 ? -ENOBUFS : way == 2 ? -EPERM : way == 3 && !adopted ? -ENOMEM : 0;
+				int want = way == 1 || way == 4 ? -ENOBUFS : way == 2 ? -EPERM : way == 3 && !adopted ? -ENOMEM : 0;
+				CHECK(said_so == (way == 4)); /* what the host says of it, for who has its log on */
 				CHECK(err == want && hint_ == (adopted ? NULL : near));
 				hint_ = NULL;
 				if (want == -ENOMEM) {
@@ -279,6 +306,7 @@ int main(void)
 	fails();
 	patience();
 	infos();
+	probing();
 	regions();
 	wakes();
 	puts("virtiofs_test ok");
