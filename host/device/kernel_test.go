@@ -68,11 +68,14 @@ func library(t testing.TB) string {
 }
 
 // inKernel runs f in a bubble, with a session open.
-func inKernel(t *testing.T, f func(k *kernel)) {
+func inKernel(t *testing.T, f func(k *kernel)) { inKernelWith(t, 4096, f) }
+
+// inKernelWith does so with a request queue of that size.
+func inKernelWith(t *testing.T, queue int, f func(k *kernel)) {
 	t.Helper()
 	o := quietDevice(library(t))
 	synctest.Test(t, func(t *testing.T) {
-		k := newKernel(t, o)
+		k := newKernelWith(t, queue, o)
 		t.Cleanup(k.halt) // within the bubble
 		k.open()
 		f(k)
@@ -80,7 +83,9 @@ func inKernel(t *testing.T, f func(k *kernel)) {
 }
 
 // newKernel boots. It must be called within a bubble.
-func newKernel(t testing.TB, o Options) *kernel {
+func newKernel(t testing.TB, o Options) *kernel { return newKernelWith(t, 4096, o) }
+
+func newKernelWith(t testing.TB, queue int, o Options) *kernel {
 	d, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +94,7 @@ func newKernel(t testing.TB, o Options) *kernel {
 	k.workers = &fakeWorkers{lent: k.isLent, fail: func(f string, args ...any) { t.Errorf(f, args...) }}
 	d.workers = k.workers
 	d.crowded = k.short.Load
-	if k.g, err = fstest.Direct(d.mem, d.fs, fstest.Options{QueueSize: 4096}); err != nil {
+	if k.g, err = fstest.Direct(d.mem, d.fs, fstest.Options{QueueSize: queue}); err != nil {
 		t.Fatal(err)
 	}
 	k.at, k.spare = k.g.Mem.Alloc(4096, 4096)
@@ -114,6 +119,9 @@ func (k *kernel) halt() {
 	d := k.d
 	if len(d.sessions) != 0 || d.admitted != 0 || d.budget.Used() != 0 || len(d.starts) != 0 || len(d.hands) != 0 {
 		k.t.Errorf("left behind: %d sessions, %d admitted, %d bytes, %d starts, %d copies", len(d.sessions), d.admitted, d.budget.Used(), len(d.starts), len(d.hands))
+	}
+	if l := &d.lendable; l.taken != 0 || l.waits.Load() != 0 {
+		k.t.Errorf("left behind in the queue: %d requests for leases, %d waits", l.taken, l.waits.Load())
 	}
 	for _, w := range k.workers.started {
 		if !w.ended {

@@ -1,0 +1,212 @@
+package device
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"causeway/remote"
+	"causeway/virtio/fs/fstest"
+	"causeway/virtio/virtiotest"
+)
+
+const mibPages = 1 << 20 / pageSize
+
+// TestQueueShares: three quarters of a queue are for leases, of which programs that begin have a part that no other gets, enough for one of them.
+func TestQueueShares(t *testing.T) {
+	for what, c := range map[string]struct {
+		requests, first int
+		want            shares
+	}{
+		"QEMU's largest":            {1024, 8, shares{8, 768, 96, 256}},
+		"with READs of 4 MiB":       {1024, 3, shares{3, 768, 96, 256}},
+		"QEMU's default":            {128, 17, shares{17, 96, 17, 32}},
+		"too small for anything":    {2, 8, shares{8, 2, 1, 0}},
+		"without indirect requests": {3, 8, shares{8, 3, 1, 0}},
+	} {
+		if got := sharesOf(c.requests, c.first); got != c.want {
+			t.Errorf("%s: %+v, want %+v", what, got, c.want)
+		}
+	}
+}
+
+// another opens a second session, which k's methods mean from then on.
+func (k *kernel) another() (*session, *fstest.File) {
+	k.t.Helper()
+	was, first := k.d.all(), k.file
+	k.open()
+	for _, s := range k.d.all() {
+		if s != was[0] {
+			return s, first
+		}
+	}
+	k.t.Fatal("no second session")
+	return nil, nil
+}
+
+func (k *kernel) taken() int {
+	k.d.lendable.mu.Lock()
+	defer k.d.lendable.mu.Unlock()
+	return k.d.lendable.taken
+}
+
+// TestOneProgramHasTheQueue: it may lend as much as the queue holds but for what programs that begin get; more is refused by name, and nothing of it is kept. What it
+// gives back it, or another, may have again.
+func TestOneProgramHasTheQueue(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		s := k.session()
+		const alone = 768 - 96
+		k.want("all but one", k.declare(1, (alone-2)*mibPages), 0)
+		k.want("two more", k.declare(2, 2*mibPages), syscall.ENOBUFS)
+		for _, part := range []string{"the GPU may reach no more of this VM's memory", "671 of the 768 requests", "2 are asked for", "1024 KiB"} {
+			if !strings.Contains(s.why, part) {
+				t.Errorf("%q does not say %q", s.why, part)
+			}
+		}
+		if s.regions[2] != nil || k.taken() != alone-1 || s.promised != alone-1 {
+			t.Errorf("%d are taken, %d the session's", k.taken(), s.promised)
+		}
+		k.want("the last", k.declare(2, 1), 0)
+		k.want("not even a page", k.declare(3, 1), syscall.ENOBUFS)
+		k.want("the end of the last", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 2}), 0)
+		k.want("again", k.declare(3, mibPages), 0)
+
+		// A second one begins beside it, has what it needs for that, and no more.
+		second, file := k.another()
+		k.begin()
+		k.want("staging", k.declare(1, 4*mibPages), 0)
+		k.want("pinned", k.declare(2, 3*mibPages), 0)
+		k.want("more", k.declare(3, 1), syscall.ENOBUFS)
+		if second.promised != 8 || k.taken() != alone+8 {
+			t.Errorf("the second has %d, all %d", second.promised, k.taken())
+		}
+		// The first ends: all of it is the second's.
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.settle()
+		k.sleep(2 * stopGrace)
+		if k.taken() != 8 {
+			t.Errorf("%d are taken", k.taken())
+		}
+		k.want("more, when there is", k.declare(3, (alone-8)*mibPages), 0)
+	})
+}
+
+// TestProgramsThatBegin: as many begin beside one that has all that it may as there is kept for, and who does not hears why.
+func TestProgramsThatBegin(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		k.want("all", k.declare(1, 671*mibPages), 0)
+		hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
+		for range 96 / 8 {
+			k.open()
+			k.want("hello", k.control(hello), 0)
+			k.want("its first memory", k.declare(1, 7*mibPages), 0)
+		}
+		k.open()
+		k.want("hello of one too many", k.control(hello), syscall.ENOBUFS)
+		if k.taken() != 768 {
+			t.Errorf("%d are taken", k.taken())
+		}
+	})
+}
+
+// TestLeasesCountAsTheyCome: READs of another size than was thought count as what they are: a region's when it is lent, later ones' by the largest that came.
+func TestLeasesCountAsTheyCome(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		zero := k.begin()
+		s := k.session()
+		k.want("region", k.declare(1, 1020), 0)
+		if s.regions[1].promised != 4 {
+			t.Errorf("4080 KiB are %d READs", s.regions[1].promised)
+		}
+		k.pending("all of it in one READ", k.lend(loanAt(1, 0), k.pages(1020)))
+		if s.regions[1].promised != 1 || k.taken() != 2 || k.d.fs.LargestRead() != 1020*pageSize {
+			t.Errorf("it has %d, all %d, and READs %d bytes", s.regions[1].promised, k.taken(), k.d.fs.LargestRead())
+		}
+		k.want("2 GiB", k.declare(2, 2048*mibPages), 0)
+		if got := s.regions[2].promised; got != 515 {
+			t.Errorf("2 GiB are %d READs", got)
+		}
+		k.want("their end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 2}), 0)
+		k.want("a region by pages", k.declare(3, 10), 0)
+		list := k.pages(10)
+		for i := range 10 {
+			one := []virtiotest.Buffer{{GPA: list[0].GPA + uint64(i)*pageSize, Bytes: list[0].Bytes[i*pageSize:][:pageSize]}}
+			k.pending("a page", k.lend(loanAt(3, uint64(i)*pageSize), one))
+			k.pending("again", k.lend(loanAt(3, uint64(i)*pageSize), one))
+			if s.regions[3].promised != i+1 || k.taken() != 2+i+1 {
+				t.Fatalf("%d READs: it has %d, all %d", i+1, s.regions[3].promised, k.taken())
+			}
+		}
+		// Renewed when all has lapsed, nothing is counted twice.
+		k.sleep(leaseTerm + 100*time.Millisecond)
+		k.lend(loanAt(0, 0), zero)
+		if k.taken() != 12 {
+			t.Errorf("%d are taken", k.taken())
+		}
+		// One whose READs are smaller than it may have is refused those that are too many.
+		k.want("all that is left", k.declare(4, 660*1020), 0)
+		small := k.pages(1)
+		k.want("another region", k.declare(5, 1), syscall.ENOBUFS)
+		s.mu.Lock()
+		s.regions[4].promised = 0
+		s.mu.Unlock()
+		k.want("a READ beyond", k.lend(loanAt(4, 0), small), syscall.ENOBUFS)
+		s.mu.Lock()
+		s.regions[4].promised = 660
+		s.mu.Unlock()
+	})
+}
+
+// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts.
+func TestMovedLeases(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		s := k.session()
+		h := remote.Hello{Region: 1, Va: 1 << 40, Size: 1000 << 20}
+		if err := s.addRegion(h, true); err != nil || k.taken() != 1001 {
+			t.Fatalf("%v, %d are taken", err, k.taken())
+		}
+		s.mu.Lock()
+		s.regions[1].promised = 0 // as if it had had less
+		s.mu.Unlock()
+		k.pending("one more than was thought", k.lend(loanAt(1, 0), k.pages(1)))
+		k.want("another", k.declare(2, 1), syscall.ENOBUFS)
+		s.mu.Lock()
+		s.regions[1].promised += 1000
+		s.mu.Unlock()
+	})
+}
+
+// TestWaitsLeaveRoom: with a queue full of leases no more waits are held than leave half of the rest to what comes and goes: who waits beyond them looks again.
+func TestWaitsLeaveRoom(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		k.want("leases", k.declare(1, 671*mibPages), 0)
+		var calls []*fstest.Call
+		wait := func() *fstest.Call {
+			c, err := k.file.Read(0, waitAt(7), k.pages(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.settle()
+			return c
+		}
+		for range 1024 - 672 - 128 {
+			calls = append(calls, wait())
+			k.pending("a wait", calls[len(calls)-1])
+		}
+		k.want("one too many", wait(), 0)
+		k.worker().wake(7)
+		k.settle()
+		for _, c := range calls {
+			k.want("a wait that is over", c, 0)
+		}
+		k.pending("again", wait())
+		k.worker().wake(7)
+	})
+}
