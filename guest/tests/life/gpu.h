@@ -23,6 +23,7 @@ typedef void *CUhandle;
 	X(cuMemFree_v2, (CUdeviceptr p)) \
 	X(cuMemsetD32_v2, (CUdeviceptr p, unsigned value, size_t count)) \
 	X(cuMemHostAlloc, (void **p, size_t size, unsigned flags)) \
+	X(cuMemAllocManaged, (CUdeviceptr * p, size_t size, unsigned flags)) \
 	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * d, void *p, unsigned flags)) \
 	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t size)) \
 	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t size, CUhandle stream)) \
