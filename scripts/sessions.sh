@@ -64,7 +64,8 @@ prepare() {
   mkdir -p "$BUILD/life"
   build_life "$BUILD/life/life" life gpu
   build_life "$BUILD/life/hostile" hostile
-  guest_image "$kernel" "$tmp/initrd" "$BUILD/life/life" "$BUILD/life/hostile" || die "the guest image cannot be made"
+  build_life "$BUILD/life/lends" lends gpu
+  guest_image "$kernel" "$tmp/initrd" "$BUILD/life/life" "$BUILD/life/hostile" "$BUILD/life/lends" || die "the guest image cannot be made"
 }
 
 # boot starts the VM; it does not wait.
@@ -129,6 +130,23 @@ families() {
   await '@end *'
   [ -n "$worker" ] && in_time "$taken" $quick; row "a program ends while its forked child lives on" "worker gone in $taken ms (limit $most)"
   guest ./life threads 8; row "8 threads in one process" ""
+}
+
+# One program lends more of the guest's memory than a constant once let it; another begins beside it; what is beyond the VM's queue is refused to both;
+# and when it is killed all of it is there for the next.
+lending() {
+  local first worker taken most result
+  send '&./lends 272 450'
+  await '@ready *' 60; first=${line#@ready } worker=$(worker_of "${line#@ready }")
+  [ -n "$worker" ] && grep -q "guest_pid=$first .*error=.*may reach no more of this VM's memory" "$device_log"
+  row "the GPU writes 272 MiB of pinned memory, all of it right; 450 more are refused" ""
+  guest './life once'; row "a second program beside it" ""
+  guest "kill -9 $first"
+  taken=$(gone_after "${worker:-0}" "$at"); true; in_time "$taken" $death; row "kill -9 of the first" "worker gone in $taken ms (limit $most)"
+  send '&./lends 300 0'
+  await '@ready *' 60; send "&kill ${line#@ready }"
+  await '@lends *' 60; result=$line
+  [[ $result =~ ^@lends\ ([0-9]+)\ 0\ ([0-9]+)$ ]]; row "the next has 300 MiB, all results right" "rounds, wrong, longest pause in ms: ${result#@lends }"
 }
 
 # A session that checks its results is stopped for 5 s, and lives through the death of other workers.
@@ -385,6 +403,7 @@ run_checks
 guest_up; row "the VM is up" "$SECONDS s"
 deaths
 families
+lending
 stop_and_continue
 suspension
 relocation

@@ -3,7 +3,7 @@
  *
  *   lends MIB MORE    pins so many MiB, has the GPU write every byte of them and checks all; MORE MiB beyond must be refused, pinned
  *                     and managed memory alike. Then it prints "@ready PID" and goes on with a MiB at a time until SIGTERM, checks all again
- *                     and prints "@lends ROUNDS WRONG PAUSE_MS"
+ *                     and prints "@lends ROUNDS WRONG PAUSE_MS". MORE 0: none is asked for, and the GPU writes to the first 8 MiB alone
  */
 #include <signal.h>
 #include <stdio.h>
@@ -50,10 +50,14 @@ static int fill(CUdeviceptr d, long mib, uint32_t round)
 static uint32_t wrong_in(const uint32_t *memory, long mib, uint32_t round)
 {
 	const uint32_t *p = memory + (size_t)mib * WORDS;
+	const uint64_t *rest = (const uint64_t *)(p + COUNTED);
 	uint32_t wrong = 0, want = value(mib, round);
-	for (unsigned i = 0; i < WORDS; i++)
-		wrong += p[i] != want + (i < COUNTED);
-	return wrong;
+	uint64_t wants = (uint64_t)want << 32 | want, differ = 0;
+	for (unsigned i = 0; i < COUNTED; i++)
+		wrong += p[i] != want + 1;
+	for (unsigned i = 0; i < (WORDS - COUNTED) / 2; i++)
+		differ |= rest[i] ^ wants;
+	return wrong + (differ != 0);
 }
 
 /* So much more is out of memory, or memory that no kernel reaches. */
@@ -77,14 +81,16 @@ int main(int argc, char **argv)
 	CUdeviceptr d;
 	setenv("CAUSEWAY_MANAGED", "link", 1); /* managed memory that stays in the guest */
 	gpu_load();
-	if (mib < 1 || more < 1 || !(of = calloc((size_t)mib, sizeof *of)) || check("open", gpu_open()) ||
+	if (mib < 8 || more < 0 || !(of = calloc((size_t)mib, sizeof *of)) || check("open", gpu_open()) ||
 	    check("pin", cuMemHostAlloc((void **)&memory, (size_t)mib * MIB, 2)) || check("map", cuMemHostGetDevicePointer_v2(&d, memory, 0)))
 		return 1;
 	signal(SIGTERM, on_term);
+	if (more == 0)
+		mib = 8;
 	for (long i = 0; i < mib; i++)
 		if (fill(d, i, 0))
 			return 1;
-	if (check("synchronise", cuCtxSynchronize()) || !refused(more))
+	if (check("synchronise", cuCtxSynchronize()) || (more && !refused(more)))
 		return 1;
 	for (long i = 0; i < mib; i++)
 		wrong += wrong_in(memory, i, 0);
