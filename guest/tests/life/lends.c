@@ -82,7 +82,8 @@ int main(int argc, char **argv)
 	setenv("CAUSEWAY_MANAGED", "link", 1); /* managed memory that stays in the guest */
 	gpu_load();
 	if (mib < 8 || more < 0 || !(of = calloc((size_t)mib, sizeof *of)) || check("open", gpu_open()) ||
-	    check("pin", cuMemHostAlloc((void **)&memory, (size_t)mib * MIB, 2)) || check("map", cuMemHostGetDevicePointer_v2(&d, memory, 0)))
+	    check("pin", cuMemHostAlloc((void **)&memory, (size_t)mib * MIB, 2)) ||
+	    check("map", cuMemHostGetDevicePointer_v2(&d, memory, 0)))
 		return 1;
 	signal(SIGTERM, on_term);
 	if (more == 0)

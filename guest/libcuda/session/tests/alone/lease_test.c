@@ -76,7 +76,8 @@ static int leases(uint64_t size) { return (int)((size + READ - 1) / READ); }
 /* Lends a region, or finds that it cannot be. */
 static void lend(uint32_t region)
 {
-	int had = pieces, want = count(regions[region].size), no_room = leases(regions[region].size) > BUDGET - (int)cw_leases.leases, fails = refuse || fail_get;
+	int had = pieces, want = count(regions[region].size), no_room = leases(regions[region].size) > BUDGET - (int)cw_leases.leases,
+	    fails = refuse || fail_get;
 	int err = cw_lease_region(&cw_s, region, regions[region].va, regions[region].size);
 	unsigned char in[64];
 	CHECK(mincore(regions[region].va, regions[region].size, in) == 0);
