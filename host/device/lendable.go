@@ -23,8 +23,12 @@ extents, control messages, and waits, of which no more are held than leave room 
 // errCrowded: the queue has no room for more.
 var errCrowded = errors.New("the GPU may reach no more of this VM's memory")
 
-// firstBytes is what a program needs to begin: its ring, its first staging memory, and a first region of pinned memory.
-const firstBytes = 8 << 20
+// What a program needs to begin: its ring, its first staging memory, and a first region of pinned memory; and that in requests, of whatever size, for
+// each is one at least.
+const (
+	firstBytes    = 8 << 20
+	firstRequests = 8
+)
 
 // lendable counts requests that stay in the guest's queue.
 type lendable struct {
@@ -63,7 +67,7 @@ func (d *Device) reads(bytes uint64) int {
 	return int(min((bytes+largest-1)/largest, maxPieces+1))
 }
 
-func (d *Device) shares() shares { return sharesOf(d.fs.MostPending(), d.reads(firstBytes)) }
+func (d *Device) shares() shares { return sharesOf(d.fs.MostPending(), max(d.reads(firstBytes), firstRequests)) }
 
 // promise takes n entries for a session that has some already.
 func (d *Device) promise(has, n int) error {
