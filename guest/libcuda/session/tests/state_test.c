@@ -60,7 +60,7 @@ static void refused_leases(void)
 	enum { SIZE = 64 << 10, PIECE = 16 << 10 };
 	uint8_t *p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(p != MAP_FAILED);
-	cw_leases.max_read = PIECE;
+	cw_leases.max_read = cw_leases.piece = PIECE;
 	cw_leases.aio = 0; /* the kernel has no such context */
 	for (uint32_t most = 0; most < 6; most++) {
 		cw_leases.max_leases = most;
