@@ -7,6 +7,7 @@ import "encoding/binary"
 // Numbers of the protocol: cuda/api/session.idl and ops.idl say what they mean.
 const (
 	CapMap              = 1
+	CapMemOnHost        = 2
 	RegionStaging       = 1
 	RegionPinned        = 2
 	LaunchCooperative   = 1
@@ -66,7 +67,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 3966754414
+	ProtocolVersion     = 2548559107
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000

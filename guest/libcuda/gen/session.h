@@ -7,6 +7,7 @@
 
 /* Numbers of cuda/api/session.idl and ops.idl, which say what they mean. */
 #define CW_CAP_MAP 1u
+#define CW_CAP_MEM_ON_HOST 2u
 #define CW_REGION_STAGING 1u
 #define CW_REGION_PINNED 2u
 #define CW_LAUNCH_COOPERATIVE 1u
@@ -66,7 +67,7 @@
 #define CW_CALLBACK_EVENT 65536u
 #define CW_CALLBACK_OVER_BUDGET 65536u
 #define CW_CALLBACK_STILL_OVER 65537u
-#define CW_PROTOCOL_VERSION 3966754414u
+#define CW_PROTOCOL_VERSION 2548559107u
 #define CW_HELLO_MAGIC 0x31535743u
 #define CW_REGION0_SIZE 0x100000ull
 #define CW_SLOTS_OFFSET 0x1000ull

@@ -10,6 +10,7 @@
 
 #include "memory/managed.h"
 #include "memory/managedpool.h"
+#include "memory/pieces.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -61,15 +62,15 @@ static CUresult at_gpu(struct cw_range *r)
 		res = cw_resident_attach(r->base, r->flags, NULL);
 	else if (atomic_exchange(&said, 1) == 0)
 		cw_log(CW_LOG_INFO, "managed memory of %llu bytes finds no room at the GPU (%d)%s", (unsigned long long)r->size, (int)res,
-		       cw_can_map() ? ": kernels reach it over the link" : ", nor the GPU's machine (--host-memory)");
+		       cw_beyond_far() ? ", nor on the GPU's machine (--host-memory)" : ": kernels reach it over the link");
 	return res;
 }
 
 /* Memory of this process. at_gpu: why it is not to be had there. */
 static CUresult obtain_here(struct cw_range *r, CUresult at_gpu)
 {
-	if (!cw_can_map() && at_gpu == CUDA_ERROR_OUT_OF_MEMORY)
-		return at_gpu;
+	if (at_gpu == CUDA_ERROR_OUT_OF_MEMORY && cw_beyond_far())
+		return at_gpu; /* it would have been there */
 	if (!cw_can_map()) {
 		cw_log(CW_LOG_INFO, "cuMemAllocManaged: this carrier cannot share the program's memory with the GPU");
 		return CUDA_ERROR_NOT_SUPPORTED;

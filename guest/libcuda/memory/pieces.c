@@ -5,7 +5,7 @@
  *
  * The addresses of an allocation are one reservation of the worker's while all of it is at the GPU. As host memory is registered where nothing is
  * reserved, the first piece that leaves cuts it: each piece has a reservation of its own from then on, and copies are cut where pieces meet. Where the worker
- * cannot map this process's pages they lie on its machine instead (beyond.c), in the one reservation.
+ * cannot map this process's pages, or few, they lie on its machine instead (beyond.c), in the one reservation.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,14 +27,13 @@ enum { GRAIN = 2 << 20, MOST = 128 << 20, PARTS = 64 };
 /* Where the worker lets a driver have addresses at which a region has lain (host/worker/front.go). */
 #define AGAIN_FROM 0x600000000000ull
 #define AGAIN_TO 0x780000000000ull
-#define SPARE (64ull << 20) /* of this machine's memory, which is left to others */
 
 /* --- what this machine can do ---------------------------------------------------------------------------------------------------- */
 
 int cw_pieces_fit_here(uint64_t size)
 {
 	uint64_t here = cw_memory_spare();
-	return here > SPARE && size <= here - SPARE;
+	return here > CW_SPARE && size <= here - CW_SPARE;
 }
 
 /* Whether faults of a file's pages, and writes to them, are seen: tried once. */
@@ -57,7 +56,7 @@ static int try_files(void)
 int cw_pieces_return(void)
 {
 	static _Atomic int known; /* 1: yes, 2: no */
-	if (!cw_can_map())
+	if (cw_beyond_far())
 		return cw_beyond_room();
 	int k = atomic_load(&known);
 	if (k == 0) {
@@ -82,7 +81,7 @@ static CUresult take_addresses(struct cw_group *g)
 	for (uint32_t i = 0; i < g->count && res == 0; i++)
 		g->all[i]->base = g->resv->base + i * g->piece;
 	g->base = res == 0 ? g->resv->base : 0;
-	g->still = cw_can_map() && (g->base < AGAIN_FROM || g->base + size > AGAIN_TO);
+	g->still = !cw_beyond_far() && (g->base < AGAIN_FROM || g->base + size > AGAIN_TO);
 	return res;
 }
 
@@ -196,11 +195,11 @@ static CUresult fill_group(struct cw_group *g, uint32_t *there)
 	uint32_t n = 0;
 	while (n < g->count && (res = cw_area_create(g->all[n])) == 0)
 		n++;
-	if (res == CUDA_ERROR_OUT_OF_MEMORY && !cw_can_map())
+	if (res == CUDA_ERROR_OUT_OF_MEMORY && cw_beyond_far())
 		while (n < g->count && (res = cw_beyond_create(g->all[n])) == 0)
 			n++;
 	*there = n;
-	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || !cw_can_map() || !cw_pieces_fit_here(cw_group_size(g) - n * g->piece)))
+	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || cw_beyond_far() || !cw_pieces_fit_here(cw_group_size(g) - n * g->piece)))
 		return res;
 	if (n < g->count)
 		return cw_group_cut(g);
@@ -210,7 +209,7 @@ static CUresult fill_group(struct cw_group *g, uint32_t *there)
 	return res;
 }
 
-/* Whether so much might find room that the GPU has not: here, or on the worker's machine, which says itself how much it has. */
+/* Whether so much might find room that the GPU has not: here, or on the machine of a worker beyond a network, which says itself how much it has. */
 static int may_fit(uint64_t size, uint64_t total) { return cw_pieces_fit_here(size) || (!cw_can_map() && size <= total); }
 
 CUresult cw_pieces_alloc(struct cw_range *r)
@@ -218,8 +217,11 @@ CUresult cw_pieces_alloc(struct cw_range *r)
 	uint64_t free_ = 0, total = 0;
 	uint32_t there = 0;
 	CUresult res = cwop_MemGetInfo(&free_, &total);
-	if (res == 0 && r->size > free_ && !may_fit(r->size - free_, total))
+	if (res == 0 && r->size > free_ && !may_fit(r->size - free_, total)) {
+		cw_log(CW_LOG_INFO, "%llu MiB of managed memory more than the GPU has room for are more than this machine has to spare",
+		       (unsigned long long)(r->size - free_) >> 20);
 		res = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (res != 0)
 		return res;
 	struct cw_group *g = new_group(r, total);

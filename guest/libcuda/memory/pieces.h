@@ -31,8 +31,16 @@ CUresult cw_group_cut(struct cw_group *g);
 CUresult cw_piece_begin(struct cw_area *a);
 /* The worker lets go of a piece that lies here. No lock, if the piece is not in the list. */
 void cw_piece_leave(struct cw_area *a);
-/* Device memory for it that is not the GPU's (beyond.c); and whether there was some when it was asked for last, or that is long ago. No lock. */
+/* Bytes of this machine's memory that are left to others. */
+#define CW_SPARE (64ull << 20)
+
+/* Where pieces lie for which the GPU has no room: in memory of the worker's machine (beyond.c); else in this process's. The same for as long as the process
+ * lives. No lock. */
+int cw_beyond_far(void);
+/* Device memory for it that is not the GPU's but of that machine's; that it was released; and whether there was some when it was asked for last, or that is
+ * long ago. No lock. */
 CUresult cw_beyond_create(struct cw_area *a);
+void cw_beyond_released(const struct cw_area *a);
 int cw_beyond_room(void);
 /* Other device memory in its place, of the GPU's or not. The GPU has done with it. */
 CUresult cw_piece_beyond(struct cw_area *a, int beyond);

@@ -59,6 +59,8 @@ void cw_area_unback(struct cw_area *a)
 	cw_area_unmap(a);
 	if (a->memory)
 		cwop_MemRelease(a->memory);
+	if (a->memory && a->beyond)
+		cw_beyond_released(a);
 	end_id(CW_KIND_MEMHANDLE, a->memory);
 	a->memory = 0;
 }
@@ -102,7 +104,7 @@ static CUresult back(struct cw_area *a)
 		return res;
 	a->base = a->resv->base;
 	res = cw_area_create(a);
-	if (res == CUDA_ERROR_OUT_OF_MEMORY && !cw_can_map()) /* else the memory is had here */
+	if (res == CUDA_ERROR_OUT_OF_MEMORY && cw_beyond_far()) /* else the memory is had here */
 		res = cw_beyond_create(a);
 	if (res == 0)
 		res = cw_area_map(a, a->resv);

@@ -6,7 +6,7 @@
  *   places.c     addresses, device memory and small blocks: making areas, and their end
  *   pieces.c     allocations in pieces
  *   shift.c      pieces that change places between the GPU's memory and this process's
- *   beyond.c     those that do between the memories of GPUs, and between a GPU's and the worker's machine's, where the worker cannot map this process's
+ *   beyond.c     those that do between the memories of GPUs, and between a GPU's and the worker's machine's, where the worker cannot map this process's, or little
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   forbidden.c  those that end with a signal

@@ -166,7 +166,7 @@ static void go_back(struct cw_area *a)
 CUresult cw_piece_out(struct cw_area *a)
 {
 	int half = a->filed ? !a->half : 0;
-	if (!cw_can_map())
+	if (cw_beyond_far())
 		return cw_piece_beyond(a, 1);
 	if (a->group->still || a->region)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -196,7 +196,7 @@ CUresult cw_piece_out(struct cw_area *a)
 
 CUresult cw_piece_in(struct cw_area *a)
 {
-	if (!cw_can_map())
+	if (a->beyond)
 		return cw_piece_beyond(a, 0);
 	if (a->group->still || !a->region || !cw_pieces_return())
 		return CUDA_ERROR_NOT_SUPPORTED;

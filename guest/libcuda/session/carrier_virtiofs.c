@@ -283,6 +283,7 @@ static void vfs_close(struct cw_session *s) { stop(s, 1); }
 
 const struct cw_carrier cw_carrier_virtiofs = {
 	.name = "virtiofs",
+	.scarce = 1,
 	.spin_us = 50,
 	.open = vfs_open,
 	.add_region = vfs_add_region,

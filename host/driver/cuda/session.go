@@ -155,6 +155,9 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 	if reg, ok := s.host.Region(0); ok && reg.Mem != nil {
 		r.Caps |= wire.CapMap
 	}
+	if s.makesOnHost(n) {
+		r.Caps |= wire.CapMemOnHost
+	}
 	return cuda.Success
 }
 

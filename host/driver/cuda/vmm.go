@@ -38,6 +38,16 @@ func (s *session) hostProp(dev uint32) (*bind.MemAllocationProp, bool) {
 	return p, true
 }
 
+// makesOnHost reports whether the driver makes memory on the host for each of the session's n devices.
+func (s *session) makesOnHost(n int) bool {
+	for dev := range uint32(n) {
+		if _, ok := s.hostProp(dev); !ok {
+			return false
+		}
+	}
+	return n > 0
+}
+
 func accessDesc(dev, flags uint32) []bind.MemAccessDesc {
 	return []bind.MemAccessDesc{{Location: onDevice(dev), Flags: flags}}
 }
@@ -120,7 +130,7 @@ func (s *session) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.
 // MemCreate allocates memory without an address.
 func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if a.Place != wire.MemOnDevice {
-		return s.createOnHost(a)
+		return s.createOnHost(c, a)
 	}
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
@@ -142,16 +152,17 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 }
 
 // createOnHost is MemCreate of the host's memory, which counts as the caller says and not as a device's.
-func (s *session) createOnHost(a *wire.MemCreateArgs) cuda.Result {
+func (s *session) createOnHost(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if a.Place != wire.MemOnHost || a.Handles != 0 || a.Flags != 0 {
 		return cuda.ErrorInvalidValue
 	}
+	prop, ok := s.hostProp(a.Dev)
+	if !ok {
+		c.Because("the driver makes no memory on this host (attribute 141 of GPU %d is 0), and %d bytes of managed memory lay there for lack of room at the GPU", a.Dev, a.Size)
+		return cuda.ErrorNotSupported
+	}
 	p := &physical{size: a.Size, host: true, dev: a.Dev}
 	if !s.opt.Rehearsal {
-		prop, ok := s.hostProp(a.Dev)
-		if !ok {
-			return cuda.ErrorNotSupported
-		}
 		var res cuda.Result
 		if p.handle, res = s.drv.MemCreate(a.Size, prop, 0); s.note(res) != cuda.Success {
 			return res

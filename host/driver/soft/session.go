@@ -113,6 +113,7 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 	for _, g := range s.gpus {
 		r.Devices = g.info(mapped).Append(r.Devices)
 	}
+	r.Caps |= wire.CapMemOnHost
 	r.DriverVersion, r.DeviceCount, r.MemLimit = driverVersion, uint32(len(s.gpus)), s.space.budget.Limit()
 	return cuda.Success
 }
