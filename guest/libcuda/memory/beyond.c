@@ -66,12 +66,17 @@ static void say(const struct cw_area *a, CUresult res, int own)
 		return;
 	unsigned long long mib = a->backed >> 20;
 	if (!own)
-		cw_log(CW_LOG_INFO, "%llu MiB of managed memory find no room at the GPU, and what lies on its machine is as much as this one has memory", mib);
+		cw_log(CW_LOG_INFO,
+		       "%llu MiB of managed memory find no room at the GPU, and what lies on its machine is as much as this one has memory",
+		       mib);
 	else if (res == CUDA_ERROR_NOT_SUPPORTED)
-		cw_log(CW_LOG_INFO, "%llu MiB of managed memory find no room at the GPU, and the driver of its machine makes none there (attribute 141)", mib);
+		cw_log(CW_LOG_INFO,
+		       "%llu MiB of managed memory find no room at the GPU, and the driver of its machine makes none there (attribute 141)",
+		       mib);
 	else
 		cw_log(CW_LOG_INFO,
-		       "%llu MiB of managed memory find no room at the GPU nor on its machine (%d): there the vGPU's host-memory is all that its "
+		       "%llu MiB of managed memory find no room at the GPU nor on its machine (%d): there the vGPU's host-memory is all "
+		       "that its "
 		       "programs may have, one of them half of it, and --host-memory SIZE raises it",
 		       mib, (int)res);
 }

@@ -16,8 +16,8 @@ struct cw_session;
 struct cw_carrier {
 	const char *name;
 	int private_after_fork; /* adopted memory is a forked child's own */
-	int scarce;		/* of this process's memory the worker can map little, so what may lie elsewhere leaves it to what may not */
-	uint32_t spin_us;	/* how long a waiter spins at most before it sleeps */
+	int scarce;	  /* of this process's memory the worker can map little, so what may lie elsewhere leaves it to what may not */
+	uint32_t spin_us; /* how long a waiter spins at most before it sleeps */
 	/* Allocates region 0 (s->base), shakes hands, returns when the worker consumes. target: what followed the scheme. */
 	int (*open)(struct cw_session *s, const char *target);
 	/* Allocates r->va (near r->va if that is set) unless r->adopted, and declares the region. */

@@ -22,6 +22,7 @@ type Guest struct {
 	Session driver.Session
 	ctx     wire.ID
 	next    wire.ID
+	caps    uint32 // as SessionInit said
 
 	mu       sync.Mutex
 	regions  map[uint32]driver.Region
@@ -68,6 +69,7 @@ func Open(t testing.TB, b driver.Backend, o driver.Options) *Guest {
 	if r.DeviceCount == 0 || r.DriverVersion < 12000 {
 		t.Fatalf("SessionInit: %d devices, driver %d", r.DeviceCount, r.DriverVersion)
 	}
+	g.caps = r.Caps
 	g.ctx = g.ID()
 	var p wire.PrimaryCtxRetainReply
 	g.ok(s.PrimaryCtxRetain(g.call(wire.OpPrimaryCtxRetain), &wire.PrimaryCtxRetainArgs{Ctx: g.ctx}, &p), "PrimaryCtxRetain")

@@ -34,6 +34,9 @@ func testMemoryOnHost(t *testing.T, guest *Guest) {
 	g.ok(res, "MemCreate")
 	before := g.free()
 	far, res := g.createOnHost(4*vmmUnit, 0)
+	if said := g.caps&wire.CapMemOnHost != 0; said == (res == cuda.ErrorNotSupported) {
+		t.Errorf("memory on the host: said to be had is %v, and %v", said, res)
+	}
 	if res == cuda.ErrorNotSupported {
 		t.Skip("this driver makes no memory on the host")
 	}

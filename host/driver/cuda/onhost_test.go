@@ -30,10 +30,20 @@ func TestMemoryOnHostCalls(t *testing.T) {
 		return s.MemCreate(&wire.Call{Ctx: 16, Replier: silent{}}, &a)
 	}
 	far := wire.MemCreateArgs{Memhandle: 20, Size: 8 << 20, Place: wire.MemOnHost}
-	if res := create(open("cuMemCreate", "cuMemRelease"), far); res != cuda.ErrorNotSupported {
+	s := open("cuMemCreate", "cuMemRelease")
+	if res := create(s, far); res != cuda.ErrorNotSupported || s.makesOnHost(1) {
 		t.Errorf("a driver that makes none: %v", res)
 	}
-	s := open("cuDeviceGetAttribute", "cuMemAddressReserve", "cuMemMap", "cuMemUnmap")
+	// Before a VM moves there, its programs are told, and not when it stands still.
+	s.opt.Rehearsal = true
+	c := &wire.Call{Ctx: 16, Replay: true, Replier: silent{}}
+	if res := s.MemCreate(c, &far); res != cuda.ErrorNotSupported || c.Reason() == nil {
+		t.Errorf("a rehearsal with a driver that makes none: %v, %v", res, c.Reason())
+	}
+	s = open("cuDeviceGetAttribute", "cuMemAddressReserve", "cuMemMap", "cuMemUnmap")
+	if !s.makesOnHost(1) || s.makesOnHost(0) {
+		t.Error("it is not said that the driver makes some")
+	}
 	if res := create(s, far); res != cuda.Success {
 		t.Fatal(res)
 	}
@@ -59,7 +69,7 @@ func TestMemoryOnHostCalls(t *testing.T) {
 	if kind, _ := cudatest.MappingPlace(); kind != memLocationDevice {
 		t.Errorf("made at %d", kind)
 	}
-	c := &wire.Call{Ctx: 16, Replier: silent{}}
+	c = &wire.Call{Ctx: 16, Replier: silent{}}
 	var at wire.MemAddressReserveReply
 	if res := s.MemAddressReserve(c, &wire.MemAddressReserveArgs{Resv: 30, Size: 32 << 20}, &at); res != cuda.Success {
 		t.Fatal(res)
