@@ -8,6 +8,7 @@
 #   --vm SERIES         inside one VM with that kernel instead, with --socket PATH of `causeway device`
 #   --timeout SECONDS   for each program (default 240);  --logs DIR  (default build/test-logs/LABEL)
 #   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
+#   --args "P ARG..."   what program P is given; may repeat
 #   --again TEXT        a program that fails and says TEXT on stderr is run again, twice at most: what it met is a matter of luck
 #   --label NAME        names the table (default: native, run or vm-SERIES)
 #
@@ -17,6 +18,7 @@ set -euo pipefail
 
 runner= variants= vm= socket= limit=240 logs= label= may_skip= again=
 programs=()
+declare -A args_of=()
 while [ $# -gt 0 ]; do
   case $1 in
     --runner) runner=$2; shift 2 ;;
@@ -27,8 +29,9 @@ while [ $# -gt 0 ]; do
     --logs) logs=$2; shift 2 ;;
     --label) label=$2; shift 2 ;;
     --may-skip) may_skip=$2; shift 2 ;;
+    --args) args_of[${2%% *}]=${2#* }; shift 2 ;;
     --again) again=$2; shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -57,9 +60,9 @@ run_here() {
   start=$(now)
   for try in 1 2 3; do
     rc=0
-    # The runner is a command line: it is split on purpose.
+    # The runner is a command line: it is split on purpose, as arguments are.
     # shellcheck disable=SC2086
-    timeout -k 5 "$limit" $runner "$tests/$1/$2" >"$base.out" 2>"$base.err" </dev/null || rc=$?
+    timeout -k 5 "$limit" $runner "$tests/$1/$2" ${args_of[$2]:-} >"$base.out" 2>"$base.err" </dev/null || rc=$?
     [ $rc != 0 ] && [ -n "$again" ] && [ $try -lt 3 ] && grep -q "$again" "$base.err" || break
     say "$label: $1 $2 is run again: $(grep -m1 "$again" "$base.err" | cut -c1-160)"
   done
@@ -75,7 +78,7 @@ run_vm() {
     echo 'one() {'
     echo '  read -r start rest </proc/uptime'
     echo '  echo "@test begin $1 $2"'
-    echo "  timeout $limit /app/tests/\$1/\$2 2>/tmp/err; rc=\$?"
+    echo "  v=\$1 p=\$2; shift 2; timeout $limit /app/tests/\$v/\$p \"\$@\" 2>/tmp/err; rc=\$?"
     echo '  echo; sed "s/^/@test err /" /tmp/err'
     echo '  read -r end rest </proc/uptime'
     echo '  echo "@test end $rc $start $end"'
@@ -86,7 +89,7 @@ run_vm() {
     for p in "${programs[@]}"; do
       [ -x "$tests/$v/$p" ] || continue
       files+=(--file "$tests/$v/$p:/app/tests/$v/$p")
-      echo "one $v $p" >>"$list"
+      echo "one $v $p ${args_of[$p]:-}" >>"$list"
     done
   done
   local rc=0

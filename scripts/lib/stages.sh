@@ -237,21 +237,21 @@ stage_remote() {
   return $bad
 }
 
-# Stock kernels: each variant on one of them, a static and a shared one on each.
+# Stock kernels: each variant on one of them, a static and a shared one on each. The last has more managed memory at once than a process may lend to the GPU.
 stage_vm() {
-  local bad=0 k variants socket
+  local bad=0 k variants socket much
   scripts/build-tests.sh || return 1
   for k in 6.12 6.1 7.2; do
     case $k in
-      6.12) variants="11.8-static 12.9-shared" ;;
-      6.1) variants="13.0-static 11.8-shared" ;;
-      7.2) variants="12.9-static 13.0-shared" ;;
+      6.12) much=() variants="11.8-static 12.9-shared" ;;
+      6.1) much=() variants="13.0-static 11.8-shared" ;;
+      7.2) much=(--args "oversubscribe 1 840") variants="12.9-static 13.0-shared" ;;
     esac
     socket=$(mktemp -d)/vm.sock
     (
       trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
       start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
-      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "$may_skip"
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "$may_skip" "${much[@]}"
     ) || bad=1
   done
   scripts/create.sh || bad=1
