@@ -35,6 +35,7 @@ enum cw_holder { CW_AT_GPU = 0, CW_AT_BOTH, CW_AT_CPU };
 /* Where accesses follow each other more is brought at once. */
 struct cw_burst {
 	uint32_t start, next, units; /* where it began, the unit that would follow, and how many came last */
+	uint8_t again;		     /* these did as it began where it had before, and it has not gone on since */
 };
 enum { CW_BURSTS = 8 };
 

@@ -28,7 +28,7 @@ enum {
 	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
 	GAP_MOST = 256, /* launches between two looks that came too early, at most */
 	LOST_MOST = 3,
-	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most: as long as it takes to see that the GPUs are idle */
+	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most, if the GPUs are idle: else it leaves them to the thread */
 };
 /* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
 #define LINK_BYTES 33000000ll
@@ -46,6 +46,7 @@ static struct {
 	uint64_t look, gap;	    /* launches: none looks before number look; how many were left out last */
 	uint64_t to_gpu, to_guest;  /* bytes that moved */
 	uint64_t evicted, returned; /* pieces */
+	uint32_t wishes;	    /* calls that would have pieces at another GPU */
 } room;
 static _Atomic int freed; /* since it was looked */
 
@@ -270,6 +271,24 @@ static void go_over(void)
 	}
 }
 
+static uint32_t wishes(void)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	uint32_t n = room.wishes;
+	cw_lock_release(&cw_resident_lock);
+	return n;
+}
+
+/* There was no moment for it: nobody looks for some time, and what was wished is over, but for what has been since. */
+static void give_up(uint32_t wished)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	room.next = cw_now_ms() + 4 * ASKED_MS;
+	for (struct cw_area *a = cw_areas; a && room.wishes == wished; a = a->next)
+		a->to = 0;
+	cw_lock_release(&cw_resident_lock);
+}
+
 static int move_some(void)
 {
 	cw_lock_acquire(&cw_resident_lock);
@@ -299,14 +318,12 @@ static void *move(void *arg)
 			continue;
 		}
 		last = asked;
+		uint32_t wished = wishes();
 		int ok = 0;
 		for (int64_t until = cw_now_ms() + ASKED_MS; !ok && cw_now_ms() < until && cw_check_alive() == 0;)
 			ok = cw_gpu_wait(0) == 0 && move_some();
-		if (!ok) {
-			cw_lock_acquire(&cw_resident_lock);
-			room.next = cw_now_ms() + 4 * ASKED_MS;
-			cw_lock_release(&cw_resident_lock);
-		}
+		if (!ok)
+			give_up(wished);
 		atomic_store(&mover.done, asked);
 		cw_futex_wake(&mover.done, INT32_MAX, CW_FUTEX_PRIVATE);
 	}
@@ -392,9 +409,11 @@ void cw_room_to(uint64_t ptr, uint64_t size, int device)
 		a->to = a->device == device ? 0 : (uint8_t)(device + 1);
 		some |= a->to;
 	}
+	room.wishes += some != 0;
+	int idle = cw_gpu_idle();
 	cw_lock_release(&cw_resident_lock);
 	if (some)
-		ask(TO_MS);
+		ask(idle ? TO_MS : 0);
 }
 
 void cw_room_freed(void) { atomic_store(&freed, 1); }

@@ -54,24 +54,29 @@ static void refuse(const struct cw_fault *f, const char *why)
 	cw_uffd_wake(f->at, CW_PAGE);
 }
 
-/* How many units to move for an access to one: more and more where accesses follow each other; at once as many as last time, up to a limit, where they
- * begin again. */
-static uint32_t burst(struct cw_burst *all, uint32_t unit)
+/* How many units to move for an access to one of so many: more and more where accesses follow each other; at once as many as last time, up to a limit, where
+ * they begin again, or half of that where last time nobody went on behind them. What is moved ends at an odd distance from where it began: accesses a fixed way apart,
+ * an even one as most are, do not look as if they went on. */
+static uint32_t burst(struct cw_burst *all, uint32_t unit, uint32_t units)
 {
 	struct cw_burst *least = &all[0];
 	for (int i = 0; i < CW_BURSTS; i++) {
 		struct cw_burst *b = &all[i];
 		uint32_t length = b->next - b->start;
 		if (length > 0 && (b->next == unit || b->start == unit)) {
-			uint32_t want = b->start == unit ? length : b->units * 2;
+			int again = b->start == unit;
+			uint32_t want = !again ? b->units * 2 : b->again && b->next < units ? length / 2 : length;
 			b->units = want < MOST ? want : MOST;
+			if (again && b->units % 2 == 0)
+				b->units += b->units ? -1 : 1;
+			b->again = (uint8_t)again;
 			b->next = unit + b->units;
 			return b->units;
 		}
 		if (length < least->next - least->start)
 			least = b;
 	}
-	*least = (struct cw_burst){unit, unit + 1, 1};
+	*least = (struct cw_burst){.start = unit, .next = unit + 1, .units = 1};
 	return 1;
 }
 
@@ -129,7 +134,7 @@ static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int w
 	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY);
 	int may = settled(a, f, waited);
 	if (may) {
-		uint32_t end = within(a, u, burst(a->touch, u));
+		uint32_t end = within(a, u, burst(a->touch, u, a->units));
 		if (u >= a->wish_lo && u < a->wish_hi)
 			a->ahead = end = wished(a, u);
 		int alone = beside_work(f);
@@ -187,7 +192,7 @@ static int serve(const struct cw_fault *f, int waited)
 	if (!a || a->region || (f->protect && a->holder[u] == CW_AT_GPU)) {
 		cw_uffd_wake(f->at, CW_PAGE); /* freed, sent away, or here for good, in the meantime */
 	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {
-		if (cw_area_change(a, u, beside_work(f) ? u + 1 : within(a, u, burst(a->change, u))) != 0)
+		if (cw_area_change(a, u, beside_work(f) ? u + 1 : within(a, u, burst(a->change, u, a->units))) != 0)
 			refuse(f, "its pages cannot be made writable");
 	} else if (f->protect) {
 		cw_uffd_protect(f->at, CW_PAGE, 0);

@@ -29,11 +29,27 @@ static void bursts(void)
 	}
 	CHECK(want == MOST && u < UNITS - 2 * MOST);
 	memset(area->holder, CW_AT_GPU, UNITS);
-	CHECK(brought(0) == MOST); /* the whole run, as far as the limit */
+	CHECK(brought(0) == MOST - 1 && brought(MOST - 1) == MOST); /* the whole run, as far as the limit; and on from there */
+	/* Behind it accesses a fixed way apart bring what they need; and where they begin, less and less. */
+	for (uint32_t first = MOST - 1; first > 1; first /= 2) {
+		memset(area->holder, CW_AT_GPU, UNITS);
+		CHECK(brought(0) == first);
+		for (uint32_t at = (first / 64 + 1) * 64; at < UNITS; at += 64)
+			CHECK(brought(at) == 1);
+	}
 	anew();
 	CHECK(brought(10) == 1 && brought(11) == 2 && brought(13) == 4);
 	memset(area->holder, CW_AT_GPU, UNITS);
 	CHECK(brought(10) == 7 && brought(17) == 14); /* goes on from there */
+	memset(area->holder, CW_AT_GPU, UNITS);
+	CHECK(brought(10) == 21 && brought(31) == 42); /* and did last time */
+	anew();
+	for (uint32_t at = UNITS - 15, n = 1; at < UNITS; at += n, n *= 2)
+		CHECK(brought(at) == n);
+	for (int k = 0; k < 3; k++) { /* there is nothing behind it: it is used as a whole, for all that is known */
+		memset(area->holder, CW_AT_GPU, UNITS);
+		CHECK(brought(UNITS - 15) == 15);
+	}
 	/* As many runs as are remembered are told apart; one more takes the place of the shortest. */
 	anew();
 	for (uint32_t r = 0; r < CW_BURSTS; r++)
