@@ -63,11 +63,12 @@ const (
 	CallbackDoneOffset  = 2048
 	MemOnDevice         = 0
 	MemOnHost           = 1
+	MemIfRoom           = 2
 	ShareTokenSize      = 32
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 2548559107
+	ProtocolVersion     = 1375006683
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000

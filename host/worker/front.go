@@ -144,7 +144,17 @@ func (f *front) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.Re
 // MemCreate implements wire.Driver. What is to lie on the host is of the session's budget of its memory.
 func (f *front) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	w := f.w
-	if a.Place != wire.MemOnHost {
+	switch a.Place {
+	case wire.MemOnHost:
+	case wire.MemIfRoom:
+		there := *a
+		there.Place = wire.MemOnDevice
+		res := f.Session.MemCreate(c, &there)
+		if res == cuda.ErrorOutOfMemory && !c.Replay {
+			w.slots[c.Slot].excuse()
+		}
+		return res
+	default:
 		return f.Session.MemCreate(c, a)
 	}
 	if !w.host.reserve(a.Size) {

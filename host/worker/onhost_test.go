@@ -6,6 +6,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // onHost is a request for memory on the host.
@@ -63,4 +64,36 @@ func TestMemoryOnHostMoves(t *testing.T) {
 	if freed := held - n.w.host.used; freed < size || freed > size+4096 {
 		t.Errorf("releasing %d bytes gives %d of %d back", size, freed, held)
 	}
+}
+
+// TestMemoryIfRoom: memory of the device that is asked for if there is room is the device's, moves as such, and is refused as other memory is; but that counts as
+// no failure of the program's, which has other memory then. What is refused of that does, and so does the next request in the slot.
+func TestMemoryIfRoom(t *testing.T) {
+	const room, each = 32 << 20, 20 << 20
+	s := openSoft(t, driver.Options{MemoryLimit: room})
+	count, page := countingTo(t)
+	s.w.count = *count
+	s.start()
+	ifRoom := func(id wire.ID) wire.Args {
+		return &wire.MemCreateArgs{Memhandle: id, Size: each, Place: wire.MemIfRoom}
+	}
+	counted := func(failed, memory uint64) {
+		t.Helper()
+		if c := page.Counters(); c.FailedCalls != failed || c.OutOfMemory != memory {
+			t.Errorf("%d failures are counted, %d of them for lack of memory; want %d, %d", c.FailedCalls, c.OutOfMemory, failed, memory)
+		}
+	}
+	s.want(cuda.Success, ifRoom(softFirst), nil)
+	s.want(cuda.ErrorOutOfMemory, ifRoom(softFirst+1), nil)
+	counted(0, 0)
+	s.want(cuda.ErrorOutOfMemory, &wire.MemCreateArgs{Memhandle: softFirst + 1, Size: each}, nil)
+	counted(1, 1)
+	s.want(cuda.ErrorInvalidHandle, ifRoom(softFirst), nil) // an id that is in use
+	counted(2, 1)
+	s.w.host.limit = s.w.host.used + each/2
+	s.want(cuda.ErrorOutOfMemory, onHost(softFirst+1, each), nil)
+	counted(3, 2)
+	n := s.moved()
+	n.must(softCtx, &wire.MemReleaseArgs{Memhandle: softFirst})
+	n.want(cuda.Success, ifRoom(softFirst+1), nil)
 }

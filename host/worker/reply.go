@@ -15,6 +15,7 @@ type slot struct {
 	op   wire.Op
 	seq  uint32 // of the request being answered
 	open bool   // it is not answered yet
+	fine bool   // that it is refused is no failure of the program's
 	more []byte // the whole of a reply that did not fit, until its last part was fetched
 	out  remote.Outgoing
 }
@@ -22,13 +23,20 @@ type slot struct {
 // begin opens a slot for a request. It returns how many bytes of an earlier reply it let go of.
 func (s *slot) begin(op wire.Op, seq uint32) (dropped uint64) {
 	s.mu.Lock()
-	s.op, s.seq, s.open = op, seq, true
+	s.op, s.seq, s.open, s.fine = op, seq, true, false
 	var old []byte
 	if op != wire.OpReplyMore {
 		old, s.more = s.more, nil
 	}
 	s.mu.Unlock()
 	return uint64(len(old))
+}
+
+// excuse has the refusal that its request gets not be counted.
+func (s *slot) excuse() {
+	s.mu.Lock()
+	s.fine = true
+	s.mu.Unlock()
 }
 
 // forget closes a slot whose request will come again.
@@ -41,7 +49,9 @@ func (s *slot) forget() {
 // Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
 func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	w.closeSlot(index, seq, func(s *slot) (wake bool) {
-		w.count.failed(res)
+		if !s.fine {
+			w.count.failed(res)
+		}
 		if res == cuda.Success && w.deferred.Load() != 0 && !s.op.Info().OwnReply {
 			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
 				res, payload = d, nil

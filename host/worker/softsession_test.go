@@ -81,8 +81,13 @@ const (
 // bareSoft has nothing yet.
 func bareSoft(t testing.TB) *softSession {
 	t.Helper()
+	return openSoft(t, driver.Options{})
+}
+
+func openSoft(t testing.TB, o driver.Options) *softSession {
+	t.Helper()
 	c := &fakeCarrier{done: make(chan struct{})}
-	w, err := New(c, soft.New(), driver.Options{}, slog.New(slog.DiscardHandler))
+	w, err := New(c, soft.New(), o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

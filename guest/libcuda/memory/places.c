@@ -68,7 +68,10 @@ void cw_area_unback(struct cw_area *a)
 CUresult cw_area_create(struct cw_area *a)
 {
 	/* An object without references: the application cannot name it. */
-	uint32_t memory = new_id(CW_KIND_MEMHANDLE), place = a->beyond ? CW_MEM_ON_HOST : CW_MEM_ON_DEVICE;
+	/* What the worker's machine may have in its place is not refused by the GPU. */
+	uint32_t memory = new_id(CW_KIND_MEMHANDLE), place = a->beyond	       ? CW_MEM_ON_HOST
+							     : cw_beyond_far() ? CW_MEM_IF_ROOM
+									       : CW_MEM_ON_DEVICE;
 	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0, place) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0)
 		a->memory = memory;
