@@ -28,7 +28,7 @@ enum {
 	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
 	GAP_MOST = 256, /* launches between two looks that came too early, at most */
 	LOST_MOST = 3,
-	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most, if the GPUs are idle: else it leaves them to the thread */
+	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most: as long as it takes to see that the GPUs are idle, which they are not while another waits */
 };
 /* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
 #define LINK_BYTES 33000000ll
@@ -330,6 +330,9 @@ static void *move(void *arg)
 	return NULL;
 }
 
+/* Whether the mover waits for the GPUs for somebody who asked before. */
+static int waits(void) { return atomic_load(&mover.done) != atomic_load(&mover.asked); }
+
 /* Has the mover look, and waits for it, so many ms at most. */
 static void ask(int64_t most)
 {
@@ -410,10 +413,9 @@ void cw_room_to(uint64_t ptr, uint64_t size, int device)
 		some |= a->to;
 	}
 	room.wishes += some != 0;
-	int idle = cw_gpu_idle();
 	cw_lock_release(&cw_resident_lock);
 	if (some)
-		ask(idle ? TO_MS : 0);
+		ask(waits() ? 0 : TO_MS);
 }
 
 void cw_room_freed(void) { atomic_store(&freed, 1); }

@@ -264,16 +264,21 @@ static void to_another(void)
 	cw_room_to(base, 4 * PIECE, 0);
 	CHECK(gone_over == 4);
 	set[0]->still = 0;
-	double busy = gpu.now, until = gpu.free_at = gpu.now + 0.5;
-	cw_room_to(base, 4 * PIECE, 0); /* the GPU works: the call does not wait, the mover does */
-	CHECK(gone_over == 4 && gpu.now == busy && set[0]->all[3]->to == 1);
+	double until = gpu.free_at = gpu.now + 0.5;
+	cw_room_to(base, 2 * PIECE, 0);
+	CHECK(gone_over == 6 && gpu.now >= until);
+	double busy = gpu.now;
+	until = gpu.free_at = busy + 0.5;
+	atomic_fetch_add(&mover.asked, 1);
+	cw_room_to(base + 2 * PIECE, 2 * PIECE, 0); /* the mover waits for the GPU already: the call does not */
+	CHECK(gone_over == 6 && gpu.now == busy && set[0]->all[3]->to == 1);
 	turn();
 	CHECK(gone_over == 8 && gpu.now >= until && set[0]->all[3]->to == 0);
 	/* A wish for which there was no moment is over, and does not come true with the next; one that came meanwhile stays. */
 	gpu.function = 1;
 	cw_room_to(base, PIECE, 1);
 	CHECK(gone_over == 8 && set[0]->all[0]->to == 0);
-	gpu.free_at = gpu.now + 0.5;
+	atomic_fetch_add(&mover.asked, 1);
 	cw_room_to(base, PIECE, 1);
 	uint32_t before = room.wishes;
 	cw_room_to(base + PIECE, PIECE, 1);
@@ -282,7 +287,7 @@ static void to_another(void)
 	give_up(room.wishes);
 	CHECK(set[0]->all[0]->to == 0 && set[0]->all[1]->to == 0);
 	gpu.function = 0;
-	gpu.free_at = gpu.now;
+	turn();
 	cw_room_to(base + 2 * PIECE, PIECE, 1);
 	CHECK(gone_over == 9 && set[0]->all[0]->device == 0 && set[0]->all[2]->device == 1);
 	gpus = 1;
