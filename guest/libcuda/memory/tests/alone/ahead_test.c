@@ -72,10 +72,10 @@ static void functions(void)
 	struct cw_fault f = at(10, 1, 0);
 	CHECK(serve(&f, 0) == 0 && did[BRING] == 0);
 	atomic_store(&cw_callback_thread, ME);
-	area->touch[0] = (struct cw_burst){6, 10, 4};
+	area->touch[0] = (struct cw_burst){.start = 6, .next = 10, .units = 4};
 	CHECK(serve(&f, 0) == 1 && last.lo == 10 && last.hi == 18 && !last.write);
 	f.protect = 1;
-	area->change[0] = (struct cw_burst){6, 10, 4};
+	area->change[0] = (struct cw_burst){.start = 6, .next = 10, .units = 4};
 	CHECK(serve(&f, 0) == 1 && did[CHANGE] == 1 && last.lo == 10 && last.hi == 11 && area->holder[11] == CW_AT_BOTH);
 	f = at(18, 1, 0);
 	tracks = 0; /* all that comes counts as written */
@@ -83,7 +83,7 @@ static void functions(void)
 	tracks = 1;
 	idle = 1;
 	f = at(50, 1, 0);
-	area->touch[0] = (struct cw_burst){46, 50, 4};
+	area->touch[0] = (struct cw_burst){.start = 46, .next = 50, .units = 4};
 	CHECK(serve(&f, 0) == 1 && last.lo == 50 && last.hi == 58 && last.write);
 	atomic_store(&cw_callback_thread, 0);
 }
