@@ -67,7 +67,9 @@ func (d *Device) reads(bytes uint64) int {
 	return int(min((bytes+largest-1)/largest, maxPieces+1))
 }
 
-func (d *Device) shares() shares { return sharesOf(d.fs.MostPending(), max(d.reads(firstBytes), firstRequests)) }
+func (d *Device) shares() shares {
+	return sharesOf(d.fs.MostPending(), max(d.reads(firstBytes), firstRequests))
+}
 
 // promise takes n entries for a session that has some already.
 func (d *Device) promise(has, n int) error {
@@ -155,6 +157,7 @@ func regionErrno(err error) syscall.Errno {
 
 // takeLocked takes a READ as a lease, and returns the one that it renews, if there is one.
 func (s *session) takeLocked(r *region, off uint64, req *fs.ReadRequest) (*fs.ReadRequest, error) {
+	promised := r.promised
 	if r.pieces[off] == nil {
 		if err := s.anotherLocked(r); err != nil {
 			return nil, err
@@ -163,7 +166,10 @@ func (s *session) takeLocked(r *region, off uint64, req *fs.ReadRequest) (*fs.Re
 	before := len(r.pieces)
 	old, err := r.lend(off, req, time.Now())
 	s.pieces += len(r.pieces) - before
-	if err == nil && r.complete() {
+	switch {
+	case err != nil:
+		s.keepLocked(r, promised)
+	case r.complete():
 		s.keepLocked(r, len(r.pieces))
 	}
 	return old, err

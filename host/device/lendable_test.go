@@ -1,6 +1,7 @@
 package device
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,4 +212,22 @@ func TestWaitsLeaveRoom(t *testing.T) {
 		k.pending("again", wait())
 		k.worker().wake(7)
 	})
+}
+
+// countsPromises says what is wrong with what a session, which is alone, has of the queue: each region has an entry for each READ, and no more once all have come; one
+// that is over has none.
+func (s *session) countsPromises() error {
+	sum := 0
+	for id, r := range s.regions {
+		sum += r.promised
+		if s.state < dead && (r.promised < len(r.pieces) || r.complete() && r.promised != len(r.pieces) || r.promised < 1) {
+			return fmt.Errorf("region %d has %d entries for %d READs", id, r.promised, len(r.pieces))
+		}
+	}
+	s.dev.lendable.mu.Lock()
+	defer s.dev.lendable.mu.Unlock()
+	if s.state >= dead && sum != 0 || s.promised != sum || s.dev.lendable.taken != sum {
+		return fmt.Errorf("%d entries are counted as the session's and %d as taken, its regions have %d", s.promised, s.dev.lendable.taken, sum)
+	}
+	return nil
 }

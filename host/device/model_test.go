@@ -377,6 +377,9 @@ func (p *player) compare() {
 	if s.leased != leased || s.pieces != pieces || len(s.regions) != regions {
 		bad("counted are %d regions of %#x bytes in %d pieces; there are %d of %#x in %d", len(s.regions), s.leased, s.pieces, regions, leased, pieces)
 	}
+	if err := s.countsPromises(); err != nil {
+		bad("%v", err)
+	}
 	p.compareWorker(bad)
 }
 
