@@ -121,13 +121,6 @@ type Summer interface {
 	Skip(n uint64)
 }
 
-// Reserver is a Session that can keep addresses from whoever would take them, for what operations that are replayed will place there. The worker calls it like
-// an operation.
-type Reserver interface {
-	// Reserve takes what such operations placed where they were made first, variables of code, and the images that they load.
-	Reserve(addrs []uint64, images [][]byte)
-}
-
 // Expecter is a Session that takes memory before the operations that allocate it are replayed: of one that still runs elsewhere. The worker calls its
 // methods like operations.
 type Expecter interface {

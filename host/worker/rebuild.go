@@ -372,7 +372,6 @@ func (w *Worker) restore(s *snapshot) error {
 	for id, b := range s.Images {
 		images.byID[id] = &storedBlob{bytes: b}
 	}
-	w.reserve(s, images)
 	for i := range s.Requests {
 		if err := w.replay(&s.Requests[i], images); err != nil {
 			return err

@@ -63,7 +63,6 @@ func (w *Worker) perform(s *snapshot) error {
 	for id, b := range s.Images {
 		images.byID[id] = &storedBlob{bytes: b}
 	}
-	w.reserve(s, images)
 	var first error
 	for i := range s.Requests {
 		err := w.replay(&s.Requests[i], images)

@@ -41,7 +41,7 @@ type request struct {
 // snapshotMagic opens a snapshot: what follows is of this version, and its requests are of the protocol's.
 const (
 	snapshotMagic   = 0x53535743 // "CWSS"
-	snapshotVersion = 4
+	snapshotVersion = 5
 )
 
 // Bounds of a snapshot. What one worker makes is within them; how much another keeps of it all is Reader's to say.

@@ -48,7 +48,6 @@ type arenas struct {
 	forgotten uint32             // how often some were
 	names     map[owner][]string // of variables of code
 	opaque    map[owner]string   // code whose variables cannot be told, and why
-	own       ownVars
 }
 
 // addressRange is a device's. It backs its arena's pages.

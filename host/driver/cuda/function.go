@@ -11,24 +11,15 @@ import (
 
 // function is a CUfunction or a CUkernel: launches take either.
 type function struct {
-	handle bind.Function          // also of a kernel
-	kernel bind.Kernel            // none: it is a function
-	in     map[uint32]bind.Kernel // of editions for contexts
-	ctx    uint32                 // 0: it is a kernel, of no context
+	handle bind.Function // also of a kernel
+	kernel bind.Kernel   // none: it is a function
+	ctx    uint32        // 0: it is a kernel, of no context
 	code
 	layout *bind.Layout
 	there  uint64 // of a kernel: the context in which its library's variables are known: see instanceAt
 }
 
 func (f *function) isKernel() bool { return !f.kernel.IsZero() }
-
-// at is what launches in a context take, and the kernel that it is, if it is one.
-func (f *function) at(ctx uint32) (bind.Function, bind.Kernel) {
-	if k, ok := f.in[ctx]; ok {
-		return k.AsFunction(), k
-	}
-	return f.handle, f.kernel
-}
 
 const maxFuncAttrs = 24
 
@@ -66,11 +57,7 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 		s.drv.CtxSetCurrent(ctx)
 		s.current = 0
 	}
-	f := &function{handle: k.AsFunction(), kernel: k, code: code{lib: a.Library}, layout: s.drv.KernelLayout(k)}
-	if res := s.editionsOf(f); res != cuda.Success {
-		return res
-	}
-	r.Info, res = s.addFunction(a.Kernel, f, s.deviceOf(c))
+	r.Info, res = s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, code: code{lib: a.Library}, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
 	return res
 }
 
@@ -108,29 +95,7 @@ func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function,
 	if res == cuda.Success {
 		res = s.instantiate(c, k.lib, c.Ctx)
 	}
-	if e, ok := k.in[c.Ctx]; ok && res == cuda.Success {
-		h, res = s.drv.KernelGetFunction(e)
-	}
 	return k, h, res
-}
-
-// each calls set for a kernel and those of its editions, up to the first that fails.
-func (f *function) each(set func(bind.Kernel) cuda.Result) (res cuda.Result) {
-	f.any(func(k bind.Kernel) bool { res = set(k); return res != cuda.Success })
-	return res
-}
-
-// any reports whether is holds for a kernel or one of its editions.
-func (f *function) any(is func(bind.Kernel) bool) bool {
-	if is(f.kernel) {
-		return true
-	}
-	for _, k := range f.in {
-		if is(k) {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *session) deviceOf(c *wire.Call) uint32 {
@@ -207,9 +172,7 @@ func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) c
 		return res
 	}
 	if f.isKernel() {
-		return f.each(func(k bind.Kernel) cuda.Result {
-			return s.drv.KernelSetAttribute(uint32(a.Attr), a.Value, k, uint32(a.Dev))
-		})
+		return s.drv.KernelSetAttribute(uint32(a.Attr), a.Value, f.kernel, uint32(a.Dev))
 	}
 	return s.drv.FuncSetAttribute(f.handle, uint32(a.Attr), a.Value)
 }
@@ -221,7 +184,7 @@ func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArg
 		return res
 	}
 	if f.isKernel() {
-		return f.each(func(k bind.Kernel) cuda.Result { return s.drv.KernelSetCacheConfig(k, a.Config, s.deviceOf(c)) })
+		return s.drv.KernelSetCacheConfig(f.kernel, a.Config, s.deviceOf(c))
 	}
 	return s.drv.FuncSetCacheConfig(f.handle, a.Config)
 }
@@ -235,8 +198,7 @@ func (s *session) FuncGetModule(c *wire.Call, a *wire.FuncGetModuleArgs) cuda.Re
 	if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
 		return res
 	}
-	in, _ := f.at(c.Ctx)
-	h, res := s.drv.FuncGetModule(in)
+	h, res := s.drv.FuncGetModule(f.handle)
 	if res != cuda.Success {
 		return res
 	}

@@ -85,8 +85,7 @@ func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 		return res
 	}
 	p.needs.add(ofFunction(f)...)
-	fn, kernel := f.at(in)
-	p.SetKernel(fn, kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
+	p.SetKernel(f.handle, f.kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
 	return cuda.Success
 }
 

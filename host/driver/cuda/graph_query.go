@@ -89,7 +89,7 @@ func (s *session) kernelNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cu
 // functionOf finds the guest's function or kernel behind the driver's handles, of which one may be none.
 func (s *session) functionOf(fn bind.Function, kernel bind.Kernel) (uint32, *function) {
 	for id, f := range s.funcs.m {
-		if f.isKernel() && f.any(func(k bind.Kernel) bool { return k == kernel }) || !f.isKernel() && f.handle == fn {
+		if f.isKernel() && f.kernel == kernel || !f.isKernel() && f.handle == fn {
 			return id, f
 		}
 	}
@@ -98,7 +98,7 @@ func (s *session) functionOf(fn bind.Function, kernel bind.Kernel) (uint32, *fun
 		if !f.isKernel() {
 			continue
 		}
-		if f.any(func(k bind.Kernel) bool { h, res := s.drv.KernelGetFunction(k); return res == cuda.Success && h == fn }) {
+		if h, res := s.drv.KernelGetFunction(f.kernel); res == cuda.Success && h == fn {
 			return id, f
 		}
 	}

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"log/slog"
-
 	"encoding/binary"
 
 	"causeway/cuda"
@@ -167,10 +165,6 @@ func (s *session) GreenCtxCreate(c *wire.Call, a *wire.GreenCtxCreateArgs, r *wi
 	d, ok := s.descs.get(a.Resdesc)
 	if !ok {
 		return cuda.ErrorInvalidResourceType
-	}
-	if len(s.arenas.own.editions) > 0 { // whether it would share the variables of its device's context is the driver's affair
-		slog.Info("no green context: code of this session has its variables in memory of its own since it moved")
-		return cuda.ErrorNotSupported
 	}
 	h, res := s.drv.GreenCtxCreate(d.handle, a.Dev, a.Flags)
 	if res != cuda.Success {

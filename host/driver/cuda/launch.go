@@ -26,21 +26,20 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if s.capturing() {
 		s.captured(st, ofFunction(f)...)
 	}
-	fn, _ := f.at(c.Ctx)
 	d := bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
-		return s.launchWithAttributes(c, a, fn, st, &d, args)
+		return s.launchWithAttributes(c, a, f.handle, st, &d, args)
 	case a.Flags&wire.LaunchCooperative != 0:
 		s.submitters.drain(nil)
-		return s.drv.LaunchCooperativeKernel(fn, &d, st.handle, args)
+		return s.drv.LaunchCooperativeKernel(f.handle, &d, st.handle, args)
 	}
 	l := s.submitterFor(c, st)
 	if l == nil {
-		return s.drv.LaunchKernel(fn, &d, st.handle, args)
+		return s.drv.LaunchKernel(f.handle, &d, st.handle, args)
 	}
 	i := l.next()
-	i.SetLaunch(s.drv, fn, &d, st.handle, bind.Attributes{}, args)
+	i.SetLaunch(s.drv, f.handle, &d, st.handle, bind.Attributes{}, args)
 	s.send(l, st, i)
 	return cuda.Success
 }

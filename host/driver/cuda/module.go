@@ -68,7 +68,6 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res != cuda.Success {
 		return res
 	}
-	s.reservePages()
 	defer s.steer(c)()
 	look := s.scan(image)
 	im, o := bind.HoldImage(image, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
@@ -125,22 +124,14 @@ func (s *session) variable(c *wire.Call, of owner, name []byte, find func() (bin
 	if v, ok := s.managed[of][string(name)]; ok {
 		return v.addr, v.size, cuda.Success
 	}
-	if e := s.arenas.own.editions[instance{of, c.Ctx}]; e != nil {
-		if v, ok := e.vars[string(name)]; ok {
-			return v.addr, v.size, cuda.Success
-		}
-	}
 	if res := s.use(c); res != cuda.Success {
 		return 0, 0, res
 	}
 	at, size, res := find()
-	if res == cuda.Success {
-		res = s.refuseManaged(at, name)
+	if res != cuda.Success {
+		return 0, 0, res
 	}
-	if res == cuda.Success && s.arenas.on {
-		s.arenas.own.tell(instance{of, c.Ctx}, at.Value())
-	}
-	return at.Value(), size, res
+	return at.Value(), size, s.refuseManaged(at, name)
 }
 
 // ModuleListFunctions names a module's kernels.
@@ -180,7 +171,6 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	if res != cuda.Success {
 		return res
 	}
-	s.reservePages()
 	defer s.steer(c)()
 	look := s.scan(image)
 	im, o, keep := bind.HoldImage(image, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap), bind.NewOptions(1)
@@ -231,9 +221,6 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	m, res := s.drv.LibraryGetModule(h)
 	if res == cuda.Success {
 		res = s.instantiate(c, a.Library, c.Ctx)
-	}
-	if e := s.edition(a.Library, c.Ctx); e != nil && res == cuda.Success {
-		m, res = s.drv.LibraryGetModule(e.lib)
 	}
 	if res != cuda.Success {
 		return res

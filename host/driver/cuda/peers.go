@@ -8,12 +8,10 @@ import (
 // Which devices reach the memory of a session's ranges.
 
 // access is what devices may do with the range's pages: all that can reach them, since the driver copies such memory between two devices in no other way.
-func (r *addressRange) access() []bind.MemAccessDesc { return r.s.accessTo(r.dev) }
-
-func (s *session) accessTo(memory uint32) []bind.MemAccessDesc {
-	list := accessDesc(memory, accessReadWrite)
-	for i := range s.devices {
-		if dev := uint32(i); dev != memory && (s.arenas.reach[memory][dev] || s.reaches(dev, memory)) {
+func (r *addressRange) access() []bind.MemAccessDesc {
+	list := accessDesc(r.dev, accessReadWrite)
+	for i := range r.s.devices {
+		if dev := uint32(i); dev != r.dev && (r.s.arenas.reach[r.dev][dev] || r.s.reaches(dev, r.dev)) {
 			list = append(list, accessDesc(dev, accessReadWrite)...)
 		}
 	}

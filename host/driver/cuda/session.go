@@ -119,11 +119,6 @@ func (s *session) Close() error {
 	for _, im := range s.images.m { // nothing calls into their libraries any more
 		im.Release()
 	}
-	for _, e := range s.arenas.own.editions {
-		if !e.lib.IsZero() {
-			e.image.Release()
-		}
-	}
 	for _, im := range s.retired {
 		im.Release()
 	}

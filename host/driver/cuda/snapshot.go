@@ -20,9 +20,8 @@ const (
 	ofEvents   = 1<<63 | 1<<62 | 1     // times: see eventtimes.go
 	ofDevices  = 1<<63 | 1<<62 | 2     // parts of them: see greenorigin.go
 	ofGraphs   = 1<<63 | 1<<62 | 3     // memory that launches have left: see graph_memory_exec.go
-	ofTold     = 1<<63 | 1<<62 | 4     // addresses of variables: see ownvars.go
-	ofTiles    = 1<<63 | 1<<62 | 5     // memory behind tiles: see tiles.go
-	ofReleased = 1<<63 | 1<<62 | 6     // and a number of such memory as that has it: the guest has released it
+	ofTiles    = 1<<63 | 1<<62 | 4     // memory behind tiles: see tiles.go
+	ofReleased = 1<<63 | 1<<62 | 5     // and a number of such memory as that has it: the guest has released it
 	levelBits  = 8                     // numbers have 32
 	pieceSize  = 4 << 20               // bytes that are copied at once
 	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
@@ -89,11 +88,6 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 			return err
 		}
 	}
-	if told := s.toldTable(); len(told) > 0 {
-		if err := fn(ofTold, uint64(len(told)), bytes.NewReader(told)); err != nil {
-			return err
-		}
-	}
 	if table := s.tileTable(); len(table) > 0 {
 		if err := fn(ofTiles, uint64(len(table)), bytes.NewReader(table)); err != nil {
 			return err
@@ -117,7 +111,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	for key, list := range s.arenas.variables {
 		for _, v := range list {
-			if err := m.export(fn, "variable "+v.name, v.was, v.at, v.size, key.ctx); err != nil {
+			if err := m.export(fn, "variable "+v.name, v.at, v.at, v.size, key.ctx); err != nil {
 				return err
 			}
 		}
@@ -187,9 +181,6 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofGraphs {
 		return s.setLiveGraphMemory(size, r)
 	}
-	if addr == ofTold {
-		return s.setTold(size, r)
-	}
 	if addr == ofTiles {
 		return s.setTiles(size, r)
 	}
@@ -219,8 +210,8 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 		return m.importArray(addr, size, r)
 	}
 	if a, ok := s.allocs[addr]; !ok || a.size != size {
-		if addr, ok = s.variableAt(addr, size); !ok {
-			return fmt.Errorf("import: neither an allocation nor a variable of %d bytes lies there", size)
+		if !s.hasVariable(addr, size) {
+			return fmt.Errorf("import: neither an allocation nor a variable of %d bytes at %#x", size, addr)
 		}
 	}
 	mem, res := s.space.Mem(addr, size)

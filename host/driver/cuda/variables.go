@@ -3,7 +3,6 @@ package cuda
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"strings"
 
@@ -27,10 +26,10 @@ type instance struct {
 	ctx uint32
 }
 
-// moduleVar is one of an instance's. Where it lay when its code was loaded first is what it is called when the session moves.
+// moduleVar is one of an instance's.
 type moduleVar struct {
-	name          string
-	at, was, size uint64
+	name     string
+	at, size uint64
 }
 
 // namesOf lists the variables of the code that the driver takes from an image, as traitsOf does.
@@ -70,9 +69,6 @@ func (s *session) nameVariables(of owner, code *fatbin.Code) {
 		a.names = map[owner][]string{}
 	}
 	a.names[of] = names
-	if len(names) > 0 {
-		a.own.keepImage(of, code)
-	}
 }
 
 // hide notes that code has variables that cannot be told.
@@ -94,7 +90,6 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 		return res
 	}
 	list := make([]moduleVar, 0, len(names))
-	var strayed []moduleVar
 	for _, name := range names {
 		at, size, res := s.findVariable(of, []byte(name))
 		switch {
@@ -110,30 +105,11 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 			}
 			continue
 		}
-		v := moduleVar{name, at.Value(), at.Value(), size}
-		if a.own.pages != nil && c.Replay {
-			if was, ok := c.Place(); ok && was != v.at {
-				v.was = was
-				strayed = append(strayed, v)
-			}
-		} else if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), v.at); res != cuda.Success {
-			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", v.at), "mappings", mappingsAround(v.at))
+		if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), at.Value()); res != cuda.Success {
+			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", at.Value()), "mappings", mappingsAround(at.Value()))
 			return res
 		}
-		list = append(list, v)
-	}
-	if len(strayed) > 0 {
-		now, err := s.replace(c, of, strayed)
-		if v := strayed[0]; err != nil {
-			slog.Info("variables come out elsewhere", "of", of, "variables", len(strayed), "first", v.name, "was", fmt.Sprintf("%#x", v.was), "error", err)
-			c.Because("variable %s of %v comes out at %#x, and was at %#x: %v", v.name, of, v.at, v.was, err)
-			return cuda.ErrorNotSupported
-		}
-		for i, v := range list {
-			if v, ok := now[v.name]; ok {
-				list[i] = v
-			}
-		}
+		list = append(list, moduleVar{name, at.Value(), size})
 	}
 	if a.variables == nil {
 		a.variables = map[instance][]moduleVar{}
@@ -162,28 +138,25 @@ func (s *session) forgetVariables(gone func(instance) bool) {
 		}
 	}
 	s.arenas.forgotten++
-	s.forgetEditions(gone)
-	maps.DeleteFunc(s.arenas.own.told, func(key instance, _ map[uint64]bool) bool { return gone(key) })
 }
 
 // forgetCode drops what was known of code that is unloaded.
 func (s *session) forgetCode(of owner) {
 	delete(s.arenas.names, of)
 	delete(s.arenas.opaque, of)
-	delete(s.arenas.own.images, of)
 	s.forgetVariables(func(i instance) bool { return i.of == of })
 }
 
-// variableAt is where the variable of that size is that was at an address.
-func (s *session) variableAt(was, size uint64) (at uint64, ok bool) {
+// hasVariable reports whether a variable of that size is at an address.
+func (s *session) hasVariable(at, size uint64) bool {
 	for _, list := range s.arenas.variables {
 		for _, v := range list {
-			if v.was == was && v.size == size {
-				return v.at, true
+			if v.at == at && v.size == size {
+				return true
 			}
 		}
 	}
-	return 0, false
+	return false
 }
 
 // immovableCode names code whose variables cannot be told.

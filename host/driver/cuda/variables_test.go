@@ -55,41 +55,73 @@ func TestVariablesElsewhere(t *testing.T) {
 	}
 }
 
+// Objects of the tests: a library in two contexts, of a device each.
+const (
+	firstCtx, secondCtx = 16, 17
+	apartLib            = 20
+	apartKernel         = 30
+)
+
+// apart is a session that may move, with a library that has variables in the first context, and a kernel of it.
+func apart(t *testing.T) *session {
+	t.Helper()
+	s := agreeing(t, agreeingDriver(cudatest.Instances(0x3000_0000_0000)), drivertest.NewHost())
+	s.arenas.on = true
+	for i, ctx := range []uint32{firstCtx, secondCtx} {
+		if res := s.PrimaryCtxRetain(&wire.Call{}, &wire.PrimaryCtxRetainArgs{Ctx: ctx, Dev: uint32(i)}, &wire.PrimaryCtxRetainReply{}); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	load := wire.Call{Op: wire.OpLibraryLoad, Ctx: firstCtx}
+	if res := s.LibraryLoad(&load, &wire.LibraryLoadArgs{Library: apartLib, Image: cubintest.Variables()}, &wire.LibraryLoadReply{}); res != cuda.Success || len(load.Placed) != 3 {
+		t.Fatal(res, load.Placed)
+	}
+	if res := s.LibraryGetKernel(&wire.Call{Ctx: firstCtx}, &wire.LibraryGetKernelArgs{Library: apartLib, Kernel: apartKernel, Name: []byte("k")}, &wire.LibraryGetKernelReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	return s
+}
+
 // TestInstancesAreSaid: whatever has a library's variables come into being in a context says so, once, with where they lie, and they move.
 func TestInstancesAreSaid(t *testing.T) {
-	ways := map[string]func(s *ownCase, c *wire.Call) cuda.Result{
-		"launch": func(s *ownCase, c *wire.Call) cuda.Result {
-			return s.Launch(c, &wire.LaunchArgs{Func: ownKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Stream: wire.StreamLegacy})
+	ways := map[string]func(s *session, c *wire.Call) cuda.Result{
+		"launch": func(s *session, c *wire.Call) cuda.Result {
+			return s.Launch(c, &wire.LaunchArgs{Func: apartKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Stream: wire.StreamLegacy})
 		},
-		"node": func(s *ownCase, c *wire.Call) cuda.Result {
-			v := wire.KernelNode{Func: ownKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}
+		"function": func(s *session, c *wire.Call) cuda.Result {
+			return s.KernelGetFunction(c, &wire.KernelGetFunctionArgs{Kernel: apartKernel, Func: c.Thread}, &wire.KernelGetFunctionReply{})
+		},
+		"node": func(s *session, c *wire.Call) cuda.Result {
+			v := wire.KernelNode{Func: apartKernel, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}
 			p, res := s.nodeParams(c, wire.NodeKernel, v.Append(nil))
 			if res == cuda.Success {
 				p.Free()
 			}
 			return res
 		},
-		"variable": func(s *ownCase, c *wire.Call) cuda.Result {
-			return s.LibraryGetGlobal(c, &wire.LibraryGetGlobalArgs{Library: ownLib, Name: []byte("x")}, &wire.LibraryGetGlobalReply{})
+		"variable": func(s *session, c *wire.Call) cuda.Result {
+			return s.LibraryGetGlobal(c, &wire.LibraryGetGlobalArgs{Library: apartLib, Name: []byte("x")}, &wire.LibraryGetGlobalReply{})
 		},
 	}
+	var placed []uint64 // the same for each
 	for name, way := range ways {
-		s, res := newOwn(t, here, 0, cubintest.Variables(0), nil)
-		if res != cuda.Success {
-			t.Fatal(res)
-		}
-		key := instance{owner{true, ownLib}, secondCtx}
-		s.forgetVariables(func(i instance) bool { return i == key }) // as if nobody had asked for the function
-		for range 2 {
-			c := wire.Call{Ctx: secondCtx}
-			first := s.arenas.variables[key] == nil
+		s := apart(t)
+		key := instance{owner{true, apartLib}, secondCtx}
+		for i := range 2 {
+			c := wire.Call{Ctx: secondCtx, Thread: uint32(40 + i)}
 			if res := way(s, &c); res != cuda.Success {
 				t.Fatal(name, res)
 			}
-			if first != (len(c.Instances) == 1) || len(c.Placed) > 0 || first && !slices.Equal(c.Instances[0].Placed, s.found.Placed) {
-				t.Errorf("%s: %+v, want %v at first", name, c.Instances, s.found)
+			if (i == 0) != (len(c.Instances) == 1) || len(c.Placed) > 0 {
+				t.Fatalf("%s: %+v, %v the time %d", name, c.Instances, c.Placed, i)
 			}
-			if n := len(s.arenas.variables[key]); n != len(s.found.Placed) {
+			if i == 0 && placed == nil {
+				placed = c.Instances[0].Placed
+			}
+			if i == 0 && (c.Instances[0].Library != apartLib || c.Instances[0].Ctx != secondCtx || len(placed) != 3 || !slices.Equal(c.Instances[0].Placed, placed)) {
+				t.Errorf("%s: %+v, want %v", name, c.Instances, placed)
+			}
+			if n := len(s.arenas.variables[key]); n != len(placed) {
 				t.Errorf("%s: %d variables would move", name, n)
 			}
 		}

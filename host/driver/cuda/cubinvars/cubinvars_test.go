@@ -157,7 +157,17 @@ func FuzzMove(f *testing.F) {
 	f.Add(example(whole))
 	f.Add(example(lower))
 	f.Add(build(nil))
+	f.Add(cubintest.Variables())
 	f.Fuzz(func(t *testing.T, img []byte) {
+		names, err := Names(img)
+		if err != nil && !errors.Is(err, ErrUnsupported) {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			if n == "" || len(n) > maxName {
+				t.Fatalf("a name of %d bytes", len(n))
+			}
+		}
 		vars, size, err := Find(img)
 		if err != nil {
 			return

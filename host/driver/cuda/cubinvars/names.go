@@ -7,13 +7,7 @@ import (
 
 // Names lists the variables of a cubin that live in the GPU's memory as long as the module and are not managed: the objects in its sections of
 // global memory and of the bank of constants that programs name.
-func Names(img []byte) (names []string, err error) { return namesIn(img, lasting) }
-
-// Constants are those in the bank of constants, which code reads by their distance from its beginning.
-func Constants(img []byte) (names []string, err error) { return namesIn(img, inConstants) }
-
-// namesIn lists variables in sections of certain names.
-func namesIn(img []byte, in func(section string) bool) (names []string, err error) {
+func Names(img []byte) (names []string, err error) {
 	f, err := parse(img)
 	if err != nil {
 		return nil, err
@@ -29,7 +23,7 @@ func namesIn(img []byte, in func(section string) bool) (names []string, err erro
 		}
 		for n := range f.symbols(s) {
 			y := f.symbol(s, n)
-			if e := s.bytes(f)[n*symbolSize:]; y.managed || y.section == 0 || y.size == 0 || e[4]&15 != typeObject || !in(f.sections[y.section].name) {
+			if e := s.bytes(f)[n*symbolSize:]; y.managed || y.section == 0 || y.size == 0 || e[4]&15 != typeObject || !lasting(f.sections[y.section].name) {
 				continue
 			} else if y.name = text(f.sections[s.link].bytes(f), le.Uint32(e)); y.name == "" {
 				return nil, fmt.Errorf("%w: one has no name", ErrUnsupported)
@@ -44,10 +38,6 @@ func namesIn(img []byte, in func(section string) bool) (names []string, err erro
 }
 
 // lasting reports whether a section holds variables of the module's life.
-func lasting(section string) bool { return inGlobal(section) || inConstants(section) }
-
-func inGlobal(section string) bool {
-	return section == ".nv.global" || strings.HasPrefix(section, ".nv.global.")
+func lasting(section string) bool {
+	return section == ".nv.global" || section == ".nv.constant3" || strings.HasPrefix(section, ".nv.global.")
 }
-
-func inConstants(section string) bool { return section == ".nv.constant3" }

@@ -93,21 +93,14 @@ func Symbol(name uint32, kind, other byte, section uint16, value, size uint64) [
 // Meant is the second word of a relocation.
 func Meant(symbol, kind uint64) uint64 { return symbol<<32 | kind }
 
-// Variables is a cubin with variables x of 8 and y of 16 bytes in global memory, and a constant c of 4, of which code has the addresses of x and y in its bank at
-// BankOffset, 8 bytes each, and another kind of relocation for y, if that is not 0.
-func Variables(another uint64) []byte {
+// Variables is a cubin with variables x of 8 and y of 16 bytes in global memory, and a constant c of 4.
+func Variables() []byte {
 	table := append(make([]byte, SymbolSize), Symbol(1, Object, 0, 3, 0, 8)...)
 	table = append(append(table, Symbol(3, Object, 0, 3, 16, 16)...), Symbol(5, Object, 0, 4, 0, 4)...)
-	relocations := Words(0, Meant(1, Whole), 0, 8, Meant(2, Whole), 4)
-	if another != 0 {
-		relocations = append(relocations, Words(0, Meant(2, another), 0)...)
-	}
 	return Build([]Part{
 		{Name: ".strtab", Kind: Strings, Data: []byte("\x00x\x00y\x00c\x00")},
 		{Name: ".symtab", Kind: Symbols, Link: 1, Data: table},
 		{Name: ".nv.global", Kind: NoBits, Size: 32, Align: 16},
 		{Name: ".nv.constant3", Kind: Bits, Data: make([]byte, 4), Align: 4},
-		{Name: ".nv.constant4", Kind: Bits, Data: make([]byte, 16), Align: 8},
-		{Name: ".rela.nv.constant4", Kind: Rela, Link: 2, Info: 5, Data: relocations},
 	})
 }
