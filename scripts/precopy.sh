@@ -14,6 +14,7 @@
 #   --image   the guest's image, as --make-image has made it before, and nothing else
 #   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
 #   PHASE     move auto fault (what is done by default), cut, victims (workers, QEMUs and the device process are killed while GPU memory goes ahead), table: it moves with and without pre-copy at each rate and size; throttle;
+#             losses: a worker or the device process is killed at either side, in each part of a migration (scripts/lib/losses.sh; FAULTS as for killed);
 #             killed: causewayd is killed at either side, in each part of a migration (scripts/lib/killed.sh is the table; FAULTS, an extended regular expression, has it do those rows alone)
 #
 # Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
@@ -25,6 +26,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/rounds.sh"
 . "$ROOT/scripts/lib/faults.sh"
 . "$ROOT/scripts/lib/killed.sh"
+. "$ROOT/scripts/lib/losses.sh"
 
 kernel=6.12 sizes=512 rates=none mode=idle noise= with= against= gpu=soft memory=2GiB loopback= image= make_image= phases=() modes="streams pinned threads"
 while [ $# -gt 0 ]; do
@@ -41,7 +43,7 @@ while [ $# -gt 0 ]; do
     --image) image=$2; shift 2 ;;
     --make-image) make_image=$2; shift 2 ;;
     --against) against=$2; shift 2 ;;
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -316,7 +318,7 @@ phase_victims() {
   until_true 20 vgpu a && vm a && guest_up; row "a VM with a vGPU on a, once more" "" || return
   sent=0
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
-  begin_slow && end_vm a && shape none; ! wait $job 2>/dev/null; row "QEMU here is killed: the VM is gone" "$(keep tail -n 1 "$tmp/said")"
+  begin_slow && end_vm a && shape none; ! wait $job 2>/dev/null && grep -q 'the VM here has ended' "$tmp/said"; row "QEMU here is killed: the VM is gone" "$(keep tail -n 1 "$tmp/said")"
   shape none
   until_true 20 empty a && until_true 40 empty b; row "nothing is left on either host" ""
   ! grep -qE 'status: running' <<<"$(ask b 'info status')"; row "and no VM runs there" ""
@@ -378,7 +380,7 @@ if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
 [ ${#phases[@]} -gt 0 ] || phases=(move auto fault)
 # Where memory goes ahead by itself, it does so beside what table measures without.
 [[ " ${phases[*]} " != *" auto "* ]] || peers="'${address[b]}'"
-if [[ " ${phases[*]} " == *" killed "* ]]; then
+if [[ " ${phases[*]} " == *" killed "* || " ${phases[*]} " == *" losses "* ]]; then
   say "building causeway with parts of a move that wait"
   (cd "$ROOT" && go build -trimpath -tags faults -o "$BUILD/bin/causeway-faults" ./host/causeway) || die "it does not build"
   CAUSEWAY=$BUILD/bin/causeway-faults peers="'${address[a]}', '${address[b]}'" stop_at=$tmp/stop

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -84,6 +85,13 @@ func TestUnreached(t *testing.T) {
 			want > 0 && (!errors.As(err, &e) || e.Status != want || !strings.Contains(e.Text, "/run/x.sock")),
 			want < 0 && !errors.Is(err, errno):
 			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	d := NewDeviceClient("/run/d.sock")
+	defer d.Close()
+	for _, cause := range []error{syscall.ENOENT, syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF} {
+		if err := d.unreached(&url.Error{Op: "Get", URL: "http://causeway/v1/status", Err: cause}); !errors.Is(err, ErrNoDevice) || errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "/run/d.sock") {
+			t.Errorf("a device process: %v: %v", cause, err)
 		}
 	}
 	late := c.unreached(&url.Error{Op: "Get", URL: "http://causeway/v1/gpus", Err: context.DeadlineExceeded})

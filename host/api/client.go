@@ -23,6 +23,7 @@ type Client struct {
 	socket string
 	base   string // of addresses
 	nobody error  // another host's causewayd: what it means that nobody listens there; nil: it is this host's
+	device bool   // the socket is a device process's
 	http   *http.Client
 }
 
@@ -35,11 +36,21 @@ func NewClient(socket string) *Client {
 	return &Client{socket: socket, base: "http://causeway", http: &http.Client{Transport: t}}
 }
 
+// NewDeviceClient returns a client for the control socket of a vGPU's device process.
+func NewDeviceClient(socket string) *Client {
+	c := NewClient(socket)
+	c.device = true
+	return c
+}
+
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // ErrNotRunning says that nobody serves the socket.
 var ErrNotRunning = errors.New("causewayd does not run: start it with `systemctl start causewayd` or `causeway daemon`")
+
+// ErrNoDevice says that the device process has ended whose socket it was.
+var ErrNoDevice = errors.New("its device process here has ended, and its programs get errors: `causeway ps` says why; `causeway detach` and `attach` give a VM another")
 
 // Do sends in as JSON, if it is not nil, and reads the answer into out, if that is not nil.
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
@@ -117,8 +128,12 @@ func (c *Client) unreached(err error) error {
 	if c.nobody != nil {
 		return c.unreachedFar(err)
 	}
+	nobody := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+	if c.device && (nobody || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		return fmt.Errorf("%w (%s)", ErrNoDevice, c.socket)
+	}
 	switch {
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+	case nobody:
 		return fmt.Errorf("%w (%s)", ErrNotRunning, c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return &Error{Status: http.StatusForbidden, Text: "this user may not connect to " + c.socket, Remedy: "run it as root, or have root make the user an operator in " + ConfigFile}

@@ -92,6 +92,8 @@ type Status struct {
 	Copy *Copy `json:"copy,omitempty"`
 	// CopyEnd is why the last one ended.
 	CopyEnd string `json:"copy_end,omitempty"`
+	// SaveEnd is why the VM's state could not be saved last, for another host or a file; empty: it could.
+	SaveEnd string `json:"save_end,omitempty"`
 	// Copied is how many bytes of GPU memory went ahead to other hosts so far, as they travelled.
 	Copied uint64 `json:"copied,omitempty"`
 	// CopySaved is how many more it would be, had nothing been compressed.

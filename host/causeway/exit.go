@@ -74,7 +74,7 @@ var errorsOf = map[int][]error{
 	exitConflict: {
 		libvirt.ErrExists, libvirt.ErrNotRunning, libvirt.ErrTransient, libvirt.ErrGuest,
 		qmp.ErrExists, qmp.ErrNoPort, qmp.ErrNoMemory, qmp.ErrGuest, qmp.ErrNoQEMU, daemon.ErrRunning,
-		libvirt.ErrHasDevice, libvirt.ErrKept, vf.ErrInUse, vf.ErrNoneFree, vf.ErrNotAssigned, vf.ErrTooMany, vf.ErrNoIOMMU,
+		libvirt.ErrHasDevice, libvirt.ErrKept, api.ErrNoDevice, vf.ErrInUse, vf.ErrNoneFree, vf.ErrNotAssigned, vf.ErrTooMany, vf.ErrNoIOMMU,
 	},
 	exitNotAllowed: {vf.ErrRights},
 }

@@ -77,7 +77,7 @@ func (f *nodeFlags) setLimits(ctx context.Context, v *api.VGPU, change api.Chang
 	if change.Profile != "" {
 		return now, fmt.Errorf("a profile is causewayd's to resolve, or name --memory and --share: %w", err)
 	}
-	device := api.NewClient(v.Control)
+	device := api.NewDeviceClient(v.Control)
 	defer device.Close()
 	if err := device.Do(ctx, http.MethodPut, "/v1/limits", change, &now); err != nil {
 		return now, fmt.Errorf("limits of %s: %w", v.Spec.Key(), err)

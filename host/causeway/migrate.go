@@ -82,6 +82,8 @@ kept up to date until the VM has left by other means, or Ctrl-C.`,
 
 // mover moves a VM.
 type mover interface {
+	// here reports whether the VM is this host's; an error: it cannot be told, or is gone.
+	here() (bool, error)
 	// move returns when the VM runs there, or, with an error, here. The end of ctx calls it off.
 	move(ctx context.Context, say func(string)) error
 	io.Closer
@@ -105,7 +107,7 @@ func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host str
 	defer again.Wait() // before they are taken back
 	defer done()
 	if err := a.ready(ctx, out); err != nil {
-		return fmt.Errorf("%w: %w", err, errStays)
+		return stays(m, err)
 	}
 	if err := f.short(a); err != nil {
 		return fmt.Errorf("%w: %w", err, errStays)
@@ -113,7 +115,7 @@ func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host str
 	go a.warn(out)
 	begin := time.Now()
 	if err := m.move(ctx, out.now); err != nil {
-		return err
+		return stays(m, a.why(ctx, err))
 	}
 	a.left = true
 	out.line(fmt.Sprintf("%s: moved to %s in %.1f s, %s of GPU memory before it%s", vm, host, time.Since(begin).Seconds(), size(a.total()), a.saved()))
@@ -193,6 +195,8 @@ func (f *migrateFlags) ahead(ctx context.Context, vm, host string) (*ahead, erro
 // stayer moves nothing.
 type stayer struct{}
 
+func (stayer) here() (bool, error) { return true, nil }
+
 func (stayer) move(ctx context.Context, say func(string)) error {
 	say("GPU memory is kept up to date on the other host: move the VM now, or end this by Ctrl-C")
 	<-ctx.Done()
@@ -206,6 +210,14 @@ type libvirtMover struct {
 	how libvirt.Migration
 }
 
+func (m *libvirtMover) here() (bool, error) {
+	places, err := m.Places()
+	if err == nil && places&libvirt.Live == 0 {
+		err = libvirt.ErrNotRunning
+	}
+	return err == nil, err
+}
+
 func (m *libvirtMover) move(ctx context.Context, say func(string)) error {
 	return m.Migrate(ctx, m.how, func(j libvirt.Job) { say(fmt.Sprintf("the VM's own memory: %s of %s", size(j.Done), size(j.Total))) })
 }
@@ -213,6 +225,14 @@ func (m *libvirtMover) move(ctx context.Context, say func(string)) error {
 type qemuMover struct {
 	*qmp.Machine
 	how qmp.Migration
+}
+
+func (m *qemuMover) here() (bool, error) {
+	err := m.Here()
+	if errors.Is(err, qmp.ErrNotHere) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (m *qemuMover) move(ctx context.Context, say func(string)) error {

@@ -30,6 +30,7 @@ type ahead struct {
 type aheadOf struct {
 	vgpu api.VGPU
 	near *api.Client
+	far  *api.Client // causewayd there
 	way  *api.Crossing
 	last api.Copy
 }
@@ -59,7 +60,7 @@ func sendAhead(ctx context.Context, node *api.Client, host string, files mtls.Fi
 		return a, err
 	}
 	for i := range vgpus {
-		g := &aheadOf{vgpu: vgpus[i], near: api.NewClient(vgpus[i].Control)}
+		g := &aheadOf{vgpu: vgpus[i], near: api.NewDeviceClient(vgpus[i].Control), far: far}
 		if g.way, err = api.Cross(ctx, g.near, far, g.vgpu.Spec.Wish(), false, how); err != nil {
 			g.near.Close()
 			return a, fmt.Errorf("%s: %w", g.vgpu.Spec.Key(), err)
@@ -181,11 +182,7 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 	}
 	select {
 	case <-g.way.Done():
-		why := st.CopyEnd
-		if why == "" {
-			why = g.way.Err().Error()
-		}
-		return fmt.Errorf("GPU memory of %s does not go ahead: %s", g.vgpu.Spec.Key(), why)
+		return fmt.Errorf("GPU memory of %s does not go ahead: %w", g.vgpu.Spec.Key(), g.ended(ctx, &st))
 	default:
 	}
 	if st.Copy == nil {

@@ -100,7 +100,7 @@ func (f *nodeFlags) move(cmd *cobra.Command, key string, wish api.Relocation) er
 		defer c.Close()
 		did, err = c.Move(cmd.Context(), v.Spec.VM, v.Spec.Name, wish)
 	} else {
-		c := api.NewClient(v.Control)
+		c := api.NewDeviceClient(v.Control)
 		defer c.Close()
 		err = c.Do(cmd.Context(), http.MethodPost, "/v1/move", wish, &did)
 	}
@@ -130,7 +130,7 @@ const moveLook = 500 * time.Millisecond
 
 // showMove says how far a move is until ctx ends, to people alone.
 func (f *nodeFlags) showMove(ctx context.Context, cmd *cobra.Command, v *api.VGPU) {
-	c := api.NewClient(v.Control)
+	c := api.NewDeviceClient(v.Control)
 	defer c.Close()
 	said := api.Progress{}
 	for t := time.NewTicker(moveLook); ; {

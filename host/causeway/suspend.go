@@ -105,7 +105,7 @@ func moveAll(path, done, holds string, to *string, c *cobra.Command) *cobra.Comm
 }
 
 func askDevice(ctx context.Context, v *api.VGPU, path string, what device.Suspension) (did device.Suspended, err error) {
-	c := api.NewClient(v.Control)
+	c := api.NewDeviceClient(v.Control)
 	defer c.Close()
 	if err := c.Do(ctx, http.MethodPost, "/v1/"+path, what, &did); err != nil {
 		return did, fmt.Errorf("%s %s: %w", path, v.Spec.Key(), err)

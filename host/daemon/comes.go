@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -21,7 +22,11 @@ func (d *Daemon) awaits(ctx context.Context, v *vgpu, key string) error {
 	if v == nil {
 		return unknown(key)
 	}
-	if st, err := d.ask(ctx, v); err != nil || !st.Connected || st.Runs || len(st.Sessions) > 0 {
+	st, err := d.ask(ctx, v)
+	switch rec, _ := d.copyOf(v); {
+	case rec.Lost, errors.Is(err, api.ErrNotRunning):
+		return refuse(http.StatusServiceUnavailable, fmt.Sprintf("`causeway logs %s` there says why", rec.Spec.Key()), "the device process of %s has ended", key)
+	case err != nil, !st.Connected, st.Runs, len(st.Sessions) > 0:
 		return refuse(http.StatusConflict, "", "%s awaits no VM here", key)
 	}
 	return nil

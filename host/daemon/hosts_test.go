@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,6 +229,26 @@ func TestHostsOfClaims(t *testing.T) {
 	if v := h.vgpu(other); v.Spec.MovesAs != "" {
 		t.Errorf("another host's word of a VM that moves: %+v", v.Spec)
 	}
+}
+
+// TestHostsOfLost: a host that asks what has become of a vGPU here hears that its device process has ended, which is not that no VM is awaited.
+func TestHostsOfLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := hostFiles(t, dir, "hosta"), hostFiles(t, dir, "hostb")
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	far := h.awaitsHosts(b)(a)
+	v := h.ensure(one)
+	h.tell(one, api.Status{Connected: true})
+	asked := func() error { return far.Do(t.Context(), http.MethodGet, api.AwaitedPath(&one), nil, nil) }
+	if err := asked(); err != nil {
+		t.Errorf("its VM is awaited: %v", err)
+	}
+	if err := syscall.Kill(v.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is lost", func() bool { return h.vgpu(one).State == api.Lost })
+	refused(t, asked(), http.StatusServiceUnavailable, "the device process of vm1/gpu0 has ended", "causeway logs vm1/gpu0")
 }
 
 // TestHostsEnd: a causewayd that ends does not wait for other hosts.

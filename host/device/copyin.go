@@ -20,6 +20,7 @@ import (
 type copyIn struct {
 	mu      sync.Mutex
 	conn    io.Closer // nil: none is open
+	to      *toSource // what is told over it
 	began   time.Time
 	total   uint64
 	streams map[uint32]*arrival
@@ -68,7 +69,7 @@ func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 		return d.joins(conn, first.body)
 	}
 	if err == nil {
-		err = d.in.begin(d, conn)
+		err = d.in.begin(d, conn, to)
 	}
 	if err != nil {
 		return errors.Join(err, answer(to, copyRefused, 0, err))
@@ -94,7 +95,7 @@ func (in *copyIn) open(conn io.Closer) bool {
 }
 
 // begin makes conn the connection. What is left of an earlier one goes.
-func (in *copyIn) begin(d *Device, conn io.Closer) error {
+func (in *copyIn) begin(d *Device, conn io.Closer, to *toSource) error {
 	for late := time.Now().Add(leaveLimit); !in.open(conn); time.Sleep(leaveLook) { // what an earlier one had on its way still comes
 		if time.Now().After(late) {
 			return errCopyBusy
@@ -109,7 +110,7 @@ func (in *copyIn) begin(d *Device, conn io.Closer) error {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.streams, in.total, in.began = map[uint32]*arrival{}, 0, time.Now()
+	in.to, in.streams, in.total, in.began = to, map[uint32]*arrival{}, 0, time.Now()
 	return nil
 }
 
@@ -118,7 +119,7 @@ func (in *copyIn) ended() int {
 	in.unclaimed(func(a *arrival) bool { return !a.whole })
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.conn = nil
+	in.conn, in.to = nil, nil
 	if len(in.streams) > 0 {
 		in.expiry = time.AfterFunc(claimLimit, func() { in.unclaimed(nil) })
 	}

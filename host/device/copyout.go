@@ -21,6 +21,7 @@ var (
 	errCopyFrame = errors.New("bad frame of a pre-copy")
 	errCopyBusy  = errors.New("a pre-copy of this vGPU is under way")
 	errCopyOver  = errors.New("the pre-copy has ended")
+	errVMGone    = errors.New("QEMU here has let go of the vGPU")
 )
 
 // CopyOptions say how a device sends memory ahead.

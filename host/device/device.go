@@ -111,6 +111,7 @@ type Device struct {
 	// copySaved is what compression saved of it.
 	copySaved uint64
 	copyEnd   string
+	saveEnd   string // why the VM's state could not be saved last; mu is held
 
 	relocating sync.Mutex // held by who moves all sessions to another GPU
 
@@ -200,7 +201,7 @@ func New(o Options) (*Device, error) {
 			d.log.Info("VM is gone")
 			d.in.unclaimed(func(a *arrival) bool { return a.whole })
 			if o := d.out.Load(); o != nil {
-				o.end(errGone)
+				o.end(errVMGone)
 			}
 		},
 		OnReset: func() { d.log.Info("VM was reset") },
@@ -224,7 +225,7 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	if d.opts.Keeper != nil {
 		o.Mirror = d.opts.Keeper
 	}
-	err := vhostuser.NewServer(d.mem, d.fs, o).Serve(ctx, ln)
+	err := vhostuser.NewServer(d.mem, telling{d.fs, d}, o).Serve(ctx, ln)
 	stop()
 	wg.Wait()
 	d.ending.Wait()

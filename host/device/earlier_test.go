@@ -38,7 +38,7 @@ func TestArrivalsOfAnEarlierCopy(t *testing.T) {
 	if n := d.in.ended(); n != 3 {
 		t.Fatalf("%d wait for their VM", n)
 	}
-	if err := d.in.begin(d, io.NopCloser(strings.NewReader(""))); err != nil {
+	if err := d.in.begin(d, io.NopCloser(strings.NewReader("")), &toSource{w: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range all {

@@ -272,7 +272,7 @@ func (s *session) export(w io.Writer, p workerProcess, how link.Export) (n int64
 	err = p.Send(how)
 	_ = unix.Close(theirs)
 	if err != nil {
-		return 0, false, err
+		return 0, false, fmt.Errorf("%w: %w", spawn.ErrEnded, err)
 	}
 	n, err = io.Copy(w, patient{ours})
 	_ = ours.Close() // a worker that still writes is told

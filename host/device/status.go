@@ -54,7 +54,7 @@ func (d *Device) Status() api.Status {
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
 	st.Unheld = unheld(d.limits, d.member, free)
-	st.Copied, st.CopySaved, st.CopyEnd, st.Migrating = d.copied, d.copySaved, d.copyEnd, d.mem.Logging()
+	st.Copied, st.CopySaved, st.CopyEnd, st.SaveEnd, st.Migrating = d.copied, d.copySaved, d.copyEnd, d.saveEnd, d.mem.Logging()
 	st.Lease, st.Next = d.leasesLocked()
 	st.Runs, st.Heir = d.fs != nil && d.fs.Running(), d.hand.heir
 	if o := d.out.Load(); o != nil {
