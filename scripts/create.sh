@@ -16,6 +16,7 @@ cleanup() {
   [ ! -S "$tmp/run/causewayd.sock" ] || for v in gpu0 gpu1; do "$causeway" delete --force "vm1/$v" 2>/dev/null || true; done
   [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; } || true
   [ ! -f "$tmp/run/scheduler.json" ] || kill "$(jq .pid "$tmp/run/scheduler.json")" 2>/dev/null || true
+  end_below "$tmp"
   rm -rf "$tmp"
 }
 on_exit cleanup

@@ -48,9 +48,10 @@ cleanup() {
   [ ! -f "$CAUSEWAY_RUN_DIR/scheduler.json" ] || scheduler=$(json "$CAUSEWAY_RUN_DIR/scheduler.json" 'x["pid"]')
   for p in $daemon $scheduler; do kill "$p" 2>/dev/null || true; done
   wait
+  end_below "$tmp"
   rm -rf "$tmp"
 }
-trap cleanup EXIT
+on_exit cleanup
 
 # check NAME VALUE COMMAND...: the command says whether it is as it should be.
 check() {

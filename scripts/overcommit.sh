@@ -32,6 +32,7 @@ finish() {
   for n in 0 1 2; do "$CAUSEWAY" delete vm1/gpu$n --force >/dev/null 2>&1; done
   cp "$tmp/daemon.log" "$BUILD/logs/overcommit-daemon.log" 2>/dev/null
   cp -r "$run/log" "$BUILD/logs/overcommit-devices" 2>/dev/null
+  end_below "$tmp"
   end_vm
 }
 on_exit finish

@@ -64,6 +64,7 @@ declare -A net_pid=() daemon_pid=() vm_pid=() address=([a]=10.77.0.1 [b]=10.77.0
 at_host=a peers= stop_at= reader_pid= gap= downtime= took= why= rounds= job=
 cleanup() {
   local h
+  [ -z "$job" ] || kill "$job" 2>/dev/null
   for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
   for h in "${!daemon_pid[@]}"; do
     timeout 10 "$CAUSEWAY" delete vm1 --run-dir "$tmp/$h" >/dev/null 2>&1
@@ -73,6 +74,7 @@ cleanup() {
   [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
   for h in a b; do [ ! -f "$tmp/$h/scheduler.json" ] || kill "$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$tmp/$h/scheduler.json")" 2>/dev/null; done
   for h in "${!net_pid[@]}"; do kill "${net_pid[$h]}" 2>/dev/null; done
+  end_below "$tmp"
   rm -rf "$tmp"
 }
 on_exit cleanup

@@ -26,7 +26,7 @@ cleanup() {
   for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
   rm -rf "$tmp"
 }
-trap cleanup EXIT
+on_exit cleanup
 
 wire_up || { say "no network namespaces here: skipped"; exit 77; }
 serve_there "$tmp/lease" "$tmp/server.log"

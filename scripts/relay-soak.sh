@@ -40,8 +40,7 @@ cleanup() {
   wait 2>/dev/null
   if [ -n "$keep" ] || [ "$failed" != 0 ]; then say "logs are in $tmp"; else rm -rf "$tmp"; fi
 }
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+on_exit cleanup
 links_up "$links"
 
 # session LANE PROGRAM: one, whose outcome goes to the lane's counts.

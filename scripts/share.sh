@@ -40,7 +40,7 @@ cleanup() {
   wait
   rm -rf "$tmp"
 }
-trap cleanup EXIT
+on_exit cleanup
 
 "$causeway" scheduler --socket "$tmp/s" 2>"$tmp/scheduler.log" &
 scheduler=$!

@@ -29,6 +29,16 @@ on_exit() {
   trap 'exit 143' TERM HUP
 }
 
+# end_below DIR ends what is left of this build's causeway that serves something below a folder of the script's own: a device process outlives its causewayd by design, and a signal to all of a group (timeout(1) sends such)
+# ends the causewayd that would end it.
+end_below() {
+  local p
+  while read -r p; do
+    grep -qsF -- "$1/" "/proc/$p/cmdline" && kill -9 "$p" 2>/dev/null
+  done < <(find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$BUILD/bin/causeway*" -printf '%h\n' 2>/dev/null | sed 's,^/proc/,,')
+  return 0
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # retry N CMD... repeats a command that depends on the network, waiting 2, 4, 8... seconds.

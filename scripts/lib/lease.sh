@@ -32,5 +32,6 @@ lease_end() {
   "$CAUSEWAY" delete vm1 --run-dir "$1/hosta" >/dev/null 2>&1
   for p in "${lease_pids[@]}"; do kill "$p" 2>/dev/null && wait "$p" 2>/dev/null; done
   for f in "$1"/*/scheduler.json; do [ ! -f "$f" ] || kill "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$f")" 2>/dev/null; done
+  end_below "$1"
   lease_pids=()
 }

@@ -47,12 +47,13 @@ func (s *session) arrayMaps(b []byte, mem func(id uint64) *physical) ([]bind.Arr
 
 // tilesFollow notes what a list that the driver has taken has changed.
 func (s *session) tilesFollow(b []byte, mem func(id uint64) *physical) {
+	left := uint64(mostNamed)
 	for part := range slices.Chunk(b, arrayMapSize) {
 		m := arrayMap(part)
 		var of *physical
 		if m.maps() {
 			of = mem(m.mem())
 		}
-		s.tilesChanged(&m, of)
+		s.tilesChanged(&m, of, &left)
 	}
 }

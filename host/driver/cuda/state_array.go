@@ -20,6 +20,7 @@ type arrayState struct {
 	tiles        map[shapedKey]*tiles // of arrays that had some mapped
 	tileOrder    uint64               // of the next operation
 	tileCount    int                  // tiles that are followed
+	tilesNamed   uint64               // by operations that count
 	tilesOfGraph bool                 // some were mapped while a stream captured
 	released     []*physical          // by the guest, and behind tiles still; each has its place as its name when the session moves
 }

@@ -24,6 +24,8 @@ const (
 	mapsMemory   = 1        // operation
 	tileBytes    = 64 << 10 // of memory behind a tile
 	mostTiles    = 1 << 18  // that a session's arrays may have mapped for it to move
+	// mostNamed is how many tiles all operations that count may name together, over one another, and those of one request: a request takes no more steps than a few times that, whatever the guest has asked for before.
+	mostNamed = 4 * mostTiles
 )
 
 func (m *arrayMap) word(at int) uint32 { return binary.LittleEndian.Uint32(m[at:]) }
@@ -69,7 +71,8 @@ type tileMap struct {
 	arrayMap
 	order uint64
 	mem   *physical // nil: it unmaps
-	last  int       // tiles for which it decides
+	names uint64    // tiles
+	last  int       // of them for which it decides
 }
 
 // tilesOf are those of an array, as from now on: the driver knows how large they are.
@@ -97,42 +100,64 @@ func (s *session) tilesOf(key shapedKey) *tiles {
 	return t
 }
 
-// each calls f for the tiles of an operation; false, and not once, if there are more than are followed.
-func (t *tiles) each(m *arrayMap, f func(tileCell)) bool {
+// tail is where an operation on one begins, and how many pieces it names.
+func (m *arrayMap) tail() (from, n uint64) {
+	from, n = m.long(32)/tileBytes, m.long(40)/tileBytes
+	if m.long(40)%tileBytes != 0 {
+		n++
+	}
+	return from, n
+}
+
+// box is where an operation on tiles begins and ends.
+func (t *tiles) box(m *arrayMap) (from, to [3]uint64) {
+	for i, size := range [3]uint64{uint64(t.wide), uint64(t.high), uint64(t.deep)} {
+		begin, extent := uint64(m.word(32+4*i)), uint64(m.word(44+4*i))
+		from[i], to[i] = begin/size, (begin+extent+size-1)/size
+	}
+	return from, to
+}
+
+// names is how many tiles an operation names; false: more than are followed.
+func (t *tiles) names(m *arrayMap) (count uint64, followed bool) {
+	switch {
+	case t.whole:
+		return 1, true
+	case m.word(16) == inTail:
+		from, n := m.tail()
+		return n, n <= mostTiles && from <= 1<<31
+	}
+	from, to := t.box(m)
+	count = 1
+	for i := range from {
+		if count *= to[i] - from[i]; count > mostTiles { // each factor has 32 bits
+			return count, false
+		}
+	}
+	return count, true
+}
+
+// each calls f for the tiles of an operation that is followed.
+func (t *tiles) each(m *arrayMap, f func(tileCell)) {
 	if t.whole {
 		f(tileCell{})
-		return true
+		return
 	}
 	if m.word(16) == inTail {
 		c := tileCell{tail: true, layer: m.word(24)}
 		if t.oneTail {
 			c.layer = 0
 		}
-		from, n := m.long(32)/tileBytes, m.long(40)/tileBytes
-		if m.long(40)%tileBytes != 0 {
-			n++
-		}
-		if n > mostTiles || from > 1<<31 {
-			return false
-		}
+		from, n := m.tail()
 		for i := range n {
 			c.x = uint32(from + i)
 			f(c)
 		}
-		return true
+		return
 	}
-	size := [3]uint64{uint64(t.wide), uint64(t.high), uint64(t.deep)}
-	var from, to [3]uint64
-	count := uint64(1)
-	for i := range from {
-		begin, extent := uint64(m.word(32+4*i)), uint64(m.word(44+4*i))
-		from[i], to[i] = begin/size[i], (begin+extent+size[i]-1)/size[i]
-		if count *= to[i] - from[i]; count > mostTiles { // each factor has 32 bits
-			return false
-		}
-	}
-	if count == 0 { // of nothing in one direction, and perhaps of very much in the others
-		return true
+	from, to := t.box(m)
+	if from[0] == to[0] || from[1] == to[1] { // of nothing in one direction, and perhaps of very much in the others
+		return
 	}
 	c := tileCell{level: m.word(24), layer: m.word(28)}
 	for z := from[2]; z < to[2]; z++ {
@@ -143,23 +168,29 @@ func (t *tiles) each(m *arrayMap, f func(tileCell)) bool {
 			}
 		}
 	}
-	return true
 }
 
-// tilesChanged follows an operation that the driver has taken; mem is what it maps, nil if it unmaps.
-func (s *session) tilesChanged(rec *arrayMap, mem *physical) {
+// tilesChanged follows an operation that the driver has taken; mem is what it maps, nil if it unmaps, left how many tiles its request may name yet.
+func (s *session) tilesChanged(rec *arrayMap, mem *physical, left *uint64) {
 	t := s.tilesOf(rec.of())
 	if t.lost {
 		return
 	}
+	n, followed := t.names(rec)
+	if !followed || n > *left || s.tilesNamed+n > mostNamed {
+		s.lose(t)
+		return
+	}
+	*left -= n
 	before := len(t.cells)
-	m := &tileMap{arrayMap: *rec, order: s.tileOrder, mem: mem}
+	m := &tileMap{arrayMap: *rec, order: s.tileOrder, mem: mem, names: n}
 	s.tileOrder++
+	s.tilesNamed += n
 	if mem != nil {
 		mem.tiles++
 	}
 	var gone []*tileMap
-	followed := t.each(rec, func(c tileCell) {
+	t.each(rec, func(c tileCell) {
 		at := t.cells[c]
 		if at.last == m {
 			return
@@ -177,15 +208,11 @@ func (s *session) tilesChanged(rec *arrayMap, mem *physical) {
 		t.cells[c] = at
 	})
 	t.maps[m] = struct{}{}
-	if !followed {
-		s.lose(t)
-		return
-	}
 	for _, g := range gone {
 		s.endTileMap(t, g)
 	}
 	if mem == nil {
-		t.each(rec, func(c tileCell) { t.bare(c) })
+		t.each(rec, func(c tileCell) { s.bare(t, c) })
 	}
 	if m.last == 0 {
 		s.endTileMap(t, m)
@@ -196,15 +223,21 @@ func (s *session) tilesChanged(rec *arrayMap, mem *physical) {
 }
 
 // bare forgets a tile that is unmapped, if nothing that counts maps it.
-func (t *tiles) bare(c tileCell) {
+func (s *session) bare(t *tiles, c tileCell) {
 	at, ok := t.cells[c]
 	if !ok || at.over > 0 || at.last == nil || at.last.mem != nil {
 		return
 	}
 	if at.last.last--; at.last.last == 0 {
-		delete(t.maps, at.last)
+		s.uncount(t, at.last)
 	}
 	delete(t.cells, c)
+}
+
+// uncount has an operation count no more.
+func (s *session) uncount(t *tiles, m *tileMap) {
+	delete(t.maps, m)
+	s.tilesNamed -= m.names
 }
 
 // endTileMap forgets one that decides nothing any more.
@@ -212,7 +245,7 @@ func (s *session) endTileMap(t *tiles, m *tileMap) {
 	if _, counts := t.maps[m]; !counts {
 		return
 	}
-	delete(t.maps, m)
+	s.uncount(t, m)
 	if m.mem == nil {
 		return
 	}
@@ -220,7 +253,7 @@ func (s *session) endTileMap(t *tiles, m *tileMap) {
 		at := t.cells[c]
 		at.over--
 		t.cells[c] = at
-		t.bare(c)
+		s.bare(t, c)
 	})
 	s.letGoTile(m.mem)
 }
@@ -229,6 +262,7 @@ func (s *session) endTileMap(t *tiles, m *tileMap) {
 func (s *session) lose(t *tiles) {
 	s.tileCount -= len(t.cells)
 	for m := range t.maps {
+		s.tilesNamed -= m.names
 		if m.mem != nil {
 			s.letGoTile(m.mem)
 		}
@@ -260,7 +294,7 @@ func (s *session) letGoTile(mem *physical) {
 func (s *session) immovableTiles() error {
 	for key, t := range s.tiles {
 		if t.lost {
-			return immovable("the tiles of %v are not followed: it is a part of another, or they are more than %d", key, mostTiles)
+			return immovable("the tiles of %v are not followed: it is a part of another, or they are more than %d, or more than %d with what was mapped over them or is mapped at once", key, mostTiles, mostNamed)
 		}
 	}
 	for id, p := range s.mems.m {

@@ -363,54 +363,10 @@ func TestTilesOfADay(t *testing.T) {
 	r.moved()
 	all := [8]uint32{0, 0, 0, 0, 0, 1024, 1024, 1}
 	r.want(cuda.Success, r.do(tileMapping(shapedKey{id: array}, all, false, 0, 0)), "unmap all")
-	if kept := r.s.tiles[shapedKey{id: array}]; len(kept.maps)+len(kept.cells)+len(r.s.released) != 0 || r.s.used != 4<<20 {
+	if kept := r.s.tiles[shapedKey{id: array}]; len(kept.maps)+len(kept.cells)+len(r.s.released) != 0 || r.s.used != 4<<20 || r.s.tilesNamed != 0 {
 		t.Errorf("%d operations, %d tiles, %d pieces when all is unmapped, %d bytes in use", len(kept.maps), len(kept.cells), len(r.s.released), r.s.used)
 	}
 	r.clear(r.s, r.made)
-}
-
-// TestTilesThatStay: what cannot move is said by name, and what is not there is not mapped.
-func TestTilesThatStay(t *testing.T) {
-	r := newTileRig(t, 2)
-	array := r.add(func(id uint32) wire.Args {
-		return &wire.ArrayCreateArgs{Array: id, Width: 128 << 10, Height: 64 << 10, Format: 0x20, Channels: 1, Flags: arraySparse}
-	})
-	mem, other := r.memory(2<<20), r.memory(2<<20)
-	key, one := shapedKey{id: array}, [8]uint32{0, 0, 0, 0, 0, 128, 128, 1}
-	for what, list := range map[string][]byte{"of no array": tileMapping(shapedKey{id: 999}, one, false, mem, 0), "of no mipmap": tileMapping(shapedKey{true, array}, one, false, mem, 0), "of no memory": tileMapping(key, one, false, 999, 0), "cut": tileMapping(key, one, false, mem, 0)[:95]} {
-		if r.do(list) == cuda.Success {
-			t.Errorf("a mapping %s is made", what)
-		}
-	}
-	stays := func(why string) {
-		t.Helper()
-		if err := r.s.Movable(); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%v, want %q", err, why)
-		}
-	}
-	r.want(cuda.Success, r.do(tileMapping(key, one, false, mem, 0)), "map")
-	r.s.mems.m[mem].foreign = true
-	stays("is another process's")
-	r.s.mems.m[mem].foreign = false
-	if err := r.s.Movable(); err != nil {
-		t.Error(err)
-	}
-	cudatest.RefuseTiles(true)
-	if err := r.s.ExportMemory(func(_, _ uint64, b io.Reader) error { _, err := io.Copy(io.Discard, b); return err }); err == nil || !strings.Contains(err.Error(), "copy tiles") {
-		t.Errorf("memory that the driver does not show: %v", err)
-	}
-	cudatest.RefuseTiles(false)
-	r.want(cuda.Success, r.s.MemRelease(r.call(), &wire.MemReleaseArgs{Memhandle: other}), "release")
-	if r.s.used != 2<<20 {
-		t.Errorf("%d bytes in use", r.s.used)
-	}
-	r.s.tilesChanged((*arrayMap)(tileMapping(key, [8]uint32{0, 0, 0, 0, 0, 1 << 31, 1 << 31, 1}, false, mem, 0)), r.s.mems.m[mem])
-	stays("are not followed")
-	r.want(cuda.Success, r.s.MemRelease(r.call(), &wire.MemReleaseArgs{Memhandle: mem}), "release")
-	r.want(cuda.Success, r.s.ArrayDestroy(r.call(), &wire.ArrayDestroyArgs{Array: array}), "destroy")
-	if err := r.s.Movable(); err != nil || r.s.used != 0 || r.s.tileCount != 0 {
-		t.Errorf("%v, %d bytes in use, %d tiles", err, r.s.used, r.s.tileCount)
-	}
 }
 
 // FuzzTileTable: a table of tiles from elsewhere maps what is there, or nothing: nothing else goes wrong.
