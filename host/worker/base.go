@@ -7,10 +7,15 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // What a driver maps lies where the kernel finds room first, and with it what it places for a guest. A session that may move needs the same in its
 // next worker. Addresses of this process are drawn by chance all the same: only where room begins is settled.
+
+// leastSpan is a page: the smallest mapping.
+const leastSpan = 4096
 
 // baseSlack is how far above a base the next mapping may come: others of this process are made meanwhile.
 const baseSlack = 1 << 30
@@ -29,25 +34,25 @@ func settleBase(base uintptr) error {
 		return errors.New("addresses are limited (RLIMIT_AS): none would be left")
 	}
 	oneArena()
-	hold(base)
-	at, err := reserve(leastSpan)
+	sys.HoldBelow(base, leastSpan)
+	next, err := sys.Reserve(leastSpan)
 	if err != nil {
 		return fmt.Errorf("settle where mappings begin: %w", err)
 	}
-	release(at, leastSpan)
-	if at < base || at-base > baseSlack {
-		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
+	next.Release()
+	if next.At < base || next.At-base > baseSlack {
+		return fmt.Errorf("mappings begin at %#x, not at %#x", next.At, base)
 	}
-	held := hold(base + heapApart)
+	held := sys.HoldBelow(base+heapApart, leastSpan)
 	heap := moreHeap()
 	for i := range uintptr(baseSlots) {
-		release(base-2*(i+1)*baseSlot, baseSlot)
+		sys.Span{At: base - 2*(i+1)*baseSlot, Size: baseSlot}.Release()
 	}
 	runtime.KeepAlive(heap)
 	debug.FreeOSMemory() // what is free of it now is what the heap grows into; it counts neither as the heap's size nor for a limit of memory
 	for _, h := range held {
-		if from := max(h.at, firstOf(base)); from < h.at+h.size {
-			release(from, h.at+h.size-from)
+		if from := max(h.At, firstOf(base)); from < h.At+h.Size {
+			sys.Span{At: from, Size: h.At + h.Size - from}.Release()
 		}
 	}
 	return nil
@@ -56,8 +61,10 @@ func settleBase(base uintptr) error {
 // Go's heap goes on elsewhere. Where it began, at an address drawn by chance, it may find no more room now, if that is among what was taken. Its runtime looks 256 GiB further on then, and
 // further: in some processes in what the driver has mapped by then, or their predecessors' drivers had. So it looks at once, while that is taken.
 const (
-	heapApart = 64 << 30  // behind a base: more than drivers place there
-	heapMore  = 128 << 20 // more than what is left of the arena that the heap has
+	heapApart = 64 << 30 // behind a base: more than drivers place there
+	// heapMore is as much as an arena of the heap: more than what is left of the one that it has. Where no more memory is promised than there is (vm.overcommit_memory=2) it is charged, as all that a process may write, and in one of three
+	// processes what is left of that arena; what is held is not (TestBaseCharge).
+	heapMore = 64 << 20
 )
 
 // moreHeap is room for it, of which no page is touched. Nothing is collected meanwhile: that starts threads, of which the stacks would find no room below the base.
@@ -80,35 +87,3 @@ const baseUnit = 256 << 20
 
 // firstOf is where the first mapping comes that is not small: on the same side of each boundary in all processes of a base.
 func firstOf(base uintptr) uintptr { return (base+baseUnit-1)&^(baseUnit-1) + baseUnit }
-
-type heldSpan struct{ at, size uintptr }
-
-const mostSpan, leastSpan = 1 << 40, 4096 // bytes that are asked for at once
-
-// hold takes every address below end that the kernel would give to a mapping that wishes none.
-func hold(end uintptr) (held []heldSpan) {
-	for size := uintptr(mostSpan); size >= leastSpan; size /= 2 {
-		for {
-			at, err := reserve(size)
-			if err != nil {
-				break // there is no room of this size at all
-			}
-			if at+size > end {
-				release(at, size)
-				break
-			}
-			held = append(held, heldSpan{at, size})
-		}
-	}
-	return held
-}
-
-func reserve(size uintptr) (uintptr, error) {
-	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return at, nil
-}
-
-func release(at, size uintptr) { _, _, _ = unix.Syscall(unix.SYS_MUNMAP, at, size, 0) }

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 const baseEnv = "CAUSEWAY_TEST_BASE"
@@ -22,8 +24,8 @@ func TestSettledBase(t *testing.T) {
 	const upwards = 0x0200000 // ADDR_COMPAT_LAYOUT
 	if os.Getenv(baseEnv) != "" {
 		err := settleBase(0x345600000000)
-		at, _ := reserve(1 << 30)
-		fmt.Printf("base: %v %#x\n", err, at)
+		s, _ := sys.Reserve(1 << 30)
+		fmt.Printf("base: %v %#x\n", err, s.At)
 		return
 	}
 	for range 3 {
@@ -59,6 +61,41 @@ func TestBaseLimited(t *testing.T) {
 	if got := laidOut(t, upwards, dataEnv); got != "base: <nil>" {
 		t.Errorf("with little memory: %s", got)
 	}
+}
+
+// TestBaseCharge: of what a base takes only the heap's is charged where no more memory is promised than there is (vm.overcommit_memory=2): what nobody can write is not.
+func TestBaseCharge(t *testing.T) {
+	if os.Getenv(chargeEnv) != "" {
+		before := charged()
+		err := settleBase(0x345600000000)
+		fmt.Printf("base: %v, %d MiB\n", err, (charged()-before)>>20)
+		return
+	}
+	const stacks = 40 // of threads that the runtime may start meanwhile, 8 each
+	least := 1 << 30
+	for range 8 { // where the heap begins among what a base takes, what is left of its arena is charged as well
+		var mib int
+		got := laidOut(t, 0x0200000, chargeEnv)
+		if _, err := fmt.Sscanf(got, "base: <nil>, %d MiB", &mib); err != nil {
+			t.Fatal(got)
+		}
+		least = min(least, mib)
+	}
+	if least > heapMore>>20+stacks {
+		t.Errorf("%d MiB, want %d and stacks of a few threads", least, heapMore>>20)
+	}
+}
+
+// charged is how many bytes of this process's mappings are charged then: those that it may write alone, which /proc/self/smaps flags.
+func charged() (sum uint64) {
+	b, _ := os.ReadFile("/proc/self/smaps")
+	var size uint64
+	for line := range strings.Lines(string(b)) {
+		if n, _ := fmt.Sscanf(line, "Size: %d kB", &size); n == 0 && strings.HasPrefix(line, "VmFlags:") && strings.Contains(line, " ac") {
+			sum += size << 10
+		}
+	}
+	return sum
 }
 
 // ownMemory is what /proc/self/status says of a kind of it, in bytes.
@@ -117,6 +154,7 @@ func TestHeapApart(t *testing.T) {
 
 const (
 	heapEnv      = "CAUSEWAY_TEST_HEAP"
+	chargeEnv    = "CAUSEWAY_TEST_CHARGE"
 	addressesEnv = "CAUSEWAY_TEST_ADDRESSES"
 	dataEnv      = "CAUSEWAY_TEST_DATA"
 )
