@@ -2,10 +2,12 @@
  * Where the driver puts variables of libraries, by what was done before: one process for each scenario, whose mappings begin at the same address and grow upwards, as a worker's do.
  *
  *   gcc -O1 vars.c -o vars -ldl; ./vars PqAaC1a PqAaC0ks1a PqAaC0H1a PqAaC0Ll1a
+ *   ./vars local   what could stand for a launch that has the driver take memory for threads, in a process that does not launch: see local()
  *
  * A scenario is letters: P retains the primary context, C makes a second one, 0 and 1 make one current; A, B (three variables), E (none), M (320 KiB of code), N (32 KiB) and L (16 KiB of
  * memory for each thread) load libraries; a and b ask where a variable is, and print that; k and s launch A's kernels, e, m, n and l the others'; f, F, G and g load functions without a
- * launch; q and Q allocate, r and R copy, S sets, t makes a stream, H pins memory of the host.
+ * launch; q and Q allocate, r and R copy, S sets, t makes a stream, H pins memory of the host. T is L with 4 KiB, u and w launch T's and J's kernels, J is another L; i says how much memory of the GPU is in use. Of L's kernel, without
+ * a launch: c loads its function, o makes a graph of it that can be launched, O uploads that, d launches it with the kernel's node disabled; x has 16 KiB of stack for each thread, and y what there was.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,6 +39,16 @@ FN(int, cuMemcpyHtoD_v2, P, const void *, size_t);
 FN(int, cuMemsetD32_v2, P, unsigned, size_t);
 FN(int, cuStreamCreate, H *, unsigned);
 FN(int, cuMemHostAlloc, void **, size_t, unsigned);
+FN(int, cuMemGetInfo_v2, size_t *, size_t *);
+FN(int, cuCtxSetLimit, int, size_t);
+FN(int, cuGraphCreate, H *, unsigned);
+FN(int, cuGraphAddKernelNode_v2, H *, H, const H *, size_t, const void *);
+FN(int, cuGraphInstantiateWithFlags, H *, H, unsigned long long);
+FN(int, cuGraphUpload, H, H);
+FN(int, cuGraphLaunch, H, H);
+FN(int, cuGraphNodeSetEnabled, H, H, unsigned);
+FN(int, cuGraphExecDestroy, H);
+FN(int, cuGraphDestroy, H);
 static void sym(void *f, const char *n)
 {
 	*(void **)f = dlsym(so, n);
@@ -101,6 +113,29 @@ static void launch(H k)
 	void *a[] = {&mem};
 	DO(cuLaunchKernel, k, 1, 1, 1, 32, 1, 1, 0, NULL, a, NULL);
 	DO(cuCtxSynchronize);
+}
+enum { MADE, UPLOADED, LAUNCHED };
+static void graph(H k, int far)
+{ // of one kernel, which does not run
+	struct {
+		H func;
+		unsigned grid[3], block[3], shared;
+		void **params, **extra;
+		H kernel, ctx;
+	} node = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .params = (void *[]){&mem}, .kernel = k};
+	H g, n, x;
+	DO(cuGraphCreate, &g, 0);
+	DO(cuGraphAddKernelNode_v2, &n, g, NULL, 0, &node);
+	DO(cuGraphInstantiateWithFlags, &x, g, 0);
+	if (far == UPLOADED)
+		DO(cuGraphUpload, x, NULL);
+	if (far == LAUNCHED) {
+		DO(cuGraphNodeSetEnabled, x, n, 0);
+		DO(cuGraphLaunch, x, NULL);
+	}
+	DO(cuCtxSynchronize);
+	DO(cuGraphExecDestroy, x);
+	DO(cuGraphDestroy, g);
 }
 static void run(const char *s)
 {
@@ -167,12 +202,58 @@ static void run(const char *s)
 			break;
 		case 't': DO(cuStreamCreate, &stream, 1); break;
 		case 'H': DO(cuMemHostAlloc, &h, 1 << 20, 0); break;
+		case 'T': DO(cuLibraryLoadData, &lib['T'], big(2, 10, 4096), 0, 0, 0, 0, 0, 0); break;
+		case 'J': DO(cuLibraryLoadData, &lib['J'], big(3, 10, 16384), 0, 0, 0, 0, 0, 0); break;
+		case 'u': launch(fn(lib['T'], "k0")); break;
+		case 'w': launch(fn(lib['J'], "k0")); break;
+		case 'c':
+			DO(cuKernelGetFunction, &h, fn(lib['L'], "k0"));
+			DO(cuFuncLoad, h);
+			break;
+		case 'o': graph(fn(lib['L'], "k0"), MADE); break;
+		case 'O': graph(fn(lib['L'], "k0"), UPLOADED); break;
+		case 'd': graph(fn(lib['L'], "k0"), LAUNCHED); break;
+		case 'x': DO(cuCtxSetLimit, 0, 16384); break;
+		case 'y': DO(cuCtxSetLimit, 0, 1024); break;
+		case 'i': {
+			size_t all;
+			DO(cuMemGetInfo_v2, &n, &all);
+			printf(" %zuM", (all - n) >> 20);
+			break;
+		}
 		default: printf("?%c", *s);
 		}
 	}
 	printf("\n");
 	fflush(stdout);
 	_exit(0);
+}
+static void one(const char *s)
+{
+	printf("%-28s", s);
+	fflush(stdout);
+	pid_t p = fork();
+	if (!p)
+		run(s);
+	int st;
+	waitpid(p, &st, 0);
+	if (st)
+		printf(" status %d\n", st);
+}
+/*
+ * What could stand for a launch, where a session is made again: whatever leaves a variable of the second context (the last number of a line) where the line that launches (l) has it, and not where the first line does, which does not. The memory in
+ * use says whether the driver has taken as much. First of one context before the other is made, then of one made already; last, whether a smaller launch before (u) has to be made again, too.
+ */
+static void local(void)
+{
+	static const char *const in_place_of_l[] = {"", "l", "c", "o", "O", "d", "xy", "x", "Jw", "Tul"};
+	static const char *const begin[] = {"PqAaC0iL", "PqAa0iL"}, *const end[] = {"i1a", "iC1a"};
+	for (int how = 0; how < 2; how++)
+		for (unsigned i = 0; i < sizeof in_place_of_l / sizeof *in_place_of_l; i++) {
+			char s[64];
+			snprintf(s, sizeof s, "%s%s%s", begin[how], in_place_of_l[i], end[how]);
+			one(s);
+		}
 }
 int main(int argc, char **argv)
 {
@@ -204,16 +285,21 @@ int main(int argc, char **argv)
 	S(cuMemsetD32_v2);
 	S(cuStreamCreate);
 	S(cuMemHostAlloc);
+	S(cuMemGetInfo_v2);
+	S(cuCtxSetLimit);
+	S(cuGraphCreate);
+	S(cuGraphAddKernelNode_v2);
+	S(cuGraphInstantiateWithFlags);
+	S(cuGraphUpload);
+	S(cuGraphLaunch);
+	S(cuGraphNodeSetEnabled);
+	S(cuGraphExecDestroy);
+	S(cuGraphDestroy);
 	for (int i = 1; i < argc; i++) {
-		printf("%-28s", argv[i]);
-		fflush(stdout);
-		pid_t p = fork();
-		if (!p)
-			run(argv[i]);
-		int st;
-		waitpid(p, &st, 0);
-		if (st)
-			printf(" status %d\n", st);
+		if (!strcmp(argv[i], "local"))
+			local();
+		else
+			one(argv[i]);
 	}
 	return 0;
 }
