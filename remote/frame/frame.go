@@ -36,6 +36,8 @@ const (
 	Leave     Kind = 20
 	State     Kind = 21
 	Stay      Kind = 22
+	Ahead     Kind = 23
+	More      Kind = 24
 )
 
 // Sizes, in bytes.
@@ -53,6 +55,9 @@ const (
 	Refused = 1
 	MaxWhy  = 512
 )
+
+// Rounds is the flag of a WELCOME whose server sends memory ahead of a session.
+const Rounds = 1
 
 // Header is what every frame begins with.
 type Header struct {

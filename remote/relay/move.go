@@ -44,8 +44,11 @@ type Moving struct {
 	decide  chan bool     // one place
 	decided chan struct{} // closed by the consumer; goes says how
 	over    chan struct{} // closed when whoever asked may hear of it
+	free    chan struct{} // closed when the session may go elsewhere
+	heard   bool          // routineWelcome runs
 
 	// Session.parks.mu guards these.
+	ahead  ahead
 	begun  bool // the consumer has it
 	asked  bool // LEAVE was sent
 	sent   bool // the end of all of it was given to the other server, or is about to be
@@ -60,32 +63,45 @@ type Moving struct {
 // Move has a server get a session over conn, which it takes over, and returns when that has all of it; hello is as in Open, and server names it. The program's calls wait until Decide. With an error, and if ctx ends before, the session goes
 // on where it was.
 func (s *Session) Move(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
-	m := &Moving{
-		s: s, conn: conn, hello: hello, want: branches, server: server, lane: newLane(conn),
-		welcome: make(chan error, 1), whole: make(chan struct{}), failed: make(chan struct{}), ready: make(chan error, 1), decide: make(chan bool, 1), decided: make(chan struct{}), over: make(chan struct{}),
-	}
-	m.in = bufio.NewReaderSize(&m.input, streamBuffer)
-	m.ctx, m.cancel = context.WithCancel(ctx)
+	m := s.newMoving(ctx, conn, hello, branches, server)
 	if err := s.mayMove(m, conn); err != nil {
 		m.cancel()
 		return nil, errors.Join(err, conn.Close())
 	}
-	s.poke()
+	if err := m.stand(ctx); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (s *Session) newMoving(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) *Moving {
+	m := &Moving{
+		s: s, conn: conn, hello: hello, want: branches, server: server, lane: newLane(conn),
+		welcome: make(chan error, 1), whole: make(chan struct{}), failed: make(chan struct{}), ready: make(chan error, 1), decide: make(chan bool, 1), decided: make(chan struct{}), over: make(chan struct{}), free: make(chan struct{}),
+	}
+	m.ahead.news = make(chan struct{}, 1)
+	m.in = bufio.NewReaderSize(&m.input, streamBuffer)
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	return m
+}
+
+// stand has the consumer stand, and returns when the other server has the session, or why it does not.
+func (m *Moving) stand(ctx context.Context) error {
+	m.s.poke()
 	select {
 	case err := <-m.ready:
-		if err == nil {
-			return m, nil
+		if err != nil {
+			<-m.over
 		}
-		<-m.over
-		return nil, err
+		return err
 	case <-m.over:
-		return nil, m.end
+		return m.end
 	case <-ctx.Done():
 	}
 	m.cancel()
-	s.drop(m)
+	m.s.drop(m)
 	<-m.over
-	return nil, ctx.Err()
+	return ctx.Err()
 }
 
 // mayMove notes a move, unless the session can go nowhere.
@@ -114,10 +130,13 @@ func (s *Session) mayMove(m *Moving, conn frame.Stream) error {
 // drop forgets a move that the consumer has not begun.
 func (s *Session) drop(m *Moving) {
 	s.parks.mu.Lock()
-	defer s.parks.mu.Unlock()
-	if s.moving == m && !m.begun {
-		s.moving = nil
-		m.finish(context.Canceled)
+	mine := s.moving == m && !m.begun
+	if mine {
+		m.ahead.runs = true // the consumer leaves it alone
+	}
+	s.parks.mu.Unlock()
+	if mine {
+		m.callOff(context.Canceled)
 	}
 }
 
@@ -136,6 +155,16 @@ func (m *Moving) finish(why error) {
 
 // Decide has the session go on at the other server, or where it was. An error says that it does not go on at the other one; it goes on where it was then, unless the session is over.
 func (m *Moving) Decide(goes bool) error {
+	m.s.parks.mu.Lock()
+	runs := m.ahead.runs
+	m.s.parks.mu.Unlock()
+	switch {
+	case runs && goes:
+		return ErrMoving
+	case runs:
+		m.forget()
+		return nil
+	}
 	m.decide <- goes
 	<-m.over
 	if !goes {
@@ -149,7 +178,7 @@ func (s *Session) depart(ctx context.Context) error {
 	p := &s.parks
 	p.mu.Lock()
 	m := s.moving
-	if m == nil || m.begun {
+	if m == nil || m.begun || m.ahead.runs {
 		p.mu.Unlock()
 		return nil
 	}
@@ -175,21 +204,26 @@ func (s *Session) elsewhere(ctx context.Context, m *Moving) error {
 	p := &s.parks
 	p.mu.Lock()
 	m.goes = goes
-	close(m.decided)
+	asked := m.asked || m.ahead.n > 0
 	if goes {
+		close(m.decided)
 		p.mu.Unlock()
 		return errMoved
 	}
-	asked := m.asked
-	if m.ended || !asked {
-		s.moving = nil
+	p.mu.Unlock()
+	var told error
+	if asked {
+		told = s.out.send(frame.Header{Kind: frame.Stay}, nil)
+	}
+	p.mu.Lock()
+	close(m.decided)
+	if m.ended || !m.asked {
+		s.unmoveLocked(m) // behind the word, as in callOff
 	}
 	m.finish(err)
 	p.mu.Unlock()
-	if asked {
-		if err := s.out.send(frame.Header{Kind: frame.Stay}, nil); err != nil {
-			return lost(err)
-		}
+	if told != nil {
+		return lost(told)
 	}
 	return nil
 }
@@ -209,11 +243,9 @@ func (s *Session) offer(ctx context.Context, m *Moving) error {
 	if err := s.out.send(frame.Header{Kind: frame.Leave, Arg: s.sent}, nil); err != nil {
 		return err // which the receiver finds
 	}
-	go func() {
-		n, err := m.welcomed(m.want)
-		m.want = n
-		m.welcome <- err
-	}()
+	if !m.heard {
+		go m.routineWelcome()
+	}
 	select {
 	case <-m.whole:
 	case <-m.failed:
@@ -268,13 +300,14 @@ func (s *Session) tellAll() ([]Change, error) {
 
 // arrive begins a session at the other server that goes on at a position of the ring, with all regions.
 func (m *Moving) arrive(ctx context.Context, at uint64, all []Change) error {
-	d, err := m.s.mem.Await(ctx, 0)
+	hello, err := []byte(nil), error(nil)
+	if !m.heard { // else it has been said
+		hello, err = m.greeting(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	h := m.hello
-	h.Type, h.Region, h.Va, h.Size = remote.MsgHello, 0, d.VA, d.Size
-	err = m.out.send(frame.Header{Kind: frame.Arrive, Arg: at}, remote.FormatHello(h, ""))
+	err = m.out.send(frame.Header{Kind: frame.Arrive, Arg: at}, hello)
 	for _, c := range all {
 		if err == nil {
 			err = m.out.send(frame.Header{Kind: frame.Region, Arg: uint64(c.ID)}, remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: c.ID, Va: c.VA, Size: c.Size}, ""))
@@ -284,6 +317,17 @@ func (m *Moving) arrive(ctx context.Context, at uint64, all []Change) error {
 		return fmt.Errorf("gpu server %s: %w", m.server, lost(err))
 	}
 	return nil
+}
+
+// greeting is what the session says to a server first of all.
+func (m *Moving) greeting(ctx context.Context) ([]byte, error) {
+	d, err := m.s.mem.Await(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	h := m.hello
+	h.Type, h.Region, h.Va, h.Size = remote.MsgHello, 0, d.VA, d.Size
+	return remote.FormatHello(h, ""), nil
 }
 
 // accepted awaits the answer to all of it.
@@ -310,8 +354,12 @@ func (m *Moving) accepted(ctx context.Context) error {
 func (s *Session) stateFrame(h frame.Header) error {
 	s.parks.mu.Lock()
 	m := s.moving
+	round := m != nil && m.ahead.due
 	due := m != nil && m.asked && !m.ended
 	s.parks.mu.Unlock()
+	if round {
+		return s.roundFrame(m, h)
+	}
 	refused := h.Flags == frame.Refused
 	if !due || h.Arg != 0 || h.Flags != 0 && !refused || refused && h.Len > frame.MaxWhy {
 		return remote.Violation("STATE frame of %d bytes with flags %#x", h.Len, h.Flags)
@@ -372,7 +420,7 @@ func (s *Session) said(m *Moving, why error) {
 	close(m.whole)
 	select {
 	case <-m.decided:
-		s.moving = nil // it stays: this was waited for
+		s.unmoveLocked(m) // it stays: this was waited for
 	default:
 	}
 }
@@ -419,12 +467,14 @@ func (s *Session) endMove(cause error) {
 	if m == nil || errors.Is(cause, errStill) {
 		return
 	}
-	s.moving = nil
+	s.unmoveLocked(m)
 	if !errors.Is(cause, errMoved) {
 		m.finish(ErrOver)
 		return
 	}
+	rounds := m.rounds
 	s.lane = newLane(m.conn)
+	s.rounds = rounds
 	s.input.again = m.unread()
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
 	s.server = m.server

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -19,9 +18,7 @@ func departing(t *testing.T) (s *Session, m *Moving, one, two *pausing) {
 	t.Helper()
 	one, two = newPausing(), newPausing()
 	s = newSession(fakeCarrier{g: newGuest()}, one, "gpu1", quietLog)
-	m = &Moving{s: s, conn: two, server: "gpu2", lane: newLane(two), welcome: make(chan error, 1), whole: make(chan struct{}), failed: make(chan struct{}), decided: make(chan struct{}), over: make(chan struct{})}
-	m.ctx, m.cancel = context.WithCancel(t.Context())
-	m.in = bufio.NewReaderSize(&m.input, streamBuffer)
+	m = s.newMoving(t.Context(), two, remote.Hello{}, 0, "gpu2")
 	m.asked, s.moving = true, m
 	return s, m, one, two
 }

@@ -104,6 +104,7 @@ type lane struct {
 	undone    []byte        // the receiver's: the frame that is under way, as far as it is not in the buffer
 	out       out
 	answering *read // the READ that is answered
+	rounds    bool  // its server sends memory ahead of a session
 }
 
 func newLane(conn frame.Stream) lane { return lane{input: input{conn: conn}, out: out{conn: conn}} }
@@ -187,6 +188,7 @@ func (l *lane) welcomed(want int) (int, error) {
 	case m.Status != 0:
 		return 0, &Refusal{unix.Errno(m.Status), text}
 	}
+	l.rounds = m.Flags&frame.Rounds != 0
 	return int(min(uint64(want), m.Size)), nil
 }
 

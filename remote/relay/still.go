@@ -48,6 +48,7 @@ type State struct {
 	Untold     []Change // what it is to be told, in this order
 	Wanted     uint32   // how many branches the stream may have
 	Branches   []Branch // those that it has
+	Rounds     bool     // its server sends memory ahead of a session
 }
 
 // Asked is a READ that waits.
@@ -162,7 +163,7 @@ func (s *Session) haltLocked(conn Lasting) error {
 
 // describe is the session's state. None of its goroutines runs.
 func (s *Session) describe() State {
-	st := State{Sent: s.sent, Head: s.head.Load(), Unread: s.unread()}
+	st := State{Sent: s.sent, Head: s.head.Load(), Unread: s.unread(), Rounds: s.rounds}
 	if s.answering != nil {
 		st.Reads = append(st.Reads, Asked{s.answering.id, s.answering.Extent})
 	}
@@ -209,7 +210,7 @@ func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slo
 		return nil, err
 	}
 	s := newSession(local, conn, server, log)
-	s.input.again = st.Unread
+	s.input.again, s.rounds = st.Unread, st.Rounds
 	s.sent = st.Sent
 	s.given.Store(st.Sent)
 	s.head.Store(st.Head)

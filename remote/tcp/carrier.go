@@ -108,7 +108,7 @@ func (c *Carrier) hello() error {
 	if err != nil {
 		return err
 	}
-	if h.Kind != frame.Hello && h.Kind != frame.Arrive || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
+	if h.Kind != frame.Hello && h.Kind != frame.Arrive && h.Kind != frame.Ahead || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
 		return remote.Violation("frame %d of %d bytes is no hello", h.Kind, h.Len)
 	}
 	m, err := c.readHello(h)
@@ -120,10 +120,14 @@ func (c *Carrier) hello() error {
 	case m.Type != remote.MsgHello || m.Region != 0 || m.Size != remote.Region0Size:
 		return remote.Violation("hello for region %d of %#x bytes", m.Region, m.Size)
 	}
-	if h.Kind == frame.Arrive {
-		if err := c.arrives(h.Arg); err != nil {
-			return err
-		}
+	switch h.Kind {
+	case frame.Arrive:
+		err = c.arrives(h.Arg)
+	case frame.Ahead:
+		err = c.comesAhead(h)
+	}
+	if err != nil {
+		return err
 	}
 	return c.mem.declare(0, remote.Declared{VA: m.Va, Size: m.Size})
 }
@@ -200,6 +204,12 @@ func (c *Carrier) frame(h frame.Header) error {
 		return c.recallFrame(h)
 	case frame.Leave:
 		return c.leaveFrame(h)
+	case frame.Arrive:
+		return c.arriveFrame(h)
+	case frame.Ahead:
+		return c.aheadFrame(h)
+	case frame.More:
+		return c.moreFrame(h)
 	case frame.Stay:
 		return c.stayFrame(h)
 	case frame.State:
@@ -210,7 +220,7 @@ func (c *Carrier) frame(h frame.Header) error {
 
 // ringFrame appends records to the mirror.
 func (c *Carrier) ringFrame(h frame.Header) error {
-	if c.moves.leaving() {
+	if c.moves.still() {
 		return remote.Violation("RING frame of a session that stands still")
 	}
 	free := remote.RingSize - (c.tail - c.ring.consumed())
@@ -274,7 +284,7 @@ func (c *Carrier) Doorbell() remote.Doorbell { return c.bell }
 
 // Welcome implements remote.Carrier.
 func (c *Carrier) Welcome(status uint32, text string) error {
-	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status, Size: uint64(c.wide.most)}, text), nil)
+	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status, Flags: frame.Rounds, Size: uint64(c.wide.most)}, text), nil)
 }
 
 // Done implements remote.Carrier.

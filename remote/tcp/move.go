@@ -14,6 +14,8 @@ import (
 /*
 A session moves to another host's worker by its guest's end, which alone knows when nothing of it is under way: it stands still, says LEAVE, and has what the session is made of in STATE frames. It begins with the other host by ARRIVE in
 the place of HELLO, declares its regions, and passes the STATE frames on there. WELCOME is the answer to all of it. Then it ends this connection; or it says STAY, and the session goes on here. What the bytes mean is the workers' affair.
+
+Memory may go ahead of it, in rounds (ahead.go): then it begins with the other host by AHEAD, and says ARRIVE when it stands still.
 */
 
 // statePart is how much of a state is one frame.
@@ -31,8 +33,10 @@ type moves struct {
 	asked atomic.Bool // left is there, and its ring is not empty
 	ask   chan *Leaving
 
-	mu   sync.Mutex
-	left *Leaving
+	mu     sync.Mutex
+	left   *Leaving
+	ahead  rounds
+	placed bool // where the ring is is known
 
 	// Of a session that comes; the receiver's but for arrival.
 	arrival *io.PipeReader // nil: it begins here
@@ -43,11 +47,15 @@ type moves struct {
 type Leaving struct {
 	c     *Carrier
 	at    uint64
+	ahead bool
 	empty chan struct{} // closed once all records are consumed
 	stays chan struct{} // closed when the session is to go on here
 }
 
-func (m *moves) init() { m.ask = make(chan *Leaving, 1) }
+func (m *moves) init() {
+	m.ask, m.ahead.ask = make(chan *Leaving, 1), make(chan *Round, 1)
+	m.placed = true
+}
 
 // arrives begins the ring at a head, and has STATE frames follow.
 func (c *Carrier) arrives(head uint64) error {
@@ -85,10 +93,10 @@ func (c *Carrier) leaveFrame(h frame.Header) error {
 	m := &c.moves
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.Len != 0 || h.Flags != 0 || h.Arg != c.tail || m.left != nil || m.into != nil {
+	if h.Len != 0 || h.Flags != 0 || h.Arg != c.tail || m.left != nil || m.into != nil || m.ahead.now != nil {
 		return remote.Violation("LEAVE frame of %d bytes at %d, where %d came", h.Len, h.Arg, c.tail)
 	}
-	m.left = &Leaving{c: c, at: c.tail, empty: make(chan struct{}), stays: make(chan struct{})}
+	m.left = &Leaving{c: c, at: c.tail, ahead: m.ahead.n > 0, empty: make(chan struct{}), stays: make(chan struct{})}
 	m.asked.Store(true)
 	m.consumedLocked(c.ring.consumed()) // the consumer may have been there before it could see that
 	select {
@@ -104,7 +112,7 @@ func (c *Carrier) stayFrame(h frame.Header) error {
 	m := &c.moves
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.Len != 0 || h.Flags != 0 || h.Arg != 0 || m.left == nil {
+	if h.Len != 0 || h.Flags != 0 || h.Arg != 0 || m.left == nil && m.ahead.n == 0 {
 		return remote.Violation("STAY frame of %d bytes", h.Len)
 	}
 	m.stayLocked()
@@ -113,6 +121,7 @@ func (c *Carrier) stayFrame(h frame.Header) error {
 
 func (m *moves) stayLocked() {
 	m.asked.Store(false)
+	m.ahead.endLocked()
 	if m.left != nil {
 		close(m.left.stays)
 		m.left = nil
@@ -157,11 +166,11 @@ func short(err error) error {
 	return err
 }
 
-// leaving reports whether the guest's end stands still.
-func (m *moves) leaving() bool {
+// still reports whether the guest's end stands still: it goes, or has not come yet.
+func (m *moves) still() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.left != nil
+	return m.left != nil || !m.placed
 }
 
 // consumed notes how far the ring is consumed.
@@ -188,6 +197,9 @@ func (m *moves) end() {
 		m.into = nil
 	}
 }
+
+// Ahead reports whether the memory of rounds, which the last one ended, has gone ahead.
+func (l *Leaving) Ahead() bool { return l.ahead }
 
 // Empty is closed once all records are consumed that were sent before.
 func (l *Leaving) Empty() <-chan struct{} { return l.empty }
