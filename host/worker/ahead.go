@@ -32,15 +32,15 @@ type still struct {
 	idle bool
 }
 
-// Times of stand: how long the consumer and the GPU may take to find nothing to do.
+// Times of idles: how long the consumer and the GPU may take to find nothing to do.
 const (
 	stillLimit = 5 * time.Millisecond
 	stillGPU   = 200 * time.Microsecond
 )
 
-// stand asks the consumer whether there is nothing to do. One that has no time has.
-func (s *starter) stand(ctx context.Context, w *Worker) still {
-	if k := w.graphs.keeper; s.leased == nil || k != nil && k.HoldsPages() { // to ask lets go of pages, which is dear there
+// idles asks the consumer whether there is nothing to do. One that has no time has.
+func (w *Worker) idles(ctx context.Context) still {
+	if k := w.graphs.keeper; k != nil && k.HoldsPages() { // to ask lets go of pages, which is dear there
 		return still{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stillLimit)
@@ -53,7 +53,7 @@ func (s *starter) stand(ctx context.Context, w *Worker) still {
 			return nil // others may write to its memory
 		}
 		if ctx.Err() == nil && w.session.Quiesce(ctx) == nil {
-			found <- still{s.leased.ring.Head(), true}
+			found <- still{w.ring.Head(), true}
 		}
 		return nil
 	}
@@ -104,7 +104,7 @@ func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
 	done := make(chan struct{})
 	a.done = done
 	go func() {
-		said := a.round(ctx, p, m.Number, s.stand(ctx, w))
+		said := a.round(ctx, p, m.Number, w.idles(ctx))
 		close(done)           // before the parent hears of it, and asks for the next
 		_ = s.link.Send(said) // a parent that is gone asks nothing
 	}()

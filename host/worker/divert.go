@@ -20,18 +20,41 @@ import (
 
 // diversion is another GPU server for a relay's session.
 type diversion struct {
-	number uint64 // of Divert
 	to     link.Relay
+	ahead  bool // the session runs on, and its memory goes ahead of it; routineLink's
+	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when that is had, or not; the rest is there then
+	done   chan struct{} // closed while nothing of it is under way; the rest is there then
 	err    error
 	moving *relay.Moving
 	id     remote.SessionID
 	stream *resume.Conn
-	has    atomic.Bool // the other server has all of the session
+	booked uint64      // host memory
+	has    atomic.Bool // the other server has all of the session, or that runs on meanwhile
 }
 
-// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile. One that the other server has is looked for as any.
+// rests reports whether nothing of it is under way.
+func (d *diversion) rests() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// begins has a part of it be under way, which answers when it is over.
+func (d *diversion) begins(part func() (answer func())) {
+	done := make(chan struct{})
+	d.done = done
+	go func() {
+		answer := part()
+		close(done) // before the parent hears of it, and asks for the next
+		answer()
+	}()
+}
+
+// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile. One that the other server has, or that runs on, is looked for as any.
 func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if !d.has.Load() && !errors.Is(why, resume.ErrFresh) {
@@ -44,42 +67,86 @@ func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
 // errBegins says that there is nothing yet that could go, or never will be.
 var errBegins = errors.New("the session has not begun at its GPU server, or its program is the RDMA end itself")
 
-// diverted is an answer. EBUSY: it may be another one soon.
+// diverted is an answer. EBUSY: it may be another one soon. ENOSYS: it may do without rounds.
 func diverted(number uint64, err error) link.Diverted {
-	errno := unix.EOPNOTSUPP
-	if errors.Is(err, errBegins) {
-		errno = unix.EBUSY
-	}
-	return link.Diverted{Number: number, Status: link.StatusOf(errno, err)}
+	return link.Diverted{Number: number, Status: link.StatusOf(errnoOf(err), err)}
 }
 
-// divert has another server get the session, beside the link's goroutine, which answers.
+func errnoOf(err error) unix.Errno {
+	switch {
+	case errors.Is(err, errBegins):
+		return unix.EBUSY
+	case errors.Is(err, relay.ErrNoRounds):
+		return unix.ENOSYS
+	}
+	return unix.EOPNOTSUPP
+}
+
+// divert has another server get the session, or await it, beside the link's goroutine, which answers.
 func (p *passer) divert(m link.Divert) error {
 	session := p.session.Load()
+	d := p.diversion
+	goesOn := d != nil && d.ahead && !m.Ahead && d.to.Lease == m.To.Lease && d.rests() && d.err == nil
 	switch {
-	case p.diversion != nil || p.settling.Load() != 0:
+	case goesOn:
+		d.ahead = false
+	case d != nil || p.settling.Load() != 0:
 		return p.link.Send(diverted(m.Number, relay.ErrMoving))
 	case session == nil:
 		return p.link.Send(diverted(m.Number, errBegins))
+	default:
+		d = &diversion{to: m.To, ahead: m.Ahead}
+		d.ctx, d.cancel = context.WithCancel(context.Background())
+		p.diversion = d
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &diversion{number: m.Number, to: m.To, cancel: cancel, done: make(chan struct{})}
-	p.diversion = d
-	go func() {
-		d.err = p.reach(ctx, d, session)
+	d.begins(func() func() {
+		if goesOn {
+			d.err = p.goesOn(d)
+		} else {
+			d.err = p.reach(d.ctx, d, session, m.Ahead)
+		}
 		if d.err != nil {
 			p.log.Warn("the session does not go to another GPU server", "server", d.to.Server, "error", d.err)
 		}
-		_ = p.link.Send(diverted(d.number, d.err)) // a parent that is gone asks nothing
-		close(d.done)
-	}()
+		said := diverted(m.Number, d.err)
+		return func() { _ = p.link.Send(said) } // a parent that is gone asks nothing
+	})
 	return nil
 }
 
-// reach has another server get the session.
-func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session) error {
+// goesOn has another server get the rest of a session whose memory went ahead.
+func (p *passer) goesOn(d *diversion) error {
+	d.has.Store(false)
+	if err := d.moving.Stand(d.ctx); err != nil {
+		d.moving = nil
+		return err
+	}
+	return d.all()
+}
+
+// copy has a round of the session's memory go to the server that awaits it.
+func (p *passer) copy(m link.Copy) error {
+	d := p.diversion
+	if d == nil || !d.ahead || m.Rehearsal || !d.rests() || d.err != nil {
+		return p.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EOPNOTSUPP, errElsewhere)})
+	}
+	d.begins(func() func() {
+		r, err := d.moving.Round(d.ctx)
+		said := link.Copied{Number: m.Number, Looked: r.Looked, Sent: r.Sent, Cut: r.Cut, Status: link.StatusOf(errnoOf(err), err)}
+		return func() { _ = p.link.Send(said) }
+	})
+	return nil
+}
+
+// reach has another server get the session, or, ahead, await it.
+func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session, ahead bool) error {
 	if err := session.Movable(); err != nil {
 		return err
+	}
+	if ahead {
+		if err := p.mayAhead(d, session); err != nil {
+			return err
+		}
 	}
 	cfg, err := d.to.Identity.Client(mtls.SessionProtocols(false)...)
 	if err != nil {
@@ -104,11 +171,34 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 	if d.stream, err = resume.NewClient(first, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()}); err != nil {
 		return err
 	}
+	if ahead {
+		d.has.Store(true)
+		d.moving, err = session.Ahead(ctx, d.stream, hello, p.cfg.Branches, d.to.Server)
+		return err
+	}
 	if d.moving, err = session.Move(ctx, d.stream, hello, p.cfg.Branches, d.to.Server); err != nil {
 		return err
 	}
+	return d.all()
+}
+
+// mayAhead books what rounds take.
+func (p *passer) mayAhead(d *diversion, session *relay.Session) error {
+	switch {
+	case !session.Rounds():
+		return fmt.Errorf("gpu server %s: %w", p.cfg.Relay.Server, relay.ErrNoRounds)
+	case !p.hostMemory().reserve(relay.AheadMemory):
+		return fmt.Errorf("%w: there is no host memory left for that", relay.ErrNoRounds)
+	}
+	d.booked = relay.AheadMemory
+	return nil
+}
+
+// all notes that the other server has all of the session.
+func (d *diversion) all() error {
 	d.has.Store(true)
-	if err = d.stream.Ready(ctx); err != nil { // it was given up a moment ago
+	err := d.stream.Ready(d.ctx)
+	if err != nil { // it was given up a moment ago
 		err = errors.Join(fmt.Errorf("gpu server %s: %w", d.to.Server, err), d.moving.Decide(false))
 		d.moving = nil
 	}
@@ -135,6 +225,7 @@ func (p *passer) settle(m link.Settle) {
 		defer d.cancel()
 		<-d.done
 		err := p.goOver(d, m.Goes)
+		p.hostMemory().release(d.booked)
 		p.settling.Add(-1)
 		_ = p.link.Send(diverted(m.Number, err))
 	}()
@@ -147,6 +238,8 @@ func (p *passer) goOver(d *diversion, goes bool) error {
 		return nil
 	case d.moving == nil:
 		return d.err
+	case d.ahead && goes:
+		return errors.Join(errors.New("no other GPU server has all of the session"), d.moving.Decide(false))
 	}
 	if err := d.moving.Decide(goes); err != nil {
 		return fmt.Errorf("gpu server %s: %w", d.to.Server, err)

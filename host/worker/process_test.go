@@ -15,6 +15,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/soft"
 	"causeway/host/sandbox"
 	"causeway/host/worker"
 	"causeway/host/worker/link"
@@ -42,10 +43,13 @@ func TestMain(m *testing.M) {
 	}
 	p := &worker.Process{
 		Backend: func(name string) (driver.Backend, error) {
-			if name != "test" {
-				return nil, fmt.Errorf("no GPU named %s", name)
+			switch name {
+			case "test":
+				return &warmBackend{}, nil
+			case softGPU:
+				return soft.New(), nil
 			}
-			return &warmBackend{}, nil
+			return nil, fmt.Errorf("no GPU named %s", name)
 		},
 		Resume: os.Getenv(worker.ResumeEnv),
 		Logger: func(l slog.Level) *slog.Logger {

@@ -282,7 +282,7 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		return p.link.Send(link.Exported{Status: link.StatusOf(unix.EIO, p.export(m))})
 	case link.Copy:
 		r.Discard()
-		return p.link.Send(link.Copied{Number: m.Number, Status: no})
+		return p.copy(m)
 	case link.Divert:
 		return p.divert(m)
 	case link.Settle:

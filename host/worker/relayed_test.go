@@ -32,7 +32,11 @@ type gpuServer struct {
 	memory  atomic.Uint64 // limit of a session's, 0: none
 	stays   atomic.Bool   // its sessions may not go to another server, nor come from one
 	ready   atomic.Bool   // the last one that began may have a worker that waited
+	soft    atomic.Bool   // they have the software GPU, whose memory can be read while they run
 }
+
+// softGPU is what workers are told.
+const softGPU = "soft"
 
 // newServer has a lease, and the configuration of workers that pass on to it.
 func newServer(t testing.TB) (*gpuServer, link.Config) {
@@ -79,7 +83,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 			_, _ = f.Close(), c.Close()
 			continue
 		}
-		cfg := unixConfig
+		cfg := s.config()
 		cfg.Carrier, cfg.TLS, cfg.MemoryLimit = link.CarrierTCP, &s.keys, s.memory.Load()
 		cfg.Migratable = !s.stays.Load()
 		s.ready.Store(p.Ready)
@@ -94,12 +98,20 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 	}
 }
 
+func (s *gpuServer) config() link.Config {
+	cfg := unixConfig
+	if s.soft.Load() {
+		cfg.GPU = softGPU
+	}
+	return cfg
+}
+
 // worker is one for a session: one that got ready before, if that will do.
 func (s *gpuServer) worker(cfg link.Config, ready bool, conn int) (*spawn.Process, error) {
 	if !ready {
 		return spawner().Start(cfg, nil, conn)
 	}
-	w, err := spawner().Warm(unixConfig)
+	w, err := spawner().Warm(s.config())
 	if err == nil {
 		cfg.Spare = true
 		err = w.Configure(cfg, nil, conn)

@@ -53,12 +53,23 @@ func arrivalOf(c remote.Carrier) (arrival, bool) {
 
 // routineLeave has the session described whenever its guest's end wants to go elsewhere.
 func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
+	var ahead farAhead
 	for {
 		select {
+		case r := <-c.Rounds():
+			did, err := s.round(w, &ahead, r)
+			if err != nil {
+				s.log.Warn("memory does not go ahead of the session", "error", err)
+			}
+			_ = r.End(did, err) // a guest's end that is gone needs no answer
+		case <-ahead.over:
+			ahead = farAhead{}
 		case l := <-c.Leaves():
-			if err := s.leave(w, c, l); err != nil && !errors.Is(err, errEnded) {
+			went := ahead
+			ahead = farAhead{}
+			if err := s.leave(w, c, l, &went); err != nil && !errors.Is(err, errEnded) {
 				s.log.Warn("the session does not go to another server", "error", err)
-				_ = l.End(err) // a guest's end that is gone needs no answer
+				_ = l.End(err)
 			}
 		case <-w.ended:
 			return
@@ -66,13 +77,24 @@ func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
 	}
 }
 
-// leave writes the session, and has it stand until it is known where it goes on. An error says why it was not written, and that it goes on.
-func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving) error {
+// mayLeave says why no session of this worker's can.
+func (s *starter) mayLeave() error {
 	if s.lasting == nil || s.lasting.Fixed() {
 		return errors.New("sessions over such a connection stay where they are")
 	}
 	if !s.cfg.Migratable {
 		return errStaysHere
+	}
+	return nil
+}
+
+// leave writes the session, less what went ahead, and has it stand until it is known where it goes on. An error says why it was not written, and that it goes on.
+func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving, went *farAhead) error {
+	if err := s.mayLeave(); err != nil {
+		return err
+	}
+	if l.Ahead() && went.send == nil {
+		return errNoCopy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
 	defer cancel()
@@ -87,7 +109,7 @@ func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving) error {
 	}
 	var failed error
 	err := w.onLoop(func() error {
-		if failed = w.writeTo(ctx, l, s.warm); failed == nil {
+		if failed = w.writeTo(ctx, l, s.warm, went); failed == nil {
 			s.log.Info("session stands still for another server")
 			select {
 			case <-l.Stays():
@@ -103,7 +125,7 @@ func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving) error {
 }
 
 // writeTo has the session stand, and writes what it is made of. Without an error guestMu is held, and all of it was written. It runs on the consumer.
-func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool) error {
+func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool, went *farAhead) error {
 	if err := w.movable(false); err != nil {
 		return err
 	}
@@ -114,7 +136,8 @@ func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool) error {
 		return err
 	}
 	w.guestMu.Lock()
-	h := &handover{out: state.NewWriter(l), send: precopy.NewSender()}
+	h := &handover{out: state.NewWriter(l)}
+	h.send = went.rest(w, l, h.out, warm)
 	err := w.writeAll(h, w.carrier.(*tcp.Carrier), warm)
 	if err == nil {
 		err = l.End(nil)
@@ -153,7 +176,6 @@ func (w *Worker) writeAll(h *handover, c *tcp.Carrier, warm bool) error {
 		return err
 	}
 	snap.Warm, snap.Leased = warm, &leasedState{Head: w.ring.Head(), Regions: declaredOf(c)}
-	h.out.Bool(warm)
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
@@ -232,6 +254,9 @@ func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 	snap, err := readSnapshot(h.in)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if err := a.carrier.Placed(); err != nil {
+		return nil, err
 	}
 	if err := s.agrees(a.carrier, snap); err != nil {
 		return nil, err

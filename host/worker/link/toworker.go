@@ -192,7 +192,7 @@ func (m *Export) fields(c *coder) {
 
 // Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
 // one what earlier rounds brought is forgotten. Rehearsal: instead, what the session is made of, without its memory, to a stream of its own. Answer: Copied
-// with the same number, when the round is over.
+// with the same number, when the round is over. A relay does so on the way of Divert.Ahead, and has no stream.
 type Copy struct {
 	forWorker
 	Number    uint64
@@ -333,15 +333,18 @@ func (m *Connected) fields(c *coder) {
 }
 
 // Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted with the same number, with success
-// once that server has all of it, else with the reason for which the session goes on where it was.
+// once that server has all of it, else with the reason for which the session goes on where it was. Ahead: the session runs on, and that server awaits it; Copy has its memory go there, a round at a time, and
+// Divert without Ahead the rest. ENOSYS in an answer to one of these: one of the servers knows of no rounds, and Divert alone may do.
 type Divert struct {
 	forWorker
 	Number uint64
+	Ahead  bool
 	To     Relay
 }
 
 func (m *Divert) fields(c *coder) {
 	c.u64(&m.Number)
+	c.flag(&m.Ahead)
 	var err error
 	if c.reading {
 		err = json.Unmarshal(c.take(len(c.b)), &m.To)

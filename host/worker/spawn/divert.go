@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/worker/link"
 	"causeway/remote"
 )
@@ -14,6 +16,7 @@ import (
 type diverts struct {
 	mu     sync.Mutex
 	last   uint64                        // number of what it was told
+	rounds uint64                        // and of rounds
 	asked  map[uint64]chan link.Diverted // by number; each has one place, and one answer
 	routes map[remote.LeaseID]*route
 	left   bool // the session is not where the configuration says any more
@@ -23,6 +26,7 @@ type diverts struct {
 type route struct {
 	to    link.Relay
 	calls calls
+	ahead bool // memory of the session goes there, and the session has not
 	gone  bool // the relay is not to go there any more, and may have asked for it before it heard that
 }
 
@@ -50,7 +54,45 @@ func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool)
 }
 
 // Divert has a relay get its session to another GPU server too, where the session goes on after Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx ended.
-func (p *Process) Divert(ctx context.Context, to link.Relay) error {
+func (p *Process) Divert(ctx context.Context, to link.Relay) error { return p.divertTo(ctx, to, false) }
+
+// Ahead has another GPU server await a relay's session, whose memory goes there by Round, while it runs on, and the rest by Divert. ErrNoRounds: one of the two servers knows of none. Settle(false) ends it, as also after an error.
+func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
+	return noRounds(p.divertTo(ctx, to, true))
+}
+
+// ErrNoRounds says that memory cannot go ahead of a session between two servers, which moves all at once then.
+var ErrNoRounds = errors.New("memory does not go ahead")
+
+func noRounds(err error) error {
+	if errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("%w: %w", ErrNoRounds, err)
+	}
+	return err
+}
+
+// Round has a round of the session's memory go where Ahead said. One goroutine asks, and nothing else has the relay's answers to link.Copy.
+func (p *Process) Round(ctx context.Context) (link.Copied, error) {
+	p.diverts.mu.Lock()
+	p.diverts.rounds++
+	n := p.diverts.rounds
+	p.diverts.mu.Unlock()
+	if err := p.link.Send(link.Copy{Number: n}); err != nil {
+		return link.Copied{}, fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	for {
+		m, err := await(ctx, p, p.copied)
+		if err == nil && m.Number != n {
+			continue // of one that nobody waits for any more
+		}
+		if err == nil && m.Errno != 0 {
+			err = noRounds(fmt.Errorf("%s: %w", m.Text, m.Errno))
+		}
+		return m, err
+	}
+}
+
+func (p *Process) divertTo(ctx context.Context, to link.Relay, ahead bool) error {
 	first := p.relay.Load()
 	if first == nil {
 		return errors.New("its session runs on this host")
@@ -58,14 +100,16 @@ func (p *Process) Divert(ctx context.Context, to link.Relay) error {
 	p.diverts.mu.Lock()
 	r := p.diverts.routes[to.Lease]
 	known := r != nil && !r.gone || first.Lease == to.Lease && !p.diverts.left
-	if !known {
-		p.diverts.routes[to.Lease] = &route{to: to}
+	if known && r != nil && r.ahead && !ahead {
+		known, r.ahead = false, false // which goes on
+	} else if !known {
+		p.diverts.routes[to.Lease] = &route{to: to, ahead: ahead}
 	}
 	p.diverts.mu.Unlock()
 	if known {
 		return fmt.Errorf("its session has the lease %v already", to.Lease)
 	}
-	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Divert{Number: n, To: to} })
+	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Divert{Number: n, Ahead: ahead, To: to} })
 	if err != nil && !errors.Is(err, ErrSilent) {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id == to.Lease })
 	}

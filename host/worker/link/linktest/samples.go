@@ -49,7 +49,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Connected{Connection: f, Status: failed},
 		link.Throttle{Share: 40},
 		link.Reconnected{Connection: f},
-		link.Divert{Number: 11, To: *cfg.Relay},
+		link.Divert{Number: 11, Ahead: true, To: *cfg.Relay},
 		link.Settle{Number: 12, Goes: true},
 	}
 }

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+
+	"causeway/host/driver"
+	"causeway/host/worker/precopy"
+	"causeway/host/worker/state"
+	"causeway/remote/frame"
+	"causeway/remote/tcp"
+)
+
+// farAhead is memory of a session that goes ahead of it to another GPU server by its guest's end, which says when there is another round. routineLeave owns it. What it has written
+// begins as what is written of a session that stands still does, so that who reads it sees no difference.
+type farAhead struct {
+	send *precopy.Sender // nil: nothing went ahead
+	over <-chan struct{} // closed when it is to be forgotten
+	seen still           // when the last whole round began
+}
+
+// round sends what has changed of a session's memory, while that goes on. After an error nothing more of it goes ahead.
+func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-r.Over():
+		case <-w.ended:
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	b := bufio.NewWriterSize(r, 256<<10)
+	if r.First() {
+		if err := s.mayLeave(); err != nil {
+			return did, err
+		}
+		*a = farAhead{send: precopy.NewSender(), over: r.Over()}
+		if err := begins(state.NewWriter(b), s.warm); err != nil {
+			return did, err
+		}
+	}
+	reason, err := w.askMovable(false) // what cannot move says so before its memory does
+	if err = errors.Join(reason, err); err != nil {
+		return did, err
+	}
+	if a.send == nil {
+		return did, errNoCopy
+	}
+	done, err := a.copy(ctx, w, b)
+	if err = errors.Join(err, b.Flush()); err != nil {
+		*a = farAhead{}
+	}
+	return frame.Round{Looked: done.Looked, Sent: done.Sent, Cut: done.Cut}, err
+}
+
+// begins is what a session's description begins with: how its driver was started.
+func begins(out *state.Writer, warm bool) error {
+	out.Bool(warm)
+	return out.Flush()
+}
+
+// copy writes a round. Memory that cannot be read while programs run goes when they stand.
+func (a *farAhead) copy(ctx context.Context, w *Worker, b *bufio.Writer) (precopy.Round, error) {
+	p, ok := w.session.(driver.Precopier)
+	if !ok {
+		return precopy.Round{}, nil
+	}
+	at := w.idles(ctx)
+	if at.idle && at == a.seen {
+		a.send.Same()
+	}
+	r, err := a.send.Round(ctx, p.ExportRunning, b)
+	if !r.Cut {
+		a.seen = at
+	}
+	return r, err
+}
+
+// rest is who sends what of a session that stands still has not gone ahead. guestMu is held.
+func (a *farAhead) rest(w *Worker, l *tcp.Leaving, out *state.Writer, warm bool) *precopy.Sender {
+	if !l.Ahead() {
+		out.Bool(warm)
+		return precopy.NewSender()
+	}
+	if a.seen == (still{w.ring.Head(), true}) {
+		a.send.Same()
+	}
+	return a.send
+}
