@@ -24,6 +24,10 @@ type Relocated struct {
 	// Lost are programs that got an error in place of going along.
 	Lost  int    `json:"lost,omitempty"`
 	Nanos uint64 `json:"ns"` // that all of it took
+	// To another GPU server: rounds in which memory went ahead, its bytes, and how long programs stood at most behind them.
+	Rounds int    `json:"rounds,omitempty"`
+	Ahead  uint64 `json:"ahead,omitempty"`
+	Stood  uint64 `json:"stood_ns,omitempty"`
 }
 
 // Diversion tells a device process of another GPU server for its programs.

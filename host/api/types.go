@@ -156,6 +156,9 @@ type Copy struct {
 type Progress struct {
 	Done int `json:"done"`
 	Of   int `json:"of"`
+	// Rounds are those in which memory has gone ahead to another GPU server while programs run, and Last the newest.
+	Rounds int       `json:"rounds,omitempty"`
+	Last   CopyRound `json:"last,omitzero"`
 }
 
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.

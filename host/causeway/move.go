@@ -37,7 +37,8 @@ It can be moved if
     docs/MIGRATION.md.
 
 With --remote a vGPU whose GPU is on a GPU server (causeway create --remote) goes to another server, with all of its programs or, if anything is in the
-way, none. They stand while what they have at the GPU goes from server to server by this host, and longer the more that is. It can go if
+way, none. What they have at the GPU goes from server to server by this host: memory ahead, in rounds while they run, and what they have written since while
+they stand. It can go if
   - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, with the same
     driver. On a real GPU sessions go only if the lease is migratable ("causeway create --remote NAME --migratable"; else by the server's configuration);
   - no VM with such programs is being migrated, and each of them can: none is stopped, none an RDMA end itself, or started by "causeway run --remote".
@@ -116,13 +117,25 @@ func (f *nodeFlags) move(cmd *cobra.Command, key string, wish api.Relocation) er
 	if wish.Remote != "" {
 		where = "the GPU server " + wish.Remote
 	}
-	if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on %s now: %d programs moved in %v\n", v.Spec.Key(), where, did.Sessions, time.Duration(did.Nanos).Round(time.Millisecond)); err != nil {
+	if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on %s now: %d programs moved in %v%s\n", v.Spec.Key(), where, did.Sessions, time.Duration(did.Nanos).Round(time.Millisecond), stoodOf(&did)); err != nil {
 		return err
 	}
 	if did.Lost > 0 {
 		return fmt.Errorf("%d programs of %s were lost on the way: `causeway logs %s` says why", did.Lost, v.Spec.Key(), v.Spec.Key())
 	}
 	return nil
+}
+
+// stoodOf says what went ahead of a move to another GPU server, and how long programs stood.
+func stoodOf(did *api.Relocated) string {
+	if did.Stood == 0 || did.Sessions == 0 {
+		return ""
+	}
+	ahead := ""
+	if did.Rounds > 0 {
+		ahead = fmt.Sprintf(", %s having gone ahead in %d rounds", size(did.Ahead), did.Rounds)
+	}
+	return fmt.Sprintf(", of which they stood for %v at most%s", time.Duration(did.Stood).Round(time.Millisecond), ahead)
 }
 
 // moveLook is how often a move's progress is looked at.
@@ -144,9 +157,22 @@ func (f *nodeFlags) showMove(ctx context.Context, cmd *cobra.Command, v *api.VGP
 		if err != nil || st.Relocation == nil || *st.Relocation == said || f.json {
 			continue
 		}
+		before := said
 		said = *st.Relocation
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d of %d programs are taken care of\n", v.Spec.Key(), said.Done, said.Of)
+		fmt.Fprintln(cmd.ErrOrStderr(), movedSoFar(v.Spec.Key(), before, said))
 	}
+}
+
+// movedSoFar is how far a move is, behind what was said of it before.
+func movedSoFar(key string, before, p api.Progress) string {
+	if r := p.Last; p.Rounds > before.Rounds {
+		rate := ""
+		if s := r.Took.Seconds(); s > 0 {
+			rate = fmt.Sprintf(" (%s/s)", size(uint64(float64(r.Sent)/s)))
+		}
+		return fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s%s", key, p.Rounds, size(r.Sent), size(r.Looked), r.Took.Seconds(), rate)
+	}
+	return fmt.Sprintf("%s: %d of %d programs are taken care of", key, p.Done, p.Of)
 }
 
 // relocate moves the sessions of a run to another GPU. With an error those that had moved are back, or the error says that they are not.

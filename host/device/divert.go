@@ -16,7 +16,7 @@ import (
 )
 
 /*
-A virtual GPU whose programs run on a GPU server goes to another one, with all of them. Each program's relay has the other server get its session, and stands; when all have, new ones are kept waiting, those that began meanwhile follow, and
+A virtual GPU whose programs run on a GPU server goes to another one, with all of them. Their memory goes ahead while they run (divertahead.go). Then each program's relay has the other server get its session, and stands; when all have, new ones are kept waiting, those that began meanwhile follow, and
 this process decides, once for all of them: from then on it starts relays with the other lease, whatever becomes of single programs. Before, all go on where they were. A relay that does not follow the decision is ended,
 so that no program is where the others are not: its program gets an error, and what came of it is said.
 */
@@ -61,8 +61,8 @@ func (d *Device) Divert(ctx context.Context, c api.Diversion) (api.Relocated, er
 		log.Warn("programs stay at their GPU server", "error", err)
 		return api.Relocated{}, err
 	}
-	did := api.Relocated{GPU: t.to.GPU, UUID: t.to.UUID, Sessions: t.went, Lost: t.lost, Nanos: uint64(time.Since(began))}
-	log.Info("programs go on at another GPU server", "sessions", t.went, "lost", t.lost, "took", time.Since(began).Round(time.Millisecond))
+	did := api.Relocated{GPU: t.to.GPU, UUID: t.to.UUID, Sessions: t.went, Lost: t.lost, Nanos: uint64(time.Since(began)), Rounds: t.rounds, Ahead: t.wentAhead, Stood: uint64(t.stood)}
+	log.Info("programs go on at another GPU server", "sessions", t.went, "lost", t.lost, "took", time.Since(began).Round(time.Millisecond), "rounds", t.rounds, "ahead", t.wentAhead, "stood", t.stood.Round(time.Millisecond))
 	return did, nil
 }
 
@@ -93,7 +93,7 @@ func (d *Device) beginTurn(c api.Diversion) (*turning, error) {
 		to.Machine = d.opts.FarMachine(c.To)
 	}
 	d.turn.to = to.Worker.Relay
-	return &turning{d: d, from: d.at, to: &to, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, decided: make(chan struct{})}, nil
+	return &turning{d: d, from: d.at, to: &to, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, decided: make(chan struct{})}, nil
 }
 
 func (d *Device) endTurn() {
@@ -162,16 +162,26 @@ type turning struct {
 
 	mu     sync.Mutex
 	leaves map[*session]workerProcess // whose relays were asked, and may have their sessions at both servers
-	asked  map[*session]bool          // all that ever were
+	asked  map[*session]bool          // all that ever were, to stand
+	plain  map[*session]bool          // whose memory does not go ahead
 	lost   int                        // that ended with an error
 	went   int                        // valid when all have followed
+
+	// move's.
+	rounds    int           // in which memory went ahead
+	wentAhead uint64        // bytes
+	stood     time.Duration // how long sessions stood at most
 
 	goes    bool          // set before decided is closed
 	decided chan struct{} // sessions that have not begun at any server wait for it
 }
 
 func (t *turning) move(ctx context.Context) error {
-	err := t.gather(ctx)
+	err := t.ahead(ctx)
+	stands := time.Now()
+	if err == nil {
+		err = t.gather(ctx)
+	}
 	if err == nil {
 		t.d.opts.Reached("deciding")
 		err = ctx.Err() // whoever asked is gone, and takes it that nothing has moved
@@ -182,7 +192,9 @@ func (t *turning) move(ctx context.Context) error {
 		t.d.mu.Unlock()
 	}
 	close(t.decided)
-	return errors.Join(err, t.settle())
+	err = errors.Join(err, t.settle())
+	t.stood = time.Since(stands)
+	return err
 }
 
 // gather has all sessions be at the other server, too.

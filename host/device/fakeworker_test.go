@@ -362,6 +362,8 @@ func (w *fakeWorker) Stop(grace time.Duration) {
 
 // relaying is what a fake does as a relay that is told of another GPU server; without one it does not answer.
 type relaying struct {
+	ahead  func(ctx context.Context, w *fakeWorker) error // nil: without rounds
+	round  func(ctx context.Context, w *fakeWorker) (link.Copied, error)
 	divert func(ctx context.Context, w *fakeWorker) error
 	settle func(w *fakeWorker, goes bool) error
 }
@@ -381,6 +383,26 @@ func (w *fakeWorker) told(what string) error {
 	}
 	w.heard += what
 	return nil
+}
+
+// Ahead implements workerProcess.
+func (w *fakeWorker) Ahead(ctx context.Context, to link.Relay) error {
+	f := w.relaying().ahead
+	if f == nil {
+		return spawn.ErrNoRounds
+	}
+	if err := w.told(fmt.Sprintf("ahead %x ", to.Lease[0])); err != nil {
+		return err
+	}
+	return f(ctx, w)
+}
+
+// Round implements workerProcess.
+func (w *fakeWorker) Round(ctx context.Context) (link.Copied, error) {
+	if err := w.told("round "); err != nil {
+		return link.Copied{}, err
+	}
+	return w.relaying().round(ctx, w)
 }
 
 // Divert implements workerProcess.

@@ -38,7 +38,11 @@ const (
 var errSettling = errors.New("it is about to start, or to stand")
 
 // progress is how far a relocation is. Device.mu guards it.
-type progress struct{ done, of int }
+type progress struct {
+	done, of int
+	rounds   int // of memory that goes ahead
+	last     api.CopyRound
+}
 
 // Relocate moves all sessions to another GPU of this host, and has new ones open there. With an error the virtual GPU is where it was.
 func (d *Device) Relocate(ctx context.Context, c api.Relocation) (api.Relocated, error) {

@@ -19,6 +19,8 @@ type workerProcess interface {
 	spawn.Awaiter
 	Copied() <-chan link.Copied
 	Probe(ctx context.Context, how link.Probe) (link.Probed, error)
+	Ahead(ctx context.Context, to link.Relay) error
+	Round(ctx context.Context) (link.Copied, error)
 	Divert(ctx context.Context, to link.Relay) error
 	Settle(ctx context.Context, lease remote.LeaseID, goes bool) error
 	Done() <-chan struct{}

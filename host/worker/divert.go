@@ -85,6 +85,10 @@ func errnoOf(err error) unix.Errno {
 // divert has another server get the session, or await it, beside the link's goroutine, which answers.
 func (p *passer) divert(m link.Divert) error {
 	session := p.session.Load()
+	if d := p.diversion; d != nil && d.ahead && d.rests() && d.err != nil { // which came to nothing
+		d.cancel()
+		p.diversion = nil
+	}
 	d := p.diversion
 	goesOn := d != nil && d.ahead && !m.Ahead && d.to.Lease == m.To.Lease && d.rests() && d.err == nil
 	switch {
@@ -106,6 +110,7 @@ func (p *passer) divert(m link.Divert) error {
 			d.err = p.reach(d.ctx, d, session, m.Ahead)
 		}
 		if d.err != nil {
+			p.unbook(d)
 			p.log.Warn("the session does not go to another GPU server", "server", d.to.Server, "error", d.err)
 		}
 		said := diverted(m.Number, d.err)
@@ -194,6 +199,12 @@ func (p *passer) mayAhead(d *diversion, session *relay.Session) error {
 	return nil
 }
 
+// unbook gives back what mayAhead has booked.
+func (p *passer) unbook(d *diversion) {
+	p.hostMemory().release(d.booked)
+	d.booked = 0
+}
+
 // all notes that the other server has all of the session.
 func (d *diversion) all() error {
 	d.has.Store(true)
@@ -225,7 +236,7 @@ func (p *passer) settle(m link.Settle) {
 		defer d.cancel()
 		<-d.done
 		err := p.goOver(d, m.Goes)
-		p.hostMemory().release(d.booked)
+		p.unbook(d)
 		p.settling.Add(-1)
 		_ = p.link.Send(diverted(m.Number, err))
 	}()

@@ -334,7 +334,7 @@ func (m *Connected) fields(c *coder) {
 
 // Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted with the same number, with success
 // once that server has all of it, else with the reason for which the session goes on where it was. Ahead: the session runs on, and that server awaits it; Copy has its memory go there, a round at a time, and
-// Divert without Ahead the rest. ENOSYS in an answer to one of these: one of the servers knows of no rounds, and Divert alone may do.
+// Divert without Ahead the rest. ENOSYS in the answer to it: one of the servers knows of no rounds, nothing has begun, and Divert alone may do.
 type Divert struct {
 	forWorker
 	Number uint64

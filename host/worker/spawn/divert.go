@@ -56,7 +56,7 @@ func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool)
 // Divert has a relay get its session to another GPU server too, where the session goes on after Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx ended.
 func (p *Process) Divert(ctx context.Context, to link.Relay) error { return p.divertTo(ctx, to, false) }
 
-// Ahead has another GPU server await a relay's session, whose memory goes there by Round, while it runs on, and the rest by Divert. ErrNoRounds: one of the two servers knows of none. Settle(false) ends it, as also after an error.
+// Ahead has another GPU server await a relay's session, whose memory goes there by Round, while it runs on, and the rest by Divert. ErrNoRounds: one of the two servers knows of none, and nothing has begun. Settle(false) ends it.
 func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
 	return noRounds(p.divertTo(ctx, to, true))
 }
@@ -86,7 +86,7 @@ func (p *Process) Round(ctx context.Context) (link.Copied, error) {
 			continue // of one that nobody waits for any more
 		}
 		if err == nil && m.Errno != 0 {
-			err = noRounds(fmt.Errorf("%s: %w", m.Text, m.Errno))
+			err = fmt.Errorf("%s: %w", m.Text, m.Errno)
 		}
 		return m, err
 	}
