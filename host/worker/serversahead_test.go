@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -199,4 +202,94 @@ func TestServersAheadFaults(t *testing.T) {
 	}
 	c.is(t, 5)
 	endsWell(t, g, p, far)
+}
+
+// standMiB is how much memory the program of TestServersStand has; standEnv says another number.
+const (
+	standMiB = 128
+	standEnv = "CAUSEWAY_TEST_STAND_MIB"
+)
+
+// TestServersStand: a program that changes little of much memory stands far shorter for a move whose memory went ahead than for one that has all of it move.
+func TestServersStand(t *testing.T) {
+	mib := standMiB
+	if s := os.Getenv(standEnv); s != "" {
+		mib, _ = strconv.Atoi(s)
+	}
+	one, cfg := newServer(t)
+	one.soft.Store(true)
+	p, g, w := one.program(t, cfg)
+	c := fills(t, g)
+	var m wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: uint64(mib) << 20}, &m)
+	for at := range uint64(mib) << 4 { // each block another
+		if err := c.Send(&wire.MemcpyHtoDArgs{Dst: m.Ptr + at<<16, Src: pattern(byte(at), at*977), Stream: wire.StreamLegacy}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	goes := func(rounds int) (stood, longest time.Duration) {
+		two, other := newServer(t)
+		two.soft.Store(true)
+		over, waited := make(chan struct{}), make(chan time.Duration)
+		go func() { // the program writes a word, and waits for it
+			worst := time.Duration(0)
+			for {
+				select {
+				case <-over:
+					waited <- worst
+					return
+				default:
+				}
+				began := time.Now()
+				err := c.Send(&wire.MemcpyHtoDArgs{Dst: c.ptr, Src: pattern(1, uint64(began.UnixNano())), Stream: wire.StreamLegacy})
+				if res, failed := c.Call(0, &wire.CtxSynchronizeArgs{}, nil); err != nil || failed != nil || res != cuda.Success {
+					t.Error(res, err, failed)
+				}
+				worst = max(worst, time.Since(began))
+			}
+		}()
+		if rounds > 0 {
+			if err := p.Ahead(ctx, *other.Relay); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range rounds {
+			began := time.Now()
+			r, err := p.Round(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("round %d: %d MiB of %d in %v", n+1, r.Sent>>20, r.Looked>>20, time.Since(began).Round(time.Millisecond))
+		}
+		began := time.Now()
+		if err := p.Divert(ctx, *other.Relay); err != nil {
+			t.Fatal(err)
+		}
+		next := two.another(t)
+		if err := p.Settle(ctx, other.Relay.Lease, true); err != nil {
+			t.Fatal(err)
+		}
+		stood = time.Since(began)
+		if err := ended(t, w); err != nil {
+			t.Error(err)
+		}
+		w = next
+		close(over)
+		return stood, <-waited
+	}
+	for try := 1; ; try++ {
+		all, longestAll := goes(0)
+		rest, longest := goes(2)
+		t.Logf("%d MiB: it stood for %v with all of its memory, and for %v with what had changed; its longest wait was %v and %v", mib, all.Round(time.Millisecond), rest.Round(time.Millisecond), longestAll.Round(time.Millisecond), longest.Round(time.Millisecond))
+		if rest < all/2 {
+			break
+		}
+		if try == 3 {
+			t.Fatal("it stands no shorter")
+		}
+	}
+	endsWell(t, g, p, w)
 }
