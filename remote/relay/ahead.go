@@ -33,18 +33,19 @@ const (
 
 // ahead is what a move has of its rounds. Session.parks.mu guards it, unless it says otherwise.
 type ahead struct {
-	runs   bool          // the session does: the consumer leaves the move alone
-	n      uint64        // rounds asked for; tells is held to change it
-	due    bool          // one was, and has not ended
-	left   int           // bytes that the server may say
-	came   []byte        // that wait to be passed on
-	did    frame.Round   // valid once due is false
-	failed error         // likewise
-	news   chan struct{} // one place: some of this has changed
-	stayed bool          // the server was told that nobody wants it any more
-	passed []byte        // what is being passed on; Round's
-	once   sync.Mutex    // held by a round
-	tells  sync.Mutex    // orders what the server is told of rounds; ahead of parks.mu
+	runs     bool          // the session does: the consumer leaves the move alone
+	n        uint64        // rounds asked for; tells is held to change it
+	due      bool          // one was, and has not ended
+	left     int           // bytes that the server may say
+	came     []byte        // that wait to be passed on
+	did      frame.Round   // valid once due is false
+	failed   error         // likewise
+	news     chan struct{} // one place: some of this has changed
+	stayed   bool          // the server was told that nobody wants it any more
+	passed   []byte        // what is being passed on; Round's
+	once     sync.Mutex    // held by a round
+	patience time.Duration // roundSilence
+	tells    sync.Mutex    // orders what the server is told of rounds; ahead of parks.mu
 }
 
 // Rounds reports whether the session's server sends memory ahead of it.
@@ -167,7 +168,7 @@ func (m *Moving) mayRound() error {
 
 // passRound passes on what the server says, and grants as much again, until the round has ended.
 func (m *Moving) passRound() (frame.Round, error) {
-	silent := time.NewTimer(roundSilence)
+	silent := time.NewTimer(m.ahead.patience)
 	defer silent.Stop()
 	for {
 		over, err := m.takeRound()
@@ -185,7 +186,7 @@ func (m *Moving) passRound() (frame.Round, error) {
 		case over:
 			return m.ahead.did, m.ahead.failed
 		case len(m.ahead.passed) > 0:
-			silent.Reset(roundSilence)
+			silent.Reset(m.ahead.patience)
 			continue
 		}
 		select {
@@ -196,7 +197,7 @@ func (m *Moving) passRound() (frame.Round, error) {
 		case <-m.ctx.Done():
 			return frame.Round{}, m.ctx.Err()
 		case <-silent.C:
-			return frame.Round{}, fmt.Errorf("gpu server %s: %w: it says nothing of a round of memory for %v", m.s.server, ErrServer, roundSilence)
+			return frame.Round{}, fmt.Errorf("gpu server %s: %w: it says nothing of a round of memory for %v", m.s.server, ErrServer, m.ahead.patience)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *Session) newMoving(ctx context.Context, conn frame.Stream, hello remote
 		s: s, conn: conn, hello: hello, want: branches, server: server, lane: newLane(conn),
 		welcome: make(chan error, 1), whole: make(chan struct{}), failed: make(chan struct{}), ready: make(chan error, 1), decide: make(chan bool, 1), decided: make(chan struct{}), over: make(chan struct{}), free: make(chan struct{}),
 	}
-	m.ahead.news = make(chan struct{}, 1)
+	m.ahead.news, m.ahead.patience = make(chan struct{}, 1), roundSilence
 	m.in = bufio.NewReaderSize(&m.input, streamBuffer)
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	return m
