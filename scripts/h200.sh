@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100 CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this GPU, there and back (scripts/remote.sh --here serversvm; SERVERS_GPU=0,1: a GPU for each), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100 CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long programs stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a lease over TLS included (WAYS: which, SECONDS_RANDOM),
 # soak is scripts/soak.sh (MINUTES: 9, JOBS: how many of each kind at a time, SEED),
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
@@ -213,7 +213,7 @@ phase_torchmove() {
 phase_servers() {
   export QEMU=${QEMU:-$BUILD/qb/qemu}
   local rc=0
-  timeout -k 10 "${SERVERS_TIMEOUT:-280}" scripts/remote.sh --here --gpu "${SERVERS_GPU:-$gpu}" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio" ${SERVERS:-serversvm} || rc=$?
+  LARGE=${LARGE:-4096} timeout -k 10 "${SERVERS_TIMEOUT:-280}" scripts/remote.sh --here --gpu "${SERVERS_GPU:-$gpu}" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio" ${SERVERS:-serversvm serverslarge} || rc=$?
   mkdir -p "$out/servers.d" && cp -r "$BUILD"/logs/remote-gpus/* "$out/servers.d/"
   return $rc
 }

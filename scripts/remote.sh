@@ -4,7 +4,7 @@
 #   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [--gpu N|N,M|nested] [--here] [--image FILE] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   --gpu       the servers' GPU, for the phases serversvm and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
+#   --gpu       the servers' GPU, for the phases serversvm, serverslarge and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
 #               libcuda.so.1 over the software GPU (scripts/nested.sh); default: the software GPU
 #   --here      no network namespaces: hosts have addresses of the loopback network
 #   --image     what the VM boots (default: made for it)
@@ -15,6 +15,7 @@
 #               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone;
 #               serversvm: programs of a VM that move between two GPU servers;
+#               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they stand for that;
 #               serverskilled: likewise, and the host's causewayd, or the server to which they go, is killed in the middle
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --here) here=1; shift ;;
     --image) image=$2; shift 2 ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac

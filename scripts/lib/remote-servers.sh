@@ -161,7 +161,7 @@ servers_two() {
   again="[::ffff:${address[gpu1]}]:7745"
   sel=$gpu memory=8GiB
   case $gpu in # a context of a real GPU takes 520 MiB
-    soft) memory=512MiB ;;
+    soft) memory=512MiB; [ -z "${large:-}" ] || memory=$((large + 512))MiB ;;
     nested) sel=0 memory=1920MiB modes=${modes:+${MODES:-streams threads}} ;;
   esac
   in_vm=$(wc -w <<<"$modes")
@@ -175,7 +175,8 @@ servers_two() {
 servers_begin() {
   servers_two || return
   agent_vm; row "a VM with the vGPU" "" || return
-  programs start; row "programs run in it: $modes" "" || return
+  [ -z "${large:-}" ] || guest "export ROUNDS_MIB=$large"
+  programs start; row "programs run in it: $modes${large:+, idle with $large MiB of GPU memory}" "" || return
   until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
 }
 
@@ -199,6 +200,17 @@ phase_serversvm() {
   servers_begin || return
   servers_refused
   for n in gpu2 gpu1 gpu2; do servers_move $n || return; done
+  servers_end
+}
+
+# phase_serverslarge: programs of which one has LARGE MiB of GPU memory that it does not change stand for what has changed alone; they are the longest rounds that say so.
+phase_serverslarge() {
+  local modes="${LARGE_MODES:-idle streams}" large=${LARGE:-512} sel memory vgpu_memory in_vm at_now= where= n
+  servers_begin || return
+  for n in gpu2 gpu1; do
+    servers_move $n || return
+    [[ $(<"$tmp/said") =~ stood\ for\ ([0-9.]+m?s)\ at\ most,\ (.*)\ having\ gone\ ahead ]]; row "they stood for ${BASH_REMATCH[1]:-?} at most, ${BASH_REMATCH[2]:-nothing} having gone ahead" "" || return
+  done
   servers_end
 }
 
