@@ -30,7 +30,7 @@ type diversion struct {
 	id     remote.SessionID
 	stream *resume.Conn
 	booked uint64      // host memory
-	has    atomic.Bool // the other server has all of the session, or that runs on meanwhile
+	has    atomic.Bool // the other server has all of the session
 }
 
 // rests reports whether nothing of it is under way.
@@ -54,7 +54,7 @@ func (d *diversion) begins(part func() (answer func())) {
 	}()
 }
 
-// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile. One that the other server has, or that runs on, is looked for as any.
+// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile, or will: a worker that takes a session in follows nobody who brings another connection. One that the other server has is looked for as any.
 func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if !d.has.Load() && !errors.Is(why, resume.ErrFresh) {
@@ -121,7 +121,6 @@ func (p *passer) divert(m link.Divert) error {
 
 // goesOn has another server get the rest of a session whose memory went ahead.
 func (p *passer) goesOn(d *diversion) error {
-	d.has.Store(false)
 	if err := d.moving.Stand(d.ctx); err != nil {
 		d.moving = nil
 		return err
@@ -177,7 +176,6 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 		return err
 	}
 	if ahead {
-		d.has.Store(true)
 		d.moving, err = session.Ahead(ctx, d.stream, hello, p.cfg.Branches, d.to.Server)
 		return err
 	}

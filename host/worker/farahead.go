@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"time"
 
 	"causeway/host/driver"
 	"causeway/host/worker/precopy"
@@ -38,13 +39,9 @@ func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, 
 			return did, err
 		}
 		*a = farAhead{send: precopy.NewSender(), over: r.Over()}
-		if err := begins(state.NewWriter(b), s.warm); err != nil {
+		if err := errors.Join(begins(state.NewWriter(b), s.warm), w.movableSoon(ctx)); err != nil {
 			return did, err
 		}
-	}
-	reason, err := w.askMovable(false) // what cannot move says so before its memory does
-	if err = errors.Join(reason, err); err != nil {
-		return did, err
 	}
 	if a.send == nil {
 		return did, errNoCopy
@@ -54,6 +51,27 @@ func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, 
 		*a = farAhead{}
 	}
 	return frame.Round{Looked: done.Looked, Sent: done.Sent, Cut: done.Cut}, err
+}
+
+// Times of movableSoon.
+const (
+	movableLook  = 100 * time.Millisecond
+	movableTries = 10
+)
+
+// movableSoon says what of a session cannot move, before its memory does; what is over in a moment, as a stream that captures, is waited for. Whether it can is asked again when it stands.
+func (w *Worker) movableSoon(ctx context.Context) error {
+	for n := 1; ; n++ {
+		reason, err := w.askMovable(false)
+		if err != nil || reason == nil || n == movableTries {
+			return errors.Join(reason, err)
+		}
+		select {
+		case <-time.After(movableLook):
+		case <-ctx.Done():
+			return reason
+		}
+	}
 }
 
 // begins is what a session's description begins with: how its driver was started.

@@ -204,6 +204,89 @@ func TestServersAheadFaults(t *testing.T) {
 	endsWell(t, g, p, far)
 }
 
+// TestServersAheadCannot: what cannot move is named before its memory goes, if it does not pass; a program whose host has no memory left for rounds moves all at once.
+func TestServersAheadCannot(t *testing.T) {
+	one, cfg := newServer(t)
+	two, other := newServer(t)
+	one.soft.Store(true)
+	two.soft.Store(true)
+	p, g, w := one.program(t, cfg)
+	c := fills(t, g)
+	c.put(t, 6)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	const stream = 9
+	captures := func() {
+		t.Helper()
+		call(t, g, cuda.Success, &wire.StreamBeginCaptureArgs{Stream: stream, Mode: 2}, nil)
+	}
+	graph := uint32(70)
+	endsCapture := func() {
+		t.Helper()
+		graph++
+		var r wire.StreamEndCaptureReply
+		call(t, g, cuda.Success, &wire.StreamEndCaptureArgs{Stream: stream, Fresh: graph}, &r)
+		call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+	}
+	if err := c.Send(&wire.StreamCreateArgs{Stream: stream, Flags: cuda.StreamNonBlocking}); err != nil {
+		t.Fatal(err)
+	}
+	captures()
+	if err := p.Ahead(ctx, *other.Relay); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Round(ctx); err == nil || !strings.Contains(err.Error(), "captures") {
+		t.Errorf("a stream captures: %v", err)
+	}
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Fatal(err)
+	}
+	_ = ended(t, two.another(t))
+	if err := p.Ahead(ctx, *other.Relay); err != nil {
+		t.Fatal(err)
+	}
+	moves := make(chan error, 1)
+	go func() {
+		_, err := p.Round(ctx)
+		moves <- err
+	}()
+	endsCapture()
+	if err := <-moves; err != nil {
+		t.Errorf("it captures no more: %v", err)
+	}
+	captures()
+	if err := p.Divert(ctx, *other.Relay); err == nil || !strings.Contains(err.Error(), "captures") {
+		t.Errorf("a stream captures when it stands: %v", err)
+	}
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Fatal(err)
+	}
+	_ = ended(t, two.another(t))
+	endsCapture()
+	c.is(t, 6)
+	endsWell(t, g, p, w)
+
+	cfg.HostMemory = 4 << 20
+	p, g, w = one.program(t, cfg)
+	c = fills(t, g)
+	c.put(t, 7)
+	if err := p.Ahead(ctx, *other.Relay); !errors.Is(err, spawn.ErrNoRounds) {
+		t.Errorf("without memory for rounds: %v", err)
+	}
+	if err := p.Divert(ctx, *other.Relay); err != nil {
+		t.Fatal(err)
+	}
+	next := two.another(t)
+	if err := p.Settle(ctx, other.Relay.Lease, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := ended(t, w); err != nil {
+		t.Error(err)
+	}
+	c.is(t, 7)
+	endsWell(t, g, p, next)
+}
+
 // standMiB is how much memory the program of TestServersStand has; standEnv says another number.
 const (
 	standMiB = 128
