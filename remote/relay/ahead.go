@@ -26,7 +26,7 @@ const AheadMemory = 2 * frame.AheadWindow
 
 // Times and sizes of rounds.
 const (
-	roundSilence = time.Minute      // of a server that is asked for one: it may look at much memory in which nothing has changed
+	roundSilence = time.Minute      // in which nothing of one goes on: a server may look at much memory in which nothing has changed
 	forgetLimit  = 10 * time.Second // for a server to say that a round which nobody wants any more is over
 	passPart     = 256 << 10
 )
@@ -168,8 +168,10 @@ func (m *Moving) mayRound() error {
 
 // passRound passes on what the server says, and grants as much again, until the round has ended.
 func (m *Moving) passRound() (frame.Round, error) {
-	silent := time.NewTimer(m.ahead.patience)
-	defer silent.Stop()
+	stuck := time.AfterFunc(m.ahead.patience, func() {
+		m.callOff(fmt.Errorf("%w: between %s and %s nothing of a round of memory has gone on for %v", ErrServer, m.s.server, m.server, m.ahead.patience))
+	})
+	defer stuck.Stop()
 	for {
 		over, err := m.takeRound()
 		if err != nil {
@@ -181,12 +183,12 @@ func (m *Moving) passRound() (frame.Round, error) {
 				return frame.Round{}, err
 			}
 			b = b[len(part):]
+			stuck.Reset(m.ahead.patience)
 		}
-		switch {
-		case over:
+		if over {
 			return m.ahead.did, m.ahead.failed
-		case len(m.ahead.passed) > 0:
-			silent.Reset(m.ahead.patience)
+		}
+		if len(m.ahead.passed) > 0 {
 			continue
 		}
 		select {
@@ -196,8 +198,6 @@ func (m *Moving) passRound() (frame.Round, error) {
 			return frame.Round{}, fmt.Errorf("gpu server %s: %w", m.server, m.early(err))
 		case <-m.ctx.Done():
 			return frame.Round{}, m.ctx.Err()
-		case <-silent.C:
-			return frame.Round{}, fmt.Errorf("gpu server %s: %w: it says nothing of a round of memory for %v", m.s.server, ErrServer, m.ahead.patience)
 		}
 	}
 }

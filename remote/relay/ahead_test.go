@@ -149,7 +149,13 @@ func TestAheadInVain(t *testing.T) {
 		"the other is lost":           {func(x *rounding) { x.two.do('c') }, ErrServer, "gpu2", false},
 		"it is called off":            {func(x *rounding) { x.cancel() }, context.Canceled, "", false},
 		"it is called off by another": {func(x *rounding) { go func() { _ = x.m.Decide(false) }() }, context.Canceled, "", false},
-		"nothing comes":               {func(x *rounding) {}, ErrServer, "says nothing", false},
+		"nothing comes":               {func(*rounding) {}, ErrServer, "nothing of a round", false},
+		"nothing is taken": {func(x *rounding) {
+			x.two.mu.Lock()
+			x.two.full = true
+			x.two.mu.Unlock()
+			x.one.say(state([]byte("some")))
+		}, ErrServer, "nothing of a round", false},
 		"the other takes no more": {func(x *rounding) {
 			x.two.mu.Lock()
 			x.two.writes = errTest
@@ -163,8 +169,8 @@ func TestAheadInVain(t *testing.T) {
 			defer cancel()
 			off := x.cancel
 			x.cancel = func() { cancel(); off() }
-			if name == "nothing comes" {
-				x.m.ahead.patience = time.Millisecond
+			if strings.HasPrefix(name, "nothing") {
+				x.m.ahead.patience = 20 * time.Millisecond
 			}
 			x.asks(ctx, t)
 			row.do(x)
