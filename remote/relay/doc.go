@@ -10,6 +10,7 @@
 //     for the server's head, it touches no guest memory, and a park takes place without it.
 //   - routineReceive reads the stream. It waits for nothing but the stream itself, a park, and for room among READs that wait, of which an honest server has few.
 //   - routineServe answers READs, in their order, a chunk at a time.
+//   - Moving.Round, on whoever asks for it, passes memory of a session that is to go to another server on there (ahead.go); what routineReceive keeps of that meanwhile has a bound that is granted.
 //   - Watcher's methods run on whichever goroutine the carrier has for regions.
 //
 // Session.away is held for reading whenever the guest's memory is touched, ring and slots included, and never while something is sent or waited for; a park holds it for
@@ -18,5 +19,5 @@
 //
 // Over RDMA the server reaches regions by itself (grants.go). grants.mu is held while what is granted or recalled is said, and grants.state for a moment; the carrier takes the latter within its own locks, so nothing of the carrier is called with it held.
 //
-// Memory is bounded: one batch of the ring, one chunk of a READ, the stream's buffers, and a list of regions that come and go.
+// Memory is bounded: one batch of the ring, one chunk of a READ, the stream's buffers, a list of regions that come and go, and AheadMemory of a session whose memory goes ahead.
 package relay
