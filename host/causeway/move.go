@@ -133,7 +133,7 @@ func stoodOf(did *api.Relocated) string {
 	}
 	ahead := ""
 	if did.Rounds > 0 {
-		ahead = fmt.Sprintf(", %s having gone ahead in %d rounds", size(did.Ahead), did.Rounds)
+		ahead = fmt.Sprintf(", %s having gone ahead (rounds: %d)", size(did.Ahead), did.Rounds)
 	}
 	return fmt.Sprintf(", of which they stood for %v at most%s", time.Duration(did.Stood).Round(time.Millisecond), ahead)
 }

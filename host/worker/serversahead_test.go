@@ -289,7 +289,7 @@ func TestServersAheadCannot(t *testing.T) {
 
 // standMiB is how much memory the program of TestServersStand has; standEnv says another number.
 const (
-	standMiB = 128
+	standMiB = 64
 	standEnv = "CAUSEWAY_TEST_STAND_MIB"
 )
 
