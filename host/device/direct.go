@@ -33,13 +33,15 @@ const (
 	// mostQueued bounds what a worker may have sent that the guest has not read, in bytes: an honest one sends less in all.
 	mostQueued = 16 << 10
 	writeLimit = 5 * time.Second
+	hearLimit  = 5 * time.Second // somebody else may hold the end of a worker that is gone
 )
 
 // direct is the device's end of it. session.mu guards it, but conn.
 type direct struct {
 	conn *net.UnixConn
 	came []byte
-	over bool
+	over bool          // nothing more comes
+	read chan struct{} // closed when routineDirect has ended
 }
 
 // beginDirect follows MsgDirect.
@@ -61,7 +63,7 @@ func (s *session) beginDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno
 	if _, err := near.Write(remote.FormatHello(h, "")); err != nil {
 		return syscall.EIO, errors.Join(err, near.Close(), far.Close())
 	}
-	s.state, s.direct = opening, &direct{conn: near}
+	s.state, s.direct = opening, &direct{conn: near, read: make(chan struct{})}
 	if !s.do(func() { s.connectDirect(far, h, w) }) {
 		return syscall.EBUSY, errors.Join(errState, near.Close(), far.Close())
 	}
@@ -84,13 +86,14 @@ func (s *session) connectDirect(far *os.File, h remote.Hello, w *fs.WriteRequest
 
 // routineDirect reads what the worker sends, to its end.
 func (s *session) routineDirect() {
+	defer close(s.direct.read)
 	b := make([]byte, remote.FileDirectMost)
 	for {
 		n, err := s.direct.conn.Read(b)
 		s.mu.Lock()
 		d := s.direct
 		d.came = append(d.came, b[:n]...)
-		d.over = err != nil || n == 0 || len(d.came) > mostQueued
+		d.over = d.over || err != nil || n == 0 || len(d.came) > mostQueued
 		over := d.over
 		s.mu.Unlock()
 		s.answerDirect()
@@ -99,6 +102,27 @@ func (s *session) routineDirect() {
 			return
 		}
 	}
+}
+
+// hearDirect waits until what a worker that is gone had said is there for the guest to read: one that refuses says why, and ends. p nil: there was none.
+func (s *session) hearDirect(p workerProcess) {
+	s.mu.Lock()
+	d := s.direct
+	s.mu.Unlock()
+	if d == nil {
+		return
+	}
+	if p != nil {
+		t := time.NewTimer(hearLimit)
+		defer t.Stop()
+		select {
+		case <-d.read:
+		case <-t.C:
+		}
+	}
+	s.mu.Lock()
+	d.over = true
+	s.mu.Unlock()
 }
 
 // answerDirect answers a READ that waits by what there is.
@@ -124,7 +148,7 @@ func (s *session) readDirect(req *fs.ReadRequest) {
 	case len(d.came) > 0:
 		n = req.CopyIn(d.came[:min(len(d.came), req.Size)], 0)
 		d.came = d.came[n:]
-	case d.over || s.state >= dead:
+	case d.over: // which a session that has failed is a moment after its worker: hearDirect
 		errno = unix.EPIPE
 	case s.waiting >= maxWaits:
 		errno = unix.EINVAL

@@ -195,7 +195,10 @@ func TestDirectRefused(t *testing.T) {
 	if h, text := b.welcome(); h.Status == 0 || !strings.Contains(text, "the GPU server has RDMA off") {
 		t.Errorf("%+v, %q", h, text)
 	}
-	_ = b.file.Close()
+	if err := b.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session that was refused ends", func() bool { return len(v.device.Status().Sessions) == 0 })
 	v.apart = "no adapter"
 	_, g := start(t, v)
 	if s := v.device.Status().Sessions; len(s) != 1 || s[0].Carrier != "TCP with TLS; not by the guest itself: no adapter" {

@@ -1,12 +1,16 @@
 package device
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/remote"
+	"causeway/remote/sys"
 	"causeway/virtio/fs"
 )
 
@@ -253,4 +257,49 @@ func TestStartGoesBack(t *testing.T) {
 			t.Error("the start is not given back")
 		}
 	})
+}
+
+// TestLastWordsOfAWorker: what the worker of an RDMA end said before it ended is there to be read, why it refuses, say, however late that is taken from its channel; then that it is gone. Nothing is waited for where somebody else holds its end.
+func TestLastWordsOfAWorker(t *testing.T) {
+	for what, c := range map[string]struct {
+		held bool
+		want string
+	}{"said": {want: "no room"}, "said, and held by another": {true, ""}} {
+		inKernel(t, func(k *kernel) {
+			k.begin()
+			s, w := k.session(), k.worker()
+			near, far, err := sys.PacketPair("a test's channel out of band")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer near.Close()
+			d := &direct{conn: near, read: make(chan struct{})}
+			s.mu.Lock()
+			s.direct = d
+			s.mu.Unlock()
+			if _, err := far.WriteString("no room"); err != nil {
+				t.Fatal(err)
+			}
+			go s.workerGone(w)
+			k.settle()
+			pages := k.pages(1)
+			first := k.lend(int64(remote.FileDirect), pages)
+			k.pending(what+", not heard yet", first)
+			if c.held {
+				k.sleep(hearLimit + shortestNap)
+				k.want(what+", to look again", first, 0)
+				_ = far.Close()
+			} else {
+				_ = far.Close()
+				go s.routineDirect()
+				<-d.read
+				k.settle()
+				k.want(what, first, 0)
+			}
+			if got := string(bytes.TrimRight(pages[0].Bytes, "\x00")); got != c.want {
+				t.Errorf("%s: %q is read, want %q", what, got, c.want)
+			}
+			k.want(what+", and then", k.lend(int64(remote.FileDirect), k.pages(1)), unix.EPIPE)
+		})
+	}
 }

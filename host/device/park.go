@@ -381,6 +381,7 @@ func (s *session) fail(err error) {
 	default:
 		p.Kill()
 	}
+	s.hearDirect(p)
 	s.hurryUp()
 	s.markDead()
 	s.do(func() { s.yield(p) }) // or finish does

@@ -119,14 +119,28 @@ func (g *leasedGuest) connect() (*remotetest.Guest, error) {
 	if err := g.Send(link.Start{Doorbell: link.FileOf(g.bell)}); err != nil {
 		return nil, err
 	}
-	select {
-	case s := <-g.started:
-		if s.Errno != 0 {
-			return nil, errors.Join(fmt.Errorf("%w: %s (%w)", remotetest.ErrRefused, s.Text, s.Errno), g.Close())
-		}
-		return guest, nil
-	case <-g.gone:
+	s, ok := g.answer()
+	if !ok {
 		return nil, errors.Join(remotetest.ErrGone, g.Close())
+	}
+	if s.Errno != 0 {
+		return nil, errors.Join(fmt.Errorf("%w: %s (%w)", remotetest.ErrRefused, s.Text, s.Errno), g.Close())
+	}
+	return guest, nil
+}
+
+// answer is what the worker says of the session's start, also where it has ended since; false: it ended without a word.
+func (g *leasedGuest) answer() (s link.Status, ok bool) {
+	select {
+	case s = <-g.started:
+		return s, true
+	case <-g.gone:
+	}
+	select { // what follow has taken before the end
+	case s = <-g.started:
+		return s, true
+	default:
+		return s, false
 	}
 }
 
