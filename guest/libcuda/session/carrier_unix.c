@@ -103,11 +103,11 @@ static int unix_open(struct cw_session *s, const char *path)
 	mem = cw_memfd(CW_REGION0_SIZE);
 	void *base = mem >= 0 ? cw_map_shared(mem, CW_REGION0_SIZE, NULL) : NULL;
 	s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->bell < 0) {
-		err = -errno;
+	int no_bell = s->bell < 0 ? -errno : 0;
+	err = cw_region0_init(s, base);
+	if (err == 0 && no_bell != 0) {
+		err = no_bell;
 		cw_why(s, "eventfd: %s", strerror(-err));
-	} else {
-		err = cw_region0_init(s, base);
 	}
 	if (err == 0) {
 		struct cw_hello h;
