@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -19,25 +20,25 @@ var near = map[token.Token][]token.Token{
 
 // finder finds the sites of a Go file.
 type finder struct {
-	file  string
-	text  []byte
-	set   *token.FileSet
-	clamp ast.Expr          // at its bound nothing changes
-	still map[ast.Node]bool // stays as it is, with all that it has
-	sites []site
+	file   string
+	text   []byte
+	set    *token.FileSet
+	clamps map[ast.Expr]bool // at their bounds nothing changes
+	still  map[ast.Node]bool // stays as it is, with all that it has
+	sites  []site
 }
 
 // goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons, conditions that are left out, statements that are
 // forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what no test of behaviour can see:
-//   - the bound of `if a > b { a = b }`: at it nothing changes;
+//   - the bound of `if a > b { a = b }`, also beside other conditions: at it nothing changes;
 //   - a context's cancel, or a timer's stop, when a function returns: the garbage collector has both;
 //   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector, or fetched ahead;
 //   - how much room a slice, a map or a buffer has before it grows;
 //   - by how much a number is divided: one more or less is no mistake that anybody makes there;
-//   - whether something is said to people (an if whose body only logs);
+//   - whether something is said to people (an if whose body only logs), or fetched ahead;
 //   - the steps at which tests have a process killed, and text that is put together for people (s += "...").
 func goSites(file string, text []byte) []site {
-	f := &finder{file: file, text: text, set: token.NewFileSet(), still: map[ast.Node]bool{}}
+	f := &finder{file: file, text: text, set: token.NewFileSet(), clamps: map[ast.Expr]bool{}, still: map[ast.Node]bool{}}
 	tree, err := parser.ParseFile(f.set, file, text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil
@@ -93,8 +94,8 @@ func (f *finder) visit(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		f.binary(n)
 	case *ast.IfStmt:
-		if f.clamps(n) {
-			f.clamp = n.Cond
+		if c := f.clamp(n); c != nil {
+			f.clamps[c] = true
 		}
 		if f.says(n) {
 			f.still[n.Cond] = true
@@ -141,7 +142,7 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 	var cs []change
 	for _, op := range near[n.Op] {
-		if ast.Expr(n) != f.clamp {
+		if !f.clamps[n] {
 			cs = append(cs, f.put(n, x+" "+op.String()+" "+y))
 		}
 	}
@@ -153,21 +154,40 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	f.add(n, cs...)
 }
 
-// clamps reports whether a statement only has one value be no more, or no less, than another: if a > b { a = b }, or if len(a) > b { a = a[:b] }.
-func (f *finder) clamps(n *ast.IfStmt) bool {
-	cond, ok := n.Cond.(*ast.BinaryExpr)
-	if !ok || n.Else != nil || len(n.Body.List) != 1 {
-		return false
+// clamp is the comparison of a statement that only has one value be no more, or no less, than another: if a > b { a = b }, if len(a) > b { a = a[:b] }, or such a one beside other conditions; nil: it has none.
+func (f *finder) clamp(n *ast.IfStmt) *ast.BinaryExpr {
+	if n.Else != nil || len(n.Body.List) != 1 {
+		return nil
 	}
 	set, ok := n.Body.List[0].(*ast.AssignStmt)
 	if !ok || set.Tok != token.ASSIGN || len(set.Lhs) != 1 {
-		return false
+		return nil
 	}
-	x, y, to, by := f.source(cond.X), f.source(cond.Y), f.source(set.Lhs[0]), f.source(set.Rhs[0])
-	return x == to && y == by || x == by && y == to || x == "len("+to+")" && by == to+"[:"+y+"]"
+	to, by := f.source(set.Lhs[0]), f.source(set.Rhs[0])
+	var find func(e ast.Expr) *ast.BinaryExpr
+	find = func(e ast.Expr) *ast.BinaryExpr {
+		if p, ok := e.(*ast.ParenExpr); ok {
+			return find(p.X)
+		}
+		c, ok := e.(*ast.BinaryExpr)
+		switch {
+		case !ok:
+			return nil
+		case c.Op == token.LAND || c.Op == token.LOR:
+			return cmp.Or(find(c.X), find(c.Y))
+		case c.Op == token.EQL || c.Op == token.NEQ:
+			return nil
+		}
+		x, y := f.source(c.X), f.source(c.Y)
+		if x == to && y == by || x == by && y == to || x == "len("+to+")" && by == to+"[:"+y+"]" {
+			return c
+		}
+		return nil
+	}
+	return find(n.Cond)
 }
 
-// says reports whether a statement only has something said to people, or not.
+// says reports whether a statement only has something said to people, or memory fetched ahead, or not.
 func (f *finder) says(n *ast.IfStmt) bool {
 	return n.Else == nil && len(n.Body.List) > 0 && !slices.ContainsFunc(n.Body.List, func(s ast.Stmt) bool {
 		e, ok := s.(*ast.ExprStmt)
@@ -175,7 +195,7 @@ func (f *finder) says(n *ast.IfStmt) bool {
 			return true
 		}
 		c, ok := e.X.(*ast.CallExpr)
-		return !ok || !said(f.source(c.Fun))
+		return !ok || !said(f.source(c.Fun)) && f.source(c.Fun) != "prefetch"
 	})
 }
 
@@ -222,7 +242,7 @@ func unseen(call string) bool {
 			return true
 		}
 	}
-	return slices.Contains([]string{"runtime.Gosched", "runtime.KeepAlive", "sys.Pause"}, call)
+	return slices.Contains([]string{"runtime.Gosched", "runtime.KeepAlive", "sys.Pause", "prefetch"}, call)
 }
 
 // cases has one of a switch without a tag be none.

@@ -42,6 +42,12 @@ func f(a []int, log logger) error {
 	if n > total {
 		n = total
 	}
+	if b && (n > total || c) {
+		total = n
+	}
+	if n < total {
+		prefetch(a)
+	}
 	switch {
 	case n > 3:
 		stop()
@@ -50,7 +56,9 @@ func f(a []int, log logger) error {
 }
 `
 
-const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a */\n\tif (a > b && a)\n\t\treturn -1;\n\tatomic_store(&x, b);\n\tpthread_mutex_unlock(&m);\n\tcw_log(\"%d\", a + 1);\n\tcw_pause(1);\n\tif (fd >= 0)\n\t\treturn 0;\n\tatomic_load_explicit(&x, memory_order_acquire);\n\treturn b + 1;\n}\n"
+const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a */\n\tif (a > b && a)\n\t\treturn -1;\n\tatomic_store(&x, b);\n\tpthread_mutex_unlock(&m);\n\tcw_log(\"%d\", a + 1);\n\tcw_pause(1);\n\tif (fd >= 0)\n\t\treturn 0;\n\tatomic_load_explicit(&x, memory_order_acquire);\n\treturn b + 1;\n}\n" +
+	"static int g(int a)\n{\n\textern int b;\n\tcw_why(s, \"%s\",\n\t       a == 0 ? \"none\" : \"some\");\n\tswitch (a) {\n\tcase 4: return \"four\";\n\t}\n\twhat = \"a port\";\n\tif (mem >= 0)\n\t\ta = b - a < b ? b - a : b;\n" +
+	"\tif (a > b)\n\t\ta = b;\n\tn = a < b ? a : c;\n}\n"
 
 // TestSites: what is changed, and what is not: texts for people, locks, declarations, errors that are looked at.
 func TestSites(t *testing.T) {
@@ -62,8 +70,10 @@ func TestSites(t *testing.T) {
 		{"go", goSites("a.go", []byte(someGo)), []string{
 			`(len(a) < 2 && a[0] == 1) && false`, `!(len(a) < 2 && a[0] == 1)`, `len(a) < 2`, `a[0] == 1`, `len(a) <= 2`, `len(a) < 3`, `a[0] != 1`, `a[0] == 2`,
 			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `{}`, `false && (n > 3)`, `(n > total) && false`, `{}`,
+			`b`, `(n > total || c)`, `n > total`, `c`, `!(b && (n > total || c))`, `(b && (n > total || c)) && false`, `{}`,
 		}},
-		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(fd >= 0) && 0", "!(fd >= 0)", "(void)0", "(void)0", ""}},
+		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(fd >= 0) && 0", "!(fd >= 0)", "(void)0", "(void)0", "",
+			"(mem >= 0) && 0", "!(mem >= 0)", "(void)0", "(a > b) && 0", "!(a > b)", "(void)0", " <= ", "(void)0"}},
 	} {
 		var got []string
 		for _, s := range c.sites {
