@@ -150,8 +150,13 @@ func TestRingThatCannotStart(t *testing.T) {
 	m := ram(t, 0, 1<<20)
 	must(t, f.AddMemory(m))
 	r := &vhosttest.Ring{Size: 64, Desc: 0, Avail: 0x1000, Used: 0x2000}
+	fault := newEvent(t)
+	must(t, f.Set(vhostuser.SetVringErr, vhosttest.U64(0), fault.FD()))
 	if err := f.StartRing(m, 0, r, 0); !errors.Is(err, vhosttest.ErrRefused) {
 		t.Errorf("start = %v", err)
+	}
+	if !fault.Wait(0) {
+		t.Error("the front end does not hear of it by the ring's eventfd")
 	}
 	// Without an acknowledgement to carry the news, the connection survives: it is the guest's mistake.
 	must(t, f.Send(vhostuser.SetVringEnable, 0, vhosttest.U32s(0, 1)))

@@ -226,6 +226,36 @@ func TestResumeOfNonsense(t *testing.T) {
 	q.Stop(0)
 }
 
+// TestResumeOfNothing: a queue of which nothing is known goes on where its front end says that it stands.
+func TestResumeOfNothing(t *testing.T) {
+	mem := vhostuser.NewMemory()
+	ram, err := vhosttest.NewMemory(0x100000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ram.Close()
+	fd, err := ram.DupFD()
+	if err == nil {
+		err = mem.Add(fd, 0x100000, 1<<20, ram.User, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Clear()
+	cfg := virtiotest.NewDriver(ram, 8, virtiotest.Options{}).Config()
+	cfg.Base = 5
+	for what, f := range map[string]*InFlight{"nobody noted anything": nil, "a queue that never ran": newInFlight(t)} {
+		q, err := NewQueue(mem, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list := q.Resume(f); len(list) != 0 || q.Next() != 5 {
+			t.Errorf("%s: %d chains, next %d", what, len(list), q.Next())
+		}
+		q.Stop(0)
+	}
+}
+
 // TestShellsAreKept: those of some chains are used again, of a flood of them the rest is forgotten.
 func TestShellsAreKept(t *testing.T) {
 	q := &Queue{}

@@ -142,6 +142,18 @@ func TestChainsAreBoundedInAll(t *testing.T) {
 			t.Fatal("the chain did not come back")
 		}
 	}
+	for n, ok := range map[int]bool{piece - 1: true, piece: false} { // to the byte
+		_, err := d.Add(append(pieces(15), virtiotest.Buffer{GPA: base, Bytes: g.Bytes[1<<20:][:n]}), nil)
+		must(t, err)
+		if chain, err := q.Pop(); ok != (err == nil) {
+			t.Errorf("15 pieces and %d bytes: %v", n, err)
+		} else if err == nil {
+			chain.Complete(0)
+		}
+		if _, ok := d.Poll(); !ok {
+			t.Fatal("the chain did not come back")
+		}
+	}
 }
 
 // TestEveryWriteToTheRingIsLogged: of a ring over several pages those are marked that the device wrote, and no others.
