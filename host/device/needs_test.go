@@ -228,6 +228,27 @@ func TestNeedsByChance(t *testing.T) {
 	}
 }
 
+// TestWhoAsksIsThere: a need is denied when nobody has asked for any since long, and whoever waits for one has asked.
+func TestWhoAsksIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newNeedsModel(t, true)
+		m.all[1].lacksRoom(m.worker[1], link.Want{Number: 7, Bytes: 1 << 20})
+		time.Sleep(unattended + 1)
+		m.d.AwaitNeed(t.Context()) // there is one: at once
+		if m.d.unattendedNeeds(time.Now()); len(m.worker[1].told) != 0 || len(m.d.rooms.needs) != 1 {
+			t.Errorf("told %v, %d needs", m.worker[1].told, len(m.d.rooms.needs))
+		}
+		time.Sleep(unattended)
+		if m.d.unattendedNeeds(time.Now()); len(m.worker[1].told) != 0 {
+			t.Errorf("told %v a moment too early", m.worker[1].told)
+		}
+		time.Sleep(1)
+		if m.d.unattendedNeeds(time.Now()); len(m.worker[1].told) != 1 || m.worker[1].told[0] != (link.Room{Number: 7}) {
+			t.Errorf("told %v", m.worker[1].told)
+		}
+	})
+}
+
 // TestNoNeeds: without anybody who gives room there is none to be had, at once.
 func TestNoNeeds(t *testing.T) {
 	m := newNeedsModel(t, false)

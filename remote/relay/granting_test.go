@@ -29,9 +29,13 @@ type exposing struct {
 	sizes   map[uint32]int
 	revokes map[uint32]func()
 	fails   error
+	during  func()
 }
 
 func (m *exposing) Expose(id uint32, f func(mem []byte) (func(), error)) error {
+	if m.during != nil {
+		m.during()
+	}
 	if m.fails != nil {
 		return m.fails
 	}
@@ -62,6 +66,31 @@ func (g *grantingStream) grantsOf() (list []uint64) {
 		g.out = g.out[frame.HeaderSize+h.Len:]
 	}
 	return list
+}
+
+// TestExposingIsSeen: while a region is being granted, and not of one that is already, whoever waits until nothing is granted any more waits for it.
+func TestExposingIsSeen(t *testing.T) {
+	s, _, mem, _ := grantingSession(true)
+	times := 0
+	mem.during = func() {
+		if times++; !s.grants.exposing {
+			t.Error("it is not seen")
+		}
+	}
+	for range 2 {
+		if _, err := s.grants.expose(1); err != nil || s.grants.exposing || times != 1 {
+			t.Errorf("%v, %d times, goes on: %v", err, times, s.grants.exposing)
+		}
+	}
+	s.grants.parked = true
+	if _, err := s.grants.expose(2); !errors.Is(err, remote.ErrClosed) || s.grants.exposing || times != 1 {
+		t.Errorf("parked: %v, %d times", err, times)
+	}
+	s.grants.parked = false
+	mem.fails = errTest
+	if _, err := s.grants.expose(2); !errors.Is(err, errTest) || s.grants.exposing || times != 2 {
+		t.Errorf("%v, %d times", err, times)
+	}
 }
 
 // TestGrantsOnce: each region that the server knows is granted once, up to what may be pinned, and again when it has ended and comes again; where none can be the log says so once, and not for what ends or comes later.

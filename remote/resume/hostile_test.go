@@ -57,6 +57,16 @@ func TestProof(t *testing.T) {
 		if err := <-accepted; !errors.Is(err, ErrProof) {
 			t.Errorf("%s: %v", name, err)
 		}
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, s) // the server's greeting, at most
+		}()
+		select {
+		case <-gone:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: it stays connected", name)
+		}
 		exchange(t, r.client, r.server, 1000)
 	}
 	first.Abort()
