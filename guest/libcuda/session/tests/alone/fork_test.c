@@ -232,7 +232,8 @@ static void mappings(void)
 		int prot;
 	} all[] = {
 		{OURS, 0x7f0000, 0x7f3000, PROT_READ | PROT_WRITE},
-		{"7fabcdef9000-7fabcdefa000 r--s 00000000 00:01 77 /memfd:causeway-0000abcd (deleted)\n", 0x7fabcdef9000, 0x7fabcdefa000, PROT_READ},
+		{"7fabcdef9000-7fabcdefa000 r--s 00000000 00:01 77 /memfd:causeway-0000abcd (deleted)\n", 0x7fabcdef9000, 0x7fabcdefa000,
+		 PROT_READ},
 		{"1000-2000 r-xs 00000000 00:01 77 /dev/shm/causeway-12-3 (deleted)\n", 0x1000, 0x2000, PROT_READ | PROT_EXEC},
 		{"1000-2000 rwxs 00000000 00:01 77 /dev/shm/causeway-12-3\n", 0x1000, 0x2000, PROT_READ | PROT_WRITE | PROT_EXEC},
 		{"7f0000-7f3000 ---s 00000000 00:01 77 /memfd:causeway-0000abcd (deleted)\n", 0, 0, 0},
@@ -251,7 +252,8 @@ static void mappings(void)
 		forks_child();
 		int mine = all[i].hi != 0;
 		CHECK(owns == mine && copies == mine && freed == 0 && all_owned == 1 && told == 1);
-		CHECK(!mine || (owned[0].lo == all[i].lo && owned[0].hi == all[i].hi && owned[0].prot == all[i].prot && !owned[0].read_only));
+		CHECK(!mine ||
+		      (owned[0].lo == all[i].lo && owned[0].hi == all[i].hi && owned[0].prot == all[i].prot && !owned[0].read_only));
 	}
 }
 
@@ -259,13 +261,15 @@ static void mappings(void)
 static void pieces(void)
 {
 	static char maps[4000];
-	snprintf(maps, sizeof maps, "1000-2000 r--p 0 00:00 0 /%0300d\n" OURS "%0255d\n%0254d\n9000-a000 r--s 00000000 00:01 77 /memfd:causeway-1\n", 0, 0, 0);
+	snprintf(maps, sizeof maps,
+		 "1000-2000 r--p 0 00:00 0 /%0300d\n" OURS "%0255d\n%0254d\n9000-a000 r--s 00000000 00:01 77 /memfd:causeway-1\n", 0, 0, 0);
 	for (size_t n = 1; n < strlen(maps) + 2; n += n < 90 ? 1 : 37) {
 		anew(maps, 1);
 		piece = n;
 		read_eintr = 2;
 		forks_child();
-		CHECK(owns == 2 && owned[0].lo == 0x7f0000 && owned[1].lo == 0x9000 && owned[1].hi == 0xa000 && all_owned == 1 && read_eintr == 0);
+		CHECK(owns == 2 && owned[0].lo == 0x7f0000 && owned[1].lo == 0x9000 && owned[1].hi == 0xa000 && all_owned == 1 &&
+		      read_eintr == 0);
 	}
 }
 
@@ -277,7 +281,8 @@ static void failures(void)
 		anew(OURS "9000-a000 r--s 00000000 00:01 77 /memfd:causeway-1\n", 1);
 		*all[i] = 1;
 		forks_child();
-		CHECK(owns == 2 && owned[0].read_only && owned[0].lo == 0x7f0000 && owned[0].hi == 0x7f3000 && owned[1].read_only && all_owned == 0);
+		CHECK(owns == 2 && owned[0].read_only && owned[0].lo == 0x7f0000 && owned[0].hi == 0x7f3000 && owned[1].read_only &&
+		      all_owned == 0);
 		CHECK(freed == copies && copies == (i == 0 ? 0 : 2));
 	}
 	anew(OURS, 1);
@@ -294,7 +299,8 @@ static void failures(void)
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0) & ~(uintptr_t)4095;
 	for (int beside = 0; beside < 2; beside++) {
 		uintptr_t lo = beside ? here + (1 << 20) : here - (1 << 20);
-		snprintf(maps, sizeof maps, "%lx-%lx rw-s 00000000 00:01 77 /memfd:causeway-1\n", (unsigned long)lo, (unsigned long)(lo + (2 << 20)));
+		snprintf(maps, sizeof maps, "%lx-%lx rw-s 00000000 00:01 77 /memfd:causeway-1\n", (unsigned long)lo,
+			 (unsigned long)(lo + (2 << 20)));
 		anew(maps, 1);
 		forks_child();
 		CHECK(beside ? owns == 1 && all_owned == 1 : owns == 0 && copies == 0 && all_owned == 0);
@@ -322,7 +328,8 @@ static void parents(void)
 	eintr = 2;
 	errno = EAGAIN;
 	parent();
-	CHECK(errno == EAGAIN && polls == 3 && poll_ms == 60000 && !is_open[HEAR] && !is_open[TELL] && forks.lock.word == 0 && forks.moved && owns == 0);
+	CHECK(errno == EAGAIN && polls == 3 && poll_ms == 60000 && !is_open[HEAR] && !is_open[TELL] && forks.lock.word == 0 &&
+	      forks.moved && owns == 0);
 	anew(OURS, 1);
 	pipe_fails = 1; /* the child copies all the same, and nobody waits for it */
 	prepare();

@@ -62,7 +62,8 @@ static void levels(void)
 	static const struct {
 		const char *env;
 		int shows; /* the last level that is */
-	} all[] = {{NULL, 1}, {"", 1}, {"error", 1}, {"none", 0}, {"info", 2}, {"trace", 3}, {"debug", 3}, {"Info", 1}, {"tracer", 1}, {"0", 1}};
+	} all[] = {{NULL, 1},	 {"", 1},      {"error", 1}, {"none", 0},   {"info", 2},
+		   {"trace", 3}, {"debug", 3}, {"Info", 1},  {"tracer", 1}, {"0", 1}};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		as(all[i].env);
 		for (int l = CW_LOG_ERROR; l <= CW_LOG_TRACE; l++) {
@@ -71,7 +72,8 @@ static void levels(void)
 			CHECK(cw_log_enabled((enum cw_log_level)l) == (l <= all[i].shows) && writes == (l <= all[i].shows));
 			CHECK(!writes || !strcmp(written, "causeway: is 7\n"));
 			/* A program may listen to what nobody has shown, but to steps. */
-			CHECK(rings == (l <= CW_LOG_INFO) && (!rings || (!strcmp(ringed, "is 7") && ring_level == (l == CW_LOG_ERROR ? 0 : 1))));
+			CHECK(rings == (l <= CW_LOG_INFO) &&
+			      (!rings || (!strcmp(ringed, "is 7") && ring_level == (l == CW_LOG_ERROR ? 0 : 1))));
 		}
 		CHECK(looks == 1);
 	}
@@ -99,7 +101,8 @@ static void failures(void)
 	CHECK((int)cw_failed("cuInit", (CUresult)12345) == 12345 && !strcmp(ringed, "Returning 12345 (unknown) from cuInit"));
 	rings = 0;
 	as("trace");
-	CHECK(cw_failed("cuStreamQuery", CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && rings == 0 && writes == 1 && !strcmp(written, "causeway: cuStreamQuery: 600\n"));
+	CHECK(cw_failed("cuStreamQuery", CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && rings == 0 && writes == 1 &&
+	      !strcmp(written, "causeway: cuStreamQuery: 600\n"));
 	static char call[300];
 	for (size_t n = 200; n < sizeof call; n++) {
 		memset(call, 'c', sizeof call);

@@ -33,7 +33,8 @@ enum { FIRST = 100, SHADOW = 1, APP = 2, PAGE = 4096 };
 
 /* Addresses are numbers here: nobody touches the memory. */
 static uint8_t *const shadow = (uint8_t *)((uintptr_t)SHADOW << 40), *const app = (uint8_t *)((uintptr_t)APP << 40);
-static uint8_t lies[MOST / PAGE], shadowed[MOST / PAGE]; /* of which file each of the app's pages is, 0: its own; and what lies in the shadow */
+static uint8_t lies[MOST / PAGE],
+	shadowed[MOST / PAGE]; /* of which file each of the app's pages is, 0: its own; and what lies in the shadow */
 static int is_open[FIRST + 512], files, forked, step, fails_at, eintr;
 static size_t size_of[FIRST + 512], written[FIRST + 512], most_written;
 
@@ -183,12 +184,23 @@ static void cuts(void)
 		uint32_t most, count;
 		size_t part;
 	} all[] = {
-		{4 * k, 4, 1, 4 * k},	 {512 * k, 4, 1, 512 * k},	   {m - 4 * k, 4, 1, m - 4 * k}, {m, 4, 2, m / 2},   {m + 4 * k, 4, 2, m / 2 + 4 * k}, {2 * m, 4, 4, m / 2}, {64 * m, 1, 1, 64 * m},
-		{32 * m, 4, 4, 8 * m}, {40 * m, 4, 5, 8 * m}, {64 * m, 2, 8, 8 * m},	 {16 * m, 2, 2, 8 * m}, {3 * m, 5, 5, 616 * k},
+		{4 * k, 4, 1, 4 * k},
+		{512 * k, 4, 1, 512 * k},
+		{m - 4 * k, 4, 1, m - 4 * k},
+		{m, 4, 2, m / 2},
+		{m + 4 * k, 4, 2, m / 2 + 4 * k},
+		{2 * m, 4, 4, m / 2},
+		{64 * m, 1, 1, 64 * m},
+		{32 * m, 4, 4, 8 * m},
+		{40 * m, 4, 5, 8 * m},
+		{64 * m, 2, 8, 8 * m},
+		{16 * m, 2, 2, 8 * m},
+		{3 * m, 5, 5, 616 * k},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		struct cw_region r = region(all[i].size, all[i].most, 0);
-		CHECK(cw_moving_make(&r) == 0 && forked == 1 && r.moving->size == all[i].part && r.moving->count == all[i].count && files == (int)all[i].count);
+		CHECK(cw_moving_make(&r) == 0 && forked == 1 && r.moving->size == all[i].part && r.moving->count == all[i].count &&
+		      files == (int)all[i].count);
 		uint64_t print = 0;
 		size_t sum = 0;
 		for (int f = 0; f < files; f++) {

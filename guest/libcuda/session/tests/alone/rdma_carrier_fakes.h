@@ -59,7 +59,7 @@ static int f_socket(int domain, int type, int protocol)
 static int f_connect(int fd, const struct sockaddr *a, socklen_t len)
 {
 	CHECK(fd == HOST && len == sizeof(struct sockaddr_un) && a->sa_family == AF_UNIX);
-	memcpy(address, ((const struct sockaddr_un *)(const void *)a)->sun_path, sizeof ((const struct sockaddr_un *)0)->sun_path);
+	memcpy(address, ((const struct sockaddr_un *)(const void *)a)->sun_path, sizeof((const struct sockaddr_un *)0)->sun_path);
 	return fails() ? -1 : 0;
 }
 

@@ -66,7 +66,8 @@ static void anew(int mount)
 	cw_rdma_oob.at = cw_rdma_oob.end = 9;
 	atomic_store(&cw_tcp.running, 0);
 	maps = adapters = kept = step = fails_at = naps = shut = words_sent = send_err = comes = taken = threads = lifts = lift_err = 0;
-	failed_ = failed_err = lost = shut_err = shuts = forked_ = register_err = deregister_err = registered = tcp_err = tcp_regions = grants = wakes = 0;
+	failed_ = failed_err = lost = shut_err = shuts = forked_ = register_err = deregister_err = registered = tcp_err = tcp_regions =
+		grants = wakes = 0;
 	reaches = 1;
 	at_nap = at_wait = NULL;
 	hello = text_len = 0;
@@ -99,9 +100,18 @@ static void wanted(void)
 	static const struct {
 		const char *env, *info;
 		int mount, want;
-	} all[] = {{NULL, "x\ndirect=1\ny", 1, 1}, {"off", "x\ndirect=1\n", 1, 0},  {"auto", "x\ndirect=0\n", 1, 0}, {NULL, "direct=1\n", 1, 0}, {"auto", NULL, 1, 0},
-		   {NULL, "", 1, 0},		   {NULL, "x\ndirect=1\n", 0, 0}, {"", NULL, 0, 0},		   {"auto", NULL, 0, 1},	 {"mlx5_0/1", NULL, 0, 1},
-		   {"off", NULL, 0, 0},		   {NULL, before, 1, 0}};
+	} all[] = {{NULL, "x\ndirect=1\ny", 1, 1},
+		   {"off", "x\ndirect=1\n", 1, 0},
+		   {"auto", "x\ndirect=0\n", 1, 0},
+		   {NULL, "direct=1\n", 1, 0},
+		   {"auto", NULL, 1, 0},
+		   {NULL, "", 1, 0},
+		   {NULL, "x\ndirect=1\n", 0, 0},
+		   {"", NULL, 0, 0},
+		   {"auto", NULL, 0, 1},
+		   {"mlx5_0/1", NULL, 0, 1},
+		   {"off", NULL, 0, 0},
+		   {NULL, before, 1, 0}};
 	memset(before, 'x', sizeof before - 1);
 	memcpy(before + 2040, "\ndirect=1\n", 10); /* of which there is no room for all */
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -149,15 +159,20 @@ static void abandons(void)
 static void opens(void)
 {
 	for (int mount = 0; mount < 2; mount++) {
-		CHECK(opened(mount) == 0 && s->fd == HOST && s->base == place && files() == 1 && maps == 1 && adapters == 1 && kept == 1 && threads == 1);
-		CHECK(hello == CW_MSG_DIRECT && d.port.number == 2 && d.reach == 1 && d.until == 0 && atomic_load(&d.running) && atomic_load(&d.phase) == THERE);
-		CHECK(cw_lasting.again == another && atomic_load(&cw_lasting.on) && !atomic_load(&cw_rdma_oob.stop) && cw_rdma_oob.at == 0 && cw_rdma_oob.end == 0);
-		CHECK(welcome_until == 71000 && io->send(s, (void *)place, 3) == -EXDEV && log_level == CW_LOG_INFO && strstr(logged, "mlx5_0 port 2"));
+		CHECK(opened(mount) == 0 && s->fd == HOST && s->base == place && files() == 1 && maps == 1 && adapters == 1 && kept == 1 &&
+		      threads == 1);
+		CHECK(hello == CW_MSG_DIRECT && d.port.number == 2 && d.reach == 1 && d.until == 0 && atomic_load(&d.running) &&
+		      atomic_load(&d.phase) == THERE);
+		CHECK(cw_lasting.again == another && atomic_load(&cw_lasting.on) && !atomic_load(&cw_rdma_oob.stop) &&
+		      cw_rdma_oob.at == 0 && cw_rdma_oob.end == 0);
+		CHECK(welcome_until == 71000 && io->send(s, (void *)place, 3) == -EXDEV && log_level == CW_LOG_INFO &&
+		      strstr(logged, "mlx5_0 port 2"));
 		CHECK(mount || !strcmp(address, "/run/x"));
 		int most = step;
 		atomic_store(&d.running, 0);
 		c->abandon(s);
-		CHECK(files() == 0 && maps == 0 && adapters == 0 && kept == 0 && !s->base && s->fd == -1 && !d.r && shut == !mount && naps == 0);
+		CHECK(files() == 0 && maps == 0 && adapters == 0 && kept == 0 && !s->base && s->fd == -1 && !d.r && shut == !mount &&
+		      naps == 0);
 		CHECK(atomic_load(&cw_rdma_oob.stop) && !atomic_load(&cw_lasting.on) && failed_ == 1);
 		CHECK(most == (mount ? 12 : 13));
 		for (int at = 1; at <= most; at++) {
@@ -167,8 +182,10 @@ static void opens(void)
 			if (at == most) /* the thread out of band is there, and ends when it is told to */
 				at_nap = thread_ends;
 			int err = c->open(s, mount ? "/mnt" : "/run/x");
-			CHECK(err < 0 && s->why[0] && files() == 0 && maps == 0 && adapters == 0 && kept == 0 && !d.r && !s->base && s->fd == -1);
-			CHECK(atomic_load(&cw_rdma_oob.stop) && !atomic_load(&cw_lasting.on) && !atomic_load(&d.running) && naps == (at == most));
+			CHECK(err < 0 && s->why[0] && files() == 0 && maps == 0 && adapters == 0 && kept == 0 && !d.r && !s->base &&
+			      s->fd == -1);
+			CHECK(atomic_load(&cw_rdma_oob.stop) && !atomic_load(&cw_lasting.on) && !atomic_load(&d.running) &&
+			      naps == (at == most));
 		}
 	}
 }
@@ -264,7 +281,17 @@ static void letters(void)
 		{{"CWVLST\0\1........"}, NONE, NONE, 0, 0, 0, 0, -EPIPE, 0, 0, "has ended the session"},
 		{{"CWVLST\0\1........"}, ASKED, NONE, 0, 0, 0, 0, -EPIPE, 0, 1, "has ended the session"},
 		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0"}, ASKED, THERE, 0, 0, 0, 1, -EPIPE, 0, 1, "has ended the session"},
-		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0", "CWVACK\0\1........"}, ASKED, NONE, -ECONNRESET, 0, 0, 1, -EPIPE, 1, 1, "has ended the session"},
+		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0", "CWVACK\0\1........"},
+		 ASKED,
+		 NONE,
+		 -ECONNRESET,
+		 0,
+		 0,
+		 1,
+		 -EPIPE,
+		 1,
+		 1,
+		 "has ended the session"},
 		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0", "CWVACK\0\1........"}, ASKED, NONE, -EIO, 0, 0, 1, -EIO, 0, 1, "does not go on"},
 		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0"}, THERE, THERE, 0, 0, 0, 0, -EIO, 0, 0, "no word of this protocol"},
 		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0"}, NONE, NONE, 0, 0, 0, 0, -EIO, 0, 0, "no word of this protocol"},
@@ -281,10 +308,12 @@ static void letters(void)
 		for (comes = 0; comes < 3 && all[i].words[comes]; comes++)
 			memcpy(come[comes], all[i].words[comes], 16);
 		CHECK(thread(s) == NULL);
-		int ok = lost == all[i].lost && lifts == all[i].lifts && failed_err == all[i].failed && strstr(failed_why, all[i].why) && atomic_load(&d.acked) == all[i].acked &&
-			 atomic_load(&d.phase) == (uint32_t)all[i].then && !atomic_load(&d.running) && wakes == all[i].wakes;
+		int ok = lost == all[i].lost && lifts == all[i].lifts && failed_err == all[i].failed && strstr(failed_why, all[i].why) &&
+			 atomic_load(&d.acked) == all[i].acked && atomic_load(&d.phase) == (uint32_t)all[i].then &&
+			 !atomic_load(&d.running) && wakes == all[i].wakes;
 		if (!ok)
-			fprintf(stderr, "row %zu: lost %d, %d lifts, %d %s, phase %u, %d wakes\n", i, lost, lifts, failed_err, failed_why, atomic_load(&d.phase), wakes);
+			fprintf(stderr, "row %zu: lost %d, %d lifts, %d %s, phase %u, %d wakes\n", i, lost, lifts, failed_err, failed_why,
+				atomic_load(&d.phase), wakes);
 		CHECK(ok && (all[i].lifts == 0 || d.far == 5));
 		if (all[i].words[1] && !memcmp(all[i].words[1], "CWVBYE", 6))
 			CHECK(ended_at == 0x107 && words_sent == 1 && !memcmp(words[0], "CWVACK\0\1\7\1\0\0\0\0\0\0", 16));
@@ -302,10 +331,12 @@ static void reached(void)
 	CHECK(opened(1) == 0);
 	struct cw_region a = region(MOST_GRANTED / 2), b = a, late = region(4096), much = region(MOST_GRANTED + 4096);
 	CHECK(c->add_region(s, &much) == 0 && tcp_regions == 1 && grants == 0 && d.granted == 0 && !much.carrier);
-	CHECK(c->add_region(s, &a) == 0 && a.carrier && grants == 1 && granted_[0] == (uintptr_t)a.va && granted_[1] == a.size && granted_[2] == 99);
+	CHECK(c->add_region(s, &a) == 0 && a.carrier && grants == 1 && granted_[0] == (uintptr_t)a.va && granted_[1] == a.size &&
+	      granted_[2] == 99);
 	CHECK(c->add_region(s, &b) == 0 && b.carrier && grants == 2 && d.granted == MOST_GRANTED);
 	logged[0] = 0;
-	CHECK(c->add_region(s, &late) == 0 && !late.carrier && grants == 2 && registered == 2 && d.granted == MOST_GRANTED && tcp_regions == 4);
+	CHECK(c->add_region(s, &late) == 0 && !late.carrier && grants == 2 && registered == 2 && d.granted == MOST_GRANTED &&
+	      tcp_regions == 4);
 	CHECK(strstr(logged, "No space left") && !strstr(logged, "ulimit") && log_level == CW_LOG_INFO);
 	logged[0] = 0;
 	c->end_region(s, &late);
@@ -360,8 +391,10 @@ static void closes(void)
 	leaves = 0x102;
 	at_nap = acked_late;
 	c->close(s);
-	CHECK(leave_until == 1000 + cw_rdma_leave_ms && naps == 3 && words_sent == 1 && !memcmp(words[0], "CWVBYE\0\1\2\1\0\0\0\0\0\0", 16));
-	CHECK(atomic_load(&d.ended) && atomic_load(&cw_rdma_oob.stop) && hello == CW_MSG_REGION_END && failed_ == 1 && failed_err == -EPIPE);
+	CHECK(leave_until == 1000 + cw_rdma_leave_ms && naps == 3 && words_sent == 1 &&
+	      !memcmp(words[0], "CWVBYE\0\1\2\1\0\0\0\0\0\0", 16));
+	CHECK(atomic_load(&d.ended) && atomic_load(&cw_rdma_oob.stop) && hello == CW_MSG_REGION_END && failed_ == 1 &&
+	      failed_err == -EPIPE);
 	CHECK(files() == 1 && adapters == 1); /* threads may be inside */
 	CHECK(opened(0) == 0);
 	at_nap = gone_late;
@@ -391,7 +424,8 @@ static void cuts(void)
 			own_why = "the cable is out";
 			atomic_store(&cw_rdma_oob.stop, stop);
 			io->cut(s);
-			CHECK(!strcmp(logged, stop ? "" : own_why) && failed_ == 1 && failed_err == -EPIPE && shut == !mount && hello == (mount ? CW_MSG_REGION_END : 0));
+			CHECK(!strcmp(logged, stop ? "" : own_why) && failed_ == 1 && failed_err == -EPIPE && shut == !mount &&
+			      hello == (mount ? CW_MSG_REGION_END : 0));
 			own_why = "";
 			logged[0] = 0;
 			io->cut(s);

@@ -105,7 +105,8 @@ static void *f_mmap(size_t n)
 
 static int f_munmap(void *p, size_t n)
 {
-	CHECK((p == memory[0] || p == memory[1]) && n == CW_RDMA_WINDOW && regions == 0 && devices == 0); /* an adapter writes there no more */
+	CHECK((p == memory[0] || p == memory[1]) && n == CW_RDMA_WINDOW && regions == 0 &&
+	      devices == 0); /* an adapter writes there no more */
 	maps--;
 	return 0;
 }
@@ -208,7 +209,8 @@ int cw_rdma_fresh(struct cw_rdma *r)
 
 /* --- what is tried ------------------------------------------------------------------------------------------------------------------------------- */
 
-static const struct cw_rdma_port port = {.device = "mlx5_1", .number = 2, .link = CW_RDMA_ETHERNET, .gid_index = 3, .lid = 9, .gid = {1, 2, [15] = 3}};
+static const struct cw_rdma_port port = {
+	.device = "mlx5_1", .number = 2, .link = CW_RDMA_ETHERNET, .gid_index = 3, .lid = 9, .gid = {1, 2, [15] = 3}};
 static struct cw_rdma *r;
 static struct cw_rdma_offer own;
 static char why[200];
@@ -241,14 +243,24 @@ static void loading(void)
 static void opens(void)
 {
 	random_ = 0xff123456;
-	CHECK(opened(0, 0) == 0 && r && devices == 1 && regions == 2 && maps == 2 && queues == 1 && nonblock && cloexec && step == 9 && !why[0]);
-	CHECK(own.link == CW_RDMA_ETHERNET && own.reach == 0 && own.mtu == 4 && own.queue == 77 && own.psn == 0x123456 && own.key == 501 && own.size == CW_RDMA_WINDOW);
+	CHECK(opened(0, 0) == 0 && r && devices == 1 && regions == 2 && maps == 2 && queues == 1 && nonblock && cloexec && step == 9 &&
+	      !why[0]);
+	CHECK(own.link == CW_RDMA_ETHERNET && own.reach == 0 && own.mtu == 4 && own.queue == 77 && own.psn == 0x123456 && own.key == 501 &&
+	      own.size == CW_RDMA_WINDOW);
 	CHECK(own.address == (uintptr_t)memory[0] && own.lid == 9 && !memcmp(own.gid, port.gid, 16));
 	CHECK(access_[0] == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) && access_[1] == IBV_ACCESS_LOCAL_WRITE);
 	cw_rdma_free(r);
 	CHECK(devices == 0 && regions == 0 && maps == 0 && queues == 0);
-	static const char *const of[] = {"", "mlx5_1:", "query port:", "register memory for RDMA:", "register memory for RDMA:", "register memory for RDMA:",
-					 "register memory for RDMA:", "RDMA queue pair:", "RDMA events:", "RDMA events:"};
+	static const char *const of[] = {"",
+					 "mlx5_1:",
+					 "query port:",
+					 "register memory for RDMA:",
+					 "register memory for RDMA:",
+					 "register memory for RDMA:",
+					 "register memory for RDMA:",
+					 "RDMA queue pair:",
+					 "RDMA events:",
+					 "RDMA events:"};
 	for (int at = 1; at <= 9; at++)
 		for (int err = 0; err < 2; err++) {
 			int is = at == 3 || at == 5 ? ENOMEM : err ? EAGAIN : EACCES;
@@ -278,10 +290,12 @@ static void again(void)
 		step = 0;
 		fails_at = at;
 		fail_err = ENODEV;
-		CHECK(cw_rdma_reopen(r, &port, &own, why, sizeof why) == -ECONNRESET && !strncmp(why, of[at], strlen(of[at])) && !r->queue.channel);
+		CHECK(cw_rdma_reopen(r, &port, &own, why, sizeof why) == -ECONNRESET && !strncmp(why, of[at], strlen(of[at])) &&
+		      !r->queue.channel);
 	}
 	fail_err = fails_at = 0;
-	CHECK(cw_rdma_reopen(r, &port, &own, why, sizeof why) == 0 && queues == 1 && regions == 2 && own.key == 501 && own.mtu == 4 && own.queue == 77 && own.size);
+	CHECK(cw_rdma_reopen(r, &port, &own, why, sizeof why) == 0 && queues == 1 && regions == 2 && own.key == 501 && own.mtu == 4 &&
+	      own.queue == 77 && own.size);
 	cw_rdma_free(r);
 }
 
@@ -295,17 +309,27 @@ static void connects(void)
 	CHECK(opened(0, 0) == 0);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		for (uint32_t mtu = 3; mtu < 6; mtu++) {
-			struct cw_rdma_offer peer = {.link = all[i].link, .lid = all[i].lid, .mtu = mtu, .queue = 8, .psn = 6, .key = 44, .size = 65536, .address = 4096, .gid = {7}};
+			struct cw_rdma_offer peer = {.link = all[i].link,
+						     .lid = all[i].lid,
+						     .mtu = mtu,
+						     .queue = 8,
+						     .psn = 6,
+						     .key = 44,
+						     .size = 65536,
+						     .address = 4096,
+						     .gid = {7}};
 			posted = 0;
 			CHECK(cw_rdma_connect(r, &port, &own, &peer, why, sizeof why) == 0 && posted == 1);
-			CHECK(path.port == 2 && path.gid_index == 3 && path.mtu == (mtu < 4 ? mtu : 4) && path.own_psn == own.psn && path.peer_psn == 6 && path.peer_qp == 8);
+			CHECK(path.port == 2 && path.gid_index == 3 && path.mtu == (mtu < 4 ? mtu : 4) && path.own_psn == own.psn &&
+			      path.peer_psn == 6 && path.peer_qp == 8);
 			CHECK(path.peer_lid == all[i].lid && path.global == all[i].global && path.peer_gid[0] == 7 && path.timeout == 19);
 			CHECK(r->out_size == 65536 && r->peer_address == 4096 && r->peer_key == 44);
 		}
 	struct cw_rdma_offer peer = {.link = CW_RDMA_ETHERNET};
 	posted = 0;
 	connect_err = EINVAL;
-	CHECK(cw_rdma_connect(r, &port, &own, &peer, why, sizeof why) == -EINVAL && posted == 0 && !strncmp(why, "ready to receive: Invalid", 25));
+	CHECK(cw_rdma_connect(r, &port, &own, &peer, why, sizeof why) == -EINVAL && posted == 0 &&
+	      !strncmp(why, "ready to receive: Invalid", 25));
 	connect_err = 0;
 	post_err = ENOMEM;
 	CHECK(cw_rdma_connect(r, &port, &own, &peer, why, sizeof why) == -ENOMEM && strstr(why, "ulimit -l"));

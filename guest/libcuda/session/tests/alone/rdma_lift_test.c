@@ -70,8 +70,8 @@ int cw_rdma_offer_recv(struct cw_session *of, struct cw_rdma_offer *o)
 	return is.recv;
 }
 
-int cw_rdma_connect(struct cw_rdma *r, const struct cw_rdma_port *port, const struct cw_rdma_offer *own, const struct cw_rdma_offer *peer, char *why,
-		    size_t cap)
+int cw_rdma_connect(struct cw_rdma *r, const struct cw_rdma_port *port, const struct cw_rdma_offer *own, const struct cw_rdma_offer *peer,
+		    char *why, size_t cap)
 {
 	CHECK(r == (opens ? (void *)other : (void *)old) && port->number == 3 && own->link == peer->link && agrees == 0);
 	connects++;
@@ -136,7 +136,8 @@ static int lifts(int again)
 static void agree(void)
 {
 	for (int again = 0; again < 2; again++) {
-		CHECK(lifts(again) == 0 && reach == 5 && !declined[0] && heard == 1 && connects == 1 && agrees == 2 && !own_[0][0] && !own_[1][0]);
+		CHECK(lifts(again) == 0 && reach == 5 && !declined[0] && heard == 1 && connects == 1 && agrees == 2 && !own_[0][0] &&
+		      !own_[1][0]);
 		CHECK(probes == 1 && cut == 3 && until_ == (again ? 7000 : 15000) && !s->why[0]);
 	}
 }

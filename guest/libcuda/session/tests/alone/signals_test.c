@@ -69,7 +69,8 @@ static void handler(int signal) { (void)signal; }
 
 static void holds(void)
 {
-	static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}, all_ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+	static const int never[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS},
+			 all_ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 	for (int own = 0; own < 16; own++) /* those of the four that the program has handlers for */
 		for (int ignored = 0; ignored < 2; ignored++) {
 			for (int i = 0; i < 4; i++)
@@ -172,7 +173,8 @@ static void threads(void)
 	sigfillset(&all);
 	for (int faults = 0; faults < 2; faults++) {
 		mask = own;
-		CHECK(cw_thread_begin(faults ? 1 << 20 : 0, faults, work, &worked) == 0 && detached && stack_size == (faults ? 1 << 20 : usual));
+		CHECK(cw_thread_begin(faults ? 1 << 20 : 0, faults, work, &worked) == 0 && detached &&
+		      stack_size == (faults ? 1 << 20 : usual));
 		CHECK(!memcmp(&mask, &own, sizeof mask));
 		for (int i = 1; i < 32; i++)
 			CHECK(sigismember(&inherited, i) == (sigismember(&all, i) && !(faults && (i == SIGBUS || i == SIGSEGV))));

@@ -76,7 +76,10 @@ static int f_resolve(const char *host, const char *port, const struct addrinfo *
 	if (addresses == 0)
 		return EAI_NONAME;
 	for (int i = 0; i < addresses; i++)
-		list_[i] = (struct addrinfo){.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_addrlen = (socklen_t)(i + 1), .ai_next = i + 1 < addresses ? &list_[i + 1] : NULL};
+		list_[i] = (struct addrinfo){.ai_family = AF_INET,
+					     .ai_socktype = SOCK_STREAM,
+					     .ai_addrlen = (socklen_t)(i + 1),
+					     .ai_next = i + 1 < addresses ? &list_[i + 1] : NULL};
 	*list = list_;
 	lists++;
 	return 0;
@@ -267,12 +270,21 @@ static void targets(void)
 	static char longest[300];
 	static const struct {
 		const char *target, *host, *port; /* no host: it is refused */
-	} all[] = {{"gpu1:7000", "gpu1", "7000"}, {"[fd00::1]:7000", "fd00::1", "7000"}, {"fd00::1:7000", "fd00::1", "7000"}, {"[x:7000", "[x", "7000"}, {"x]:7000", "x]", "7000"},
-		   {"gpu1", NULL, NULL}, {":7000", NULL, NULL}, {"gpu1:", NULL, NULL}, {"", NULL, NULL}, {":", NULL, NULL}};
+	} all[] = {{"gpu1:7000", "gpu1", "7000"},
+		   {"[fd00::1]:7000", "fd00::1", "7000"},
+		   {"fd00::1:7000", "fd00::1", "7000"},
+		   {"[x:7000", "[x", "7000"},
+		   {"x]:7000", "x]", "7000"},
+		   {"gpu1", NULL, NULL},
+		   {":7000", NULL, NULL},
+		   {"gpu1:", NULL, NULL},
+		   {"", NULL, NULL},
+		   {":", NULL, NULL}};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		anew();
 		int err = c->open(s, all[i].target);
-		CHECK(all[i].host ? err == 0 && !strcmp(host_, all[i].host) && !strcmp(port_, all[i].port) : err == -EINVAL && said("expected tcp://HOST:PORT"));
+		CHECK(all[i].host ? err == 0 && !strcmp(host_, all[i].host) && !strcmp(port_, all[i].port)
+				  : err == -EINVAL && said("expected tcp://HOST:PORT"));
 	}
 	for (size_t n = 254; n < 258; n++) {
 		anew();
@@ -293,7 +305,8 @@ static void addresses_(void)
 		addresses = 3;
 		refusing = good;
 		errno_of[0] = errno_of[1] = ECONNREFUSED;
-		CHECK(c->open(s, "gpu1:1") == 0 && sockets == good + 1 && s->fd == FIRST + good && files() == 1 && nodelay == 1 && lists == 0);
+		CHECK(c->open(s, "gpu1:1") == 0 && sockets == good + 1 && s->fd == FIRST + good && files() == 1 && nodelay == 1 &&
+		      lists == 0);
 	}
 	static const struct {
 		int is, want;
@@ -303,16 +316,18 @@ static void addresses_(void)
 		addresses = refusing = 2;
 		errno_of[0] = EPERM;
 		errno_of[1] = all[i].is; /* the last counts */
-		CHECK(c->open(s, "gpu1:1") == all[i].want && sockets == 2 && files() == 0 && lists == 0 && maps == 0 && said(strerror(all[i].is)));
+		CHECK(c->open(s, "gpu1:1") == all[i].want && sockets == 2 && files() == 0 && lists == 0 && maps == 0 &&
+		      said(strerror(all[i].is)));
 	}
 }
 
 static void opens(void)
 {
 	anew();
-	CHECK(c->open(s, "gpu1:1") == 0 && cw_tcp.io == &cw_tcp_plain && cw_tcp.pushed == 0 && cw_tcp.at == 0 && cw_tcp.end == 0 && !atomic_load(&cw_tcp.gone));
-	CHECK(s->base == place && maps == 1 && map_size == CW_REGION0_SIZE && sent.type == CW_MSG_HELLO && sent_type == CW_FRAME_HELLO && sent.va == (uintptr_t)place &&
-	      sent.size == CW_REGION0_SIZE && limit_then == 60 && limit_ == 0 && timeouts == 2);
+	CHECK(c->open(s, "gpu1:1") == 0 && cw_tcp.io == &cw_tcp_plain && cw_tcp.pushed == 0 && cw_tcp.at == 0 && cw_tcp.end == 0 &&
+	      !atomic_load(&cw_tcp.gone));
+	CHECK(s->base == place && maps == 1 && map_size == CW_REGION0_SIZE && sent.type == CW_MSG_HELLO && sent_type == CW_FRAME_HELLO &&
+	      sent.va == (uintptr_t)place && sent.size == CW_REGION0_SIZE && limit_then == 60 && limit_ == 0 && timeouts == 2);
 	for (int i = 0; i < CW_TCP_REGIONS; i++)
 		CHECK(cw_tcp.region[i].size == 0);
 	int most = step;
@@ -347,14 +362,17 @@ static void regions(void)
 	anew();
 	CHECK(c->open(s, "gpu1:1") == 0);
 	maps = 0;
-	struct cw_region pinned = {.id = 1, .kind = CW_REGION_PINNED, .size = 4096, .va = place + 8}, adopted = {.id = 1, .kind = CW_REGION_STAGING, .adopted = 1, .size = 4096, .va = place};
+	struct cw_region pinned = {.id = 1, .kind = CW_REGION_PINNED, .size = 4096, .va = place + 8},
+			 adopted = {.id = 1, .kind = CW_REGION_STAGING, .adopted = 1, .size = 4096, .va = place};
 	CHECK(c->add_region(s, &pinned) == -EOPNOTSUPP && c->add_region(s, &adopted) == -EOPNOTSUPP && maps == 0);
 	for (int i = 0; i <= CW_TCP_REGIONS; i++) {
-		all[i] = (struct cw_region){.id = (uint32_t)i + 5, .kind = CW_REGION_STAGING, .size = 4096 + 4096 * (size_t)(i % 3), .va = place + 8};
+		all[i] = (struct cw_region){
+			.id = (uint32_t)i + 5, .kind = CW_REGION_STAGING, .size = 4096 + 4096 * (size_t)(i % 3), .va = place + 8};
 		int before = sends, err = c->add_region(s, &all[i]);
 		if (i < CW_TCP_REGIONS) {
-			CHECK(err == 0 && all[i].va == place && maps == i + 1 && sent_type == CW_FRAME_REGION && sent_arg == all[i].id && sent.type == CW_MSG_REGION &&
-			      sent.region == all[i].id && sent.va == (uintptr_t)place && sent.size == all[i].size);
+			CHECK(err == 0 && all[i].va == place && maps == i + 1 && sent_type == CW_FRAME_REGION && sent_arg == all[i].id &&
+			      sent.type == CW_MSG_REGION && sent.region == all[i].id && sent.va == (uintptr_t)place &&
+			      sent.size == all[i].size);
 			CHECK(cw_tcp.region[i].id == all[i].id && cw_tcp.region[i].va == place && cw_tcp.region[i].size == all[i].size);
 		} else
 			CHECK(err == -ENOSPC && maps == CW_TCP_REGIONS && sends == before);
@@ -362,7 +380,8 @@ static void regions(void)
 	for (int i = CW_TCP_REGIONS - 1; i >= 0; i -= 11) { /* a place that is free again is taken again */
 		map_size = all[i].size;
 		c->end_region(s, &all[i]);
-		CHECK(cw_tcp.region[i].size == 0 && sent_type == CW_FRAME_REGION_END && sent_arg == all[i].id && maps == CW_TCP_REGIONS - 1);
+		CHECK(cw_tcp.region[i].size == 0 && sent_type == CW_FRAME_REGION_END && sent_arg == all[i].id &&
+		      maps == CW_TCP_REGIONS - 1);
 		CHECK(i == 0 || cw_tcp.region[i - 1].size != 0);
 		all[i].id += 5000;
 		CHECK(c->add_region(s, &all[i]) == 0 && cw_tcp.region[i].id == all[i].id);
