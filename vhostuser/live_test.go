@@ -188,3 +188,52 @@ func TestRingsByFeatures(t *testing.T) {
 		}
 	}
 }
+
+// TestRingWithoutASize: a ring of which everything is known but its size does not start, and does when that comes.
+func TestRingWithoutASize(t *testing.T) {
+	dev := &fakeDevice{}
+	f := serve(t, dev).connect()
+	m := ram(t, 0x10_0000, 1<<20)
+	must(t, f.AddMemory(m))
+	dev.take() // what went before
+	kick := newEvent(t)
+	addr := append(vhosttest.U32s(1, 0), vhosttest.U64(m.UserOf(0x10_0000), m.UserOf(0x10_2000), m.UserOf(0x10_1000), 0)...)
+	must(t, f.Set(vhostuser.SetVringAddr, addr))
+	must(t, f.Set(vhostuser.SetVringKick, vhosttest.U64(1), kick.FD()))
+	must(t, f.Set(vhostuser.SetVringEnable, vhosttest.U32s(1, 1)))
+	if got := dev.take(); got != "" {
+		t.Errorf("without a size: %q", got)
+	}
+	must(t, f.Set(vhostuser.SetVringNum, vhosttest.U32s(1, 1)))
+	if got := dev.take(); got != "start1" {
+		t.Errorf("with one: %q", got)
+	}
+	if got := dev.config(1).Size; got != 1 {
+		t.Errorf("it has %d entries", got)
+	}
+}
+
+// TestEventsGoWithTheConnection: of a front end that goes no eventfd stays open, of whatever kind, whether its ring ran or not.
+func TestEventsGoWithTheConnection(t *testing.T) {
+	b := serve(t, &fakeDevice{})
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them sooner or later
+	e := newEvent(t)
+	visit := func() {
+		f := b.connect()
+		for _, id := range []vhostuser.MessageID{vhostuser.SetVringKick, vhostuser.SetVringCall, vhostuser.SetVringErr} {
+			must(t, f.Set(id, vhosttest.U64(0), e.FD()))
+		}
+		f.Close()
+	}
+	visit()
+	next := b.connect() // the one before it has gone
+	before := openFDs(t)
+	next.Close()
+	for range 5 {
+		visit()
+	}
+	b.connect()
+	if n := openFDs(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}

@@ -72,6 +72,8 @@ static void sizes(void)
 		}
 }
 
+static void around(void) { arounds++; }
+
 static void replies(void)
 {
 	struct cw_tx tx;
@@ -88,6 +90,10 @@ static void replies(void)
 	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0);
 	cw_abort(&tx);
 	CHECK(claimed == 0);
+	atomic_store(&cw_around_requests, around);
+	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0 && arounds == 1);
+	atomic_store(&cw_around_requests, (void (*)(void))NULL);
+	cw_abort(&tx);
 	claims = CW_NO_SLOT;
 	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 1) == CUDA_ERROR_LAUNCH_FAILED && s->ring_lock.word == 0);
 }
@@ -192,6 +198,13 @@ static void doorbells(void)
 	s->ctl->worker_state = 0;
 	cw_nudge(s);
 	CHECK(bells == 2);
+	anew(64); /* what was consumed before its doorbell needs none, and is no reason to leave out the next one's */
+	s->ctl->worker_state = CW_WORKER_SLEEPING;
+	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0);
+	s->ctl->head = 64 + tx.size;
+	CHECK(cw_commit(&tx) == 0 && bells == 0);
+	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0 && cw_commit(&tx) == 0 && bells == 1);
+	bells = 2;
 	s->carrier = &frames;
 	s->ctl->worker_state = CW_WORKER_SLEEPING;
 	cw_nudge(s);
@@ -252,8 +265,6 @@ static void managed(void)
 }
 
 /* --- answers ------------------------------------------------------------------------------------------------------------------------------------- */
-
-static void around(void) { arounds++; }
 
 static CUresult wait_err;
 static uint32_t parts[8], part_result, part_off, part_n; /* how long each piece is */
