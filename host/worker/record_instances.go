@@ -33,7 +33,8 @@ func (o *object) vacated(placed []uint64) {
 
 // keepInstance reserves what recording an instance of so many variables takes; what it takes is booked when the operation is over, and this given back then.
 func (w *Worker) keepInstance(variables int) bool {
-	fee := toll(wire.OpLibraryInstance.Info(), wire.RecordSize+4) + 8*uint64(variables)
+	const record = 2 * wire.RecordSize // its header, one number, and what rounds a record off
+	fee := toll(wire.OpLibraryInstance.Info(), record) + 8*uint64(variables)
 	if !w.host.reserve(fee) {
 		return false
 	}

@@ -46,3 +46,22 @@ func TestOutlivesItsStream(t *testing.T) {
 		t.Errorf("it goes with %d others", len(o.parents))
 	}
 }
+
+// TestFeeOfAnInstance: what is reserved for the record of a library's instance is what that takes in the end, by its variables.
+func TestFeeOfAnInstance(t *testing.T) {
+	for _, n := range []int{0, 1, 7, 1000} {
+		h := &hostMemory{}
+		w := &Worker{host: h, record: newRecorder(h)}
+		if !w.keepInstance(n) || w.instanceFee != h.used {
+			t.Fatalf("%d variables: %d of %d bytes are reserved", n, h.used, w.instanceFee)
+		}
+		h.release(w.instanceFee)
+		c := &wire.Call{Instances: []wire.Instance{{Ctx: 1, Library: 2, Placed: make([]uint64, n)}}}
+		if err := w.record.noteInstances(c); err != nil {
+			t.Fatal(err)
+		}
+		if h.used != w.instanceFee {
+			t.Errorf("%d variables: %d bytes are reserved, and %d taken", n, w.instanceFee, h.used)
+		}
+	}
+}
