@@ -280,7 +280,7 @@ static void choices(void)
 	clear(); /* a table of all that it may have */
 	port("a", 1, "4: ACTIVE\n", "Ethernet\n", NULL);
 	for (int k = 0; k < 257; k++)
-		gid("a", k, k < 255 ? LINK : V4, "RoCE v2\n");
+		gid("a", k, k < 255 ? LINK : V4, k < 255 ? NULL : "RoCE v2\n");
 	CHECK((p = chosen("10.0.0.9")) && p->gid_index == 255);
 	gid("a", 255, LINK, "RoCE v2\n");
 	CHECK(!chosen("10.0.0.9"));

@@ -189,10 +189,8 @@ static void doorbells(void)
 	s->ctl->worker_state = CW_WORKER_SLEEPING;
 	cw_nudge(s);
 	CHECK(bells == 0); /* there is nothing for it */
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++)
 		CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0 && cw_commit(&tx) == 0 && bells == 1);
-		s->rung_head = 0;
-	}
 	cw_nudge(s);
 	CHECK(bells == 2);
 	s->ctl->worker_state = 0;
