@@ -53,7 +53,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *w, struct ibv_send_w
 	for (; w; w = w->next) {
 		if (w->num_sge == 1) {
 			uint64_t at = w->rdma.remote_addr - ADDRESS, n = w->sg_list->length;
-			CHECK(w->rdma.rkey == KEY && w->sg_list->lkey == LOCAL && n > 0 && at + n <= r->out_size && at == (arrived + pending) % r->out_size);
+			CHECK(w->rdma.rkey == KEY && w->sg_list->lkey == LOCAL && n > 0 && at + n <= r->out_size &&
+			      at == (arrived + pending) % r->out_size);
 			CHECK(arrived + pending + n - has_read <= r->out_size); /* what it has not read yet is not written over */
 			CHECK(!(w->send_flags & IBV_SEND_INLINE) == (n > r->inlined));
 			memcpy(theirs + at, (const void *)(uintptr_t)w->sg_list->addr, n);
