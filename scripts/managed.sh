@@ -3,7 +3,7 @@
 #
 #   scripts/managed.sh [--gpu N|soft] [--seconds N] [--jobs N] [--stress] [--variant V] [--measure "PIECE..."] [--logs FOLDER] [WAY...]
 #
-# WAY is one of local (causeway run), strict (the same with --sandbox strict), tcp (causeway serve-plain), lease (a GPU server's causewayd and a host's, over TLS on
+# WAY is one of local (causeway run), host (the same where what the GPU has no room for lies as in a VM), strict (with --sandbox strict), tcp (causeway serve-plain), lease (a GPU server's causewayd and a host's, over TLS on
 # loopback); all by default. Each has the programs managed* and oversubscribe of guest/tests, which compare their bytes, and managedrandom for N seconds (20), two
 # beside them and one of twice the memory that there is room for. With memory limits of 8 GiB (1 GiB on the software GPU). --measure: then the pieces of scripts/bench/managed.sh, local and leased, natively
 # too. peers is a way more, for --gpu N,M or soft:2: one vGPU of both GPUs, whose kernels, copies and prefetches use managed memory in turns with the processor for N seconds.
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
     *) ways+=("$1"); shift ;;
   esac
 done
-[ ${#ways[@]} -gt 0 ] || ways=(local strict tcp lease)
+[ ${#ways[@]} -gt 0 ] || ways=(local host strict tcp lease)
 limit=8GiB factor=16
 # A GPU's driver maps the host's pages in blocks of 32 MiB.
 [[ $gpu != soft* ]] || { limit=1GiB factor=1; export CAUSEWAY_MANAGED_PIECE=2; }
@@ -90,6 +90,7 @@ through() {
 }
 
 way_local() { through local "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --; }
+way_host() { through host env CAUSEWAY_MANAGED_BEYOND=host "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --; }
 way_strict() { through strict "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --sandbox strict --; }
 # A round takes the software GPU milliseconds and a real one less, so a run of the program has so many that it takes seconds.
 way_peers() {
