@@ -65,3 +65,33 @@ func TestFeeOfAnInstance(t *testing.T) {
 		}
 	}
 }
+
+// TestStands: a request can be done again while all that it names is what it named; what it makes itself need not be there.
+func TestStands(t *testing.T) {
+	r := newRecorder(&hostMemory{})
+	rec, err := wire.AppendRecord(nil, wire.Header{}, &wire.CtxCreateArgs{Ctx: 70})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.stands(&entry{order: 5, rec: rec}) {
+		t.Error("what makes a context")
+	}
+	if rec, err = wire.AppendRecord(nil, wire.Header{}, &wire.EventRecordArgs{Event: 71, Stream: 72}); err != nil {
+		t.Fatal(err)
+	}
+	at := func(id, order uint64) {
+		r.objects[objectKey{id: id}] = &object{key: objectKey{id: id}, create: &entry{order: order}, children: map[*object]struct{}{}}
+	}
+	at(71, 3)
+	if r.stands(&entry{order: 5, rec: rec}) {
+		t.Error("its stream is gone")
+	}
+	at(72, 4)
+	if !r.stands(&entry{order: 5, rec: rec}) {
+		t.Error("all is there")
+	}
+	at(72, 6)
+	if r.stands(&entry{order: 5, rec: rec}) {
+		t.Error("another stream has its stream's place")
+	}
+}

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -144,5 +146,23 @@ func TestEstimateFollows(t *testing.T) {
 		if got := time.Duration(g.est); got != c.est {
 			t.Errorf("two in %v: an operation takes %v, not %v", c.took, got, c.est)
 		}
+	}
+}
+
+// TestWhoStandsIsSeen: a session that had gone quiet and stands before a closed gate has the scheduler told that it wants the GPU, before it waits for anything.
+func TestWhoStandsIsSeen(t *testing.T) {
+	g := still(t, &fakeGauge{})
+	g.Grant.Set(page.Metered, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it waits for nothing
+	if err := g.stand(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	var b [8]byte
+	if _, err := unix.Read(g.Bell, b[:]); err != nil || g.Usage.Active.Load() != 1 || !g.active {
+		t.Errorf("the bell: %v, active %d", err, g.Usage.Active.Load())
+	}
+	if g.Usage.Waiting.Load() != 0 || g.Usage.Waits.Load() != 1 {
+		t.Errorf("waits %d, waited %d times", g.Usage.Waiting.Load(), g.Usage.Waits.Load())
 	}
 }
