@@ -231,6 +231,8 @@ phase_move() {
 # Ten moves in a row.
 phase_often() { local times=5; phase_move; }
 
+# between_gpus LOG: how quickly one read the other's memory.
+between_gpus() { sed -n 's/.*msg="memory read from the other GPU".* gb_s=/GB\/s: /p' "$1" | tr '\n' ' '; }
 # The VM stays, its programs go to the other GPU of this machine and back.
 phase_gpus() {
   local i there=(1 0) said linked=$logs/device-$at_host.log
@@ -241,7 +243,7 @@ phase_gpus() {
     said=$("$CAUSEWAY" move vm1 --run-dir "$tmp/run" --gpu "${there[(i - 1) % 2]}" 2>&1); row "move $i, to GPU ${there[(i - 1) % 2]}" "$said" || return
     go_on
   done
-  [ "$gpu" = soft ] || grep -q 'msg="memory read from the other GPU"' "$linked"; row "by what links the two" "$(grep -c 'msg="memory read from the other GPU"' "$linked") times, GB/s: $(sed -n 's/.*msg="memory read from the other GPU".* gb_s=//p' "$linked" | tr '\n' ' ')"
+  [ "$gpu" = soft ] || grep -q 'msg="memory read from the other GPU"' "$linked"; row "by what links the two" "$(keep between_gpus "$linked")"
 }
 
 # Standing still for longer than a lease's term.
