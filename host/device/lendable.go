@@ -104,31 +104,15 @@ func (d *Device) maySleep() bool {
 	return d.lendable.waits.Load() < int64(max(requests-taken-sharesOf(requests, 0).rest/2, 1))
 }
 
-// promiseLocked has a region have entries for all of its READs. A VM that comes here has them: that is not refused.
-func (s *session) promiseLocked(r *region) error {
-	n := s.dev.reads(r.size)
+// promiseLocked has a region have n entries more. A VM that comes here has them: that is not refused.
+func (s *session) promiseLocked(r *region, n int) error {
 	if r.came {
 		s.dev.addTaken(n)
 	} else if err := s.dev.promise(s.promised, n); err != nil {
 		return err
 	}
-	r.promised = n
+	r.promised += n
 	s.promised += n
-	return nil
-}
-
-// anotherLocked has a region have an entry for one more READ, if it has none left.
-func (s *session) anotherLocked(r *region) error {
-	if len(r.pieces) < r.promised {
-		return nil
-	}
-	if r.came {
-		s.dev.addTaken(1)
-	} else if err := s.dev.promise(s.promised, 1); err != nil {
-		return err
-	}
-	r.promised++
-	s.promised++
 	return nil
 }
 
@@ -158,8 +142,8 @@ func regionErrno(err error) syscall.Errno {
 // takeLocked takes a READ as a lease, and returns the one that it renews, if there is one.
 func (s *session) takeLocked(r *region, off uint64, req *fs.ReadRequest) (*fs.ReadRequest, error) {
 	promised := r.promised
-	if r.pieces[off] == nil {
-		if err := s.anotherLocked(r); err != nil {
+	if r.pieces[off] == nil && len(r.pieces) >= r.promised {
+		if err := s.promiseLocked(r, 1); err != nil {
 			return nil, err
 		}
 	}

@@ -286,7 +286,7 @@ func (s *session) addRegion(h remote.Hello, came bool) error {
 		return fmt.Errorf("more than %d regions", maxRegions)
 	}
 	r := &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}, came: came}
-	if err := s.promiseLocked(r); err != nil {
+	if err := s.promiseLocked(r, s.dev.reads(r.size)); err != nil {
 		return fmt.Errorf("region %d of %#x bytes: %w", h.Region, h.Size, err)
 	}
 	s.leased += h.Size

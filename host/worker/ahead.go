@@ -26,6 +26,9 @@ type ahead struct {
 	seen   still         // when the last whole round began
 }
 
+// roundBuffer is how much of a round is written at once.
+const roundBuffer = 256 << 10
+
 // still is where a session stood that had nothing to do: until its ring moves on nobody writes to its memory, unless others share it.
 type still struct {
 	head uint64
@@ -37,6 +40,23 @@ const (
 	stillLimit = 5 * time.Millisecond
 	stillGPU   = 200 * time.Microsecond
 )
+
+// sameSince tells a sender where nobody can have written to the memory of a session since seen.
+func sameSince(send *precopy.Sender, seen, now still) {
+	if now.idle && now == seen {
+		send.Same()
+	}
+}
+
+// sendRound sends what has changed since the last whole round, which began at seen; this one begins now.
+func sendRound(ctx context.Context, send *precopy.Sender, p driver.Precopier, seen *still, now still, b *bufio.Writer) (precopy.Round, error) {
+	sameSince(send, *seen, now)
+	r, err := send.Round(ctx, p.ExportRunning, b)
+	if !r.Cut {
+		*seen = now
+	}
+	return r, errors.Join(err, b.Flush())
+}
 
 // idles asks the consumer whether there is nothing to do. One that has no time has.
 func (w *Worker) idles(ctx context.Context) still {
@@ -113,17 +133,10 @@ func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
 
 // round is one, as its answer. After an error the stream has ended.
 func (a *ahead) round(ctx context.Context, p driver.Precopier, number uint64, at still) link.Copied {
-	if at.idle && at == a.seen {
-		a.h.send.Same()
-	}
-	b := bufio.NewWriterSize(counted{a}, 256<<10)
-	r, err := a.h.send.Round(ctx, p.ExportRunning, b)
-	if err = errors.Join(err, b.Flush()); err != nil {
+	r, err := sendRound(ctx, a.h.send, p, &a.seen, at, bufio.NewWriterSize(counted{a}, roundBuffer))
+	if err != nil {
 		a.h.close()
 		a.failed = true
-	}
-	if !r.Cut {
-		a.seen = at
 	}
 	return link.Copied{Number: number, Looked: r.Looked, Sent: r.Sent, Total: a.total, Cut: r.Cut, Status: link.StatusOf(unix.EIO, err)}
 }
@@ -166,9 +179,7 @@ func (a *ahead) take(head uint64) (*precopy.Sender, error) {
 	if failed := a.drop(); failed || h == nil {
 		return nil, errNoCopy
 	}
-	if seen == (still{head, true}) {
-		h.send.Same()
-	}
+	sameSince(h.send, seen, still{head, true})
 	return h.send, nil
 }
 

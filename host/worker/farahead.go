@@ -33,7 +33,7 @@ func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, 
 		}
 		cancel()
 	}()
-	b := bufio.NewWriterSize(r, 256<<10)
+	b := bufio.NewWriterSize(r, roundBuffer)
 	if r.First() {
 		if err := s.mayLeave(); err != nil {
 			return did, err
@@ -47,7 +47,7 @@ func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, 
 		return did, errNoCopy
 	}
 	done, err := a.copy(ctx, w, b)
-	if err = errors.Join(err, b.Flush()); err != nil {
+	if err != nil {
 		*a = farAhead{}
 	}
 	return frame.Round{Looked: done.Looked, Sent: done.Sent, Cut: done.Cut}, err
@@ -84,17 +84,9 @@ func begins(out *state.Writer, warm bool) error {
 func (a *farAhead) copy(ctx context.Context, w *Worker, b *bufio.Writer) (precopy.Round, error) {
 	p, ok := w.session.(driver.Precopier)
 	if !ok {
-		return precopy.Round{}, nil
+		return precopy.Round{}, b.Flush()
 	}
-	at := w.idles(ctx)
-	if at.idle && at == a.seen {
-		a.send.Same()
-	}
-	r, err := a.send.Round(ctx, p.ExportRunning, b)
-	if !r.Cut {
-		a.seen = at
-	}
-	return r, err
+	return sendRound(ctx, a.send, p, &a.seen, w.idles(ctx), b)
 }
 
 // rest is who sends what of a session that stands still has not gone ahead. guestMu is held.
@@ -103,8 +95,6 @@ func (a *farAhead) rest(w *Worker, l *tcp.Leaving, out *state.Writer, warm bool)
 		out.Bool(warm)
 		return precopy.NewSender()
 	}
-	if a.seen == (still{w.ring.Head(), true}) {
-		a.send.Same()
-	}
+	sameSince(a.send, a.seen, still{w.ring.Head(), true})
 	return a.send
 }

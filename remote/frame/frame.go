@@ -102,6 +102,26 @@ func ReadHeader(r *bufio.Reader) (Header, error) {
 	return h, nil
 }
 
+// Body hands the n bytes of a frame that come next to f, a part at a time, as they lie in the buffer. An error of f ends it, with that part unread; a stream that ends is io.ErrUnexpectedEOF.
+func Body(r *bufio.Reader, n int, f func(part []byte) error) error {
+	for n > 0 {
+		if r.Buffered() == 0 {
+			if _, err := r.Peek(1); errors.Is(err, io.EOF) {
+				return io.ErrUnexpectedEOF
+			} else if err != nil {
+				return err
+			}
+		}
+		part, _ := r.Peek(min(n, r.Buffered()))
+		if err := f(part); err != nil {
+			return err
+		}
+		_, _ = r.Discard(len(part))
+		n -= len(part)
+	}
+	return nil
+}
+
 // Pair is an argument of two halves, as WORD and CONTROL frames have it: which, and its value.
 func Pair(which, value uint32) uint64 { return uint64(which) | uint64(value)<<32 }
 

@@ -19,6 +19,31 @@ import (
 	"causeway/remote/remotetest"
 )
 
+// TestBody: a body comes in the parts in which the stream has it, and no more of the stream is read; what f refuses stays unread.
+func TestBody(t *testing.T) {
+	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("a"), 20)), bytes.NewReader([]byte("bcd"))), 16)
+	var got []byte
+	parts := 0
+	each := func(b []byte) error {
+		got, parts = append(got, b...), parts+1
+		return nil
+	}
+	if err := frame.Body(in, 21, each); err != nil || string(got) != "aaaaaaaaaaaaaaaaaaaab" || parts != 3 {
+		t.Errorf("%q in %d parts, %v", got, parts, err)
+	}
+	refuses := errors.New("no")
+	if err := frame.Body(in, 1, func([]byte) error { return refuses }); err != refuses {
+		t.Error(err)
+	}
+	got = nil
+	if err := frame.Body(in, 3, each); err != io.ErrUnexpectedEOF || string(got) != "cd" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := frame.Body(in, 0, each); err != nil {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
 func TestHeader(t *testing.T) {
 	h := frame.Header{Len: 5, Kind: frame.Write, Flags: frame.Refused, Arg: 1<<63 + 7}
 	b := append(h.Append(nil), "bytes"...)

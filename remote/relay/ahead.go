@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -239,12 +237,12 @@ func (s *Session) roundFrame(m *Moving, h frame.Header) error {
 	case h.Flags == 0 && h.Len > 0:
 		return s.roundBytes(m, int(h.Len))
 	case h.Flags == frame.Whole, h.Flags == frame.Refused:
-		b := make([]byte, h.Len)
-		if _, err := io.ReadFull(s.in, b); err != nil {
-			return short(err)
+		b, err := s.body(h)
+		if err != nil {
+			return err
 		}
 		if h.Flags == frame.Refused {
-			s.roundOver(m, frame.Round{}, fmt.Errorf("%s: %w", s.server, &Refusal{Text: strings.ToValidUTF8(string(b), "?")}))
+			s.roundOver(m, frame.Round{}, s.refusal(b))
 			return nil
 		}
 		did, err := frame.ParseRound(b)
@@ -259,13 +257,7 @@ func (s *Session) roundFrame(m *Moving, h frame.Header) error {
 // roundBytes keeps n bytes of a round for who passes them on, from the stream's buffer.
 func (s *Session) roundBytes(m *Moving, n int) error {
 	a := &m.ahead
-	for n > 0 {
-		if s.in.Buffered() == 0 {
-			if _, err := s.in.Peek(1); err != nil {
-				return short(err)
-			}
-		}
-		b, _ := s.in.Peek(min(n, s.in.Buffered()))
+	err := frame.Body(s.in, n, func(b []byte) error {
 		s.parks.mu.Lock()
 		a.left -= len(b)
 		granted := a.left >= 0
@@ -276,11 +268,12 @@ func (s *Session) roundBytes(m *Moving, n int) error {
 		if !granted {
 			return remote.Violation("more of a round of memory than was granted")
 		}
-		_, _ = s.in.Discard(len(b))
-		n -= len(b)
+		return nil
+	})
+	if err == nil {
+		a.tell()
 	}
-	a.tell()
-	return nil
+	return err
 }
 
 func (a *ahead) tell() {

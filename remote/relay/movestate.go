@@ -27,12 +27,11 @@ func (s *Session) stateFrame(h frame.Header) error {
 	}
 	switch {
 	case refused:
-		text := make([]byte, h.Len)
-		if _, err := io.ReadFull(s.in, text); err != nil {
-			return short(err)
+		text, err := s.body(h)
+		if err == nil {
+			s.said(m, s.refusal(text))
 		}
-		s.said(m, fmt.Errorf("%s: %w", s.server, &Refusal{Text: strings.ToValidUTF8(string(text), "?")}))
-		return nil
+		return err
 	case h.Len > 0:
 		return s.passState(m, int(h.Len))
 	}
@@ -46,22 +45,28 @@ func (s *Session) stateFrame(h frame.Header) error {
 	return nil
 }
 
+// body is all of a frame's that is short.
+func (s *Session) body(h frame.Header) ([]byte, error) {
+	b := make([]byte, h.Len)
+	if _, err := io.ReadFull(s.in, b); err != nil {
+		return nil, short(err)
+	}
+	return b, nil
+}
+
+// refusal is what the server says against a move.
+func (s *Session) refusal(text []byte) error {
+	return fmt.Errorf("%s: %w", s.server, &Refusal{Text: strings.ToValidUTF8(string(text), "?")})
+}
+
 // passState passes n bytes on, from the stream's buffer.
 func (s *Session) passState(m *Moving, n int) error {
-	for n > 0 {
-		if s.in.Buffered() == 0 {
-			if _, err := s.in.Peek(1); err != nil {
-				return short(err)
-			}
-		}
-		b, _ := s.in.Peek(min(n, s.in.Buffered()))
+	return frame.Body(s.in, n, func(b []byte) error {
 		if m.ctx.Err() == nil && m.out.send(frame.Header{Kind: frame.State}, b) != nil {
 			s.fails(m)
 		}
-		_, _ = s.in.Discard(len(b))
-		n -= len(b)
-	}
-	return nil
+		return nil
+	})
 }
 
 // said notes that the server has said all of the session, or why it does not.

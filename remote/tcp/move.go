@@ -144,26 +144,10 @@ func (c *Carrier) stateFrame(h frame.Header) error {
 
 // pass passes n bytes to who makes the session; who has given up has them read all the same.
 func (m *moves) pass(in *bufio.Reader, n int) error {
-	for n > 0 {
-		if in.Buffered() == 0 {
-			if _, err := in.Peek(1); err != nil {
-				return short(err)
-			}
-		}
-		b, _ := in.Peek(min(n, in.Buffered()))
+	return frame.Body(in, n, func(b []byte) error {
 		_, _ = m.into.Write(b)
-		_, _ = in.Discard(len(b))
-		n -= len(b)
-	}
-	return nil
-}
-
-// short is the error of a frame that ends early.
-func short(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+		return nil
+	})
 }
 
 // still reports whether the guest's end stands still: it goes, or has not come yet.

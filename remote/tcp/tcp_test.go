@@ -59,6 +59,18 @@ func openOn(t testing.TB, guest net.Conn, host net.Conn) *session {
 	return &session{c, guest}
 }
 
+// breaks waits until the session has ended, as its guest's end broke a rule.
+func (s *session) breaks(t testing.TB) {
+	t.Helper()
+	if err := s.ended(t); !errors.Is(err, remote.ErrProtocol) {
+		t.Errorf("ended with %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = s.guest.Close()
+}
+
 func (s *session) ended(t testing.TB) error {
 	t.Helper()
 	select {
@@ -97,13 +109,7 @@ func TestRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			go func() { _, _ = s.guest.Write(b) }()
-			if err := s.ended(t); !errors.Is(err, remote.ErrProtocol) {
-				t.Errorf("ended with %v", err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			_ = s.guest.Close()
+			s.breaks(t)
 		})
 	}
 }

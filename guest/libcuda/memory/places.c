@@ -65,14 +65,19 @@ void cw_area_unback(struct cw_area *a)
 	a->memory = 0;
 }
 
+/* What the worker's machine may have in its place is not refused by the GPU. */
+static uint32_t place_of(const struct cw_area *a)
+{
+	if (a->beyond)
+		return CW_MEM_ON_HOST;
+	return cw_beyond_far() ? CW_MEM_IF_ROOM : CW_MEM_ON_DEVICE;
+}
+
 CUresult cw_area_create(struct cw_area *a)
 {
 	/* An object without references: the application cannot name it. */
-	/* What the worker's machine may have in its place is not refused by the GPU. */
-	uint32_t memory = new_id(CW_KIND_MEMHANDLE), place = a->beyond	       ? CW_MEM_ON_HOST
-							     : cw_beyond_far() ? CW_MEM_IF_ROOM
-									       : CW_MEM_ON_DEVICE;
-	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0, place) : CUDA_ERROR_OUT_OF_MEMORY;
+	uint32_t memory = new_id(CW_KIND_MEMHANDLE);
+	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0, place_of(a)) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0)
 		a->memory = memory;
 	else

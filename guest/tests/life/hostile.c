@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "gen/session.h"
 
 static char path[4096];
@@ -36,13 +37,6 @@ static void fill(void *p, size_t n)
 	uint8_t *b = p;
 	for (size_t i = 0; i < n; i++)
 		b[i] = (uint8_t)rnd();
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static void nap_ms(int ms)

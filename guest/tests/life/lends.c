@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "gpu.h"
 
 enum { MIB = 1 << 20, WORDS = MIB / 4, COUNTED = 1024 };
@@ -22,13 +23,6 @@ static void on_term(int sig)
 {
 	(void)sig;
 	ended = 1;
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static int check(const char *what, CUresult r)

@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "gpu.h"
 
 static volatile sig_atomic_t ended, leaving;
@@ -37,13 +38,6 @@ static void on_term(int sig)
 {
 	(void)sig;
 	ended = 1;
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static void nap_ms(int ms)
