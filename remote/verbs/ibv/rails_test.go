@@ -120,8 +120,10 @@ func TestRails(t *testing.T) {
 	}
 	copies(1)
 	run(t, "/usr/bin/ip link set "+nic+" down")
-	copies(2) // some of it fails, and is done by the others
-	copies(3)
+	// What its queue pair takes of them fails, and is done by the others, which may be through with a copy before it takes a part.
+	for seed, end := 2, time.Now().Add(remotetest.Limit); seed < 4 || far.Pairs() > 2 && time.Now().Before(end); seed++ {
+		copies(seed)
+	}
 	t.Logf("by %v", far)
 	if far.Pairs() > 2 {
 		t.Errorf("%d queue pairs, one of a link that is down", far.Pairs())
