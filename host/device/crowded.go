@@ -13,7 +13,7 @@ func crowded() bool {
 	return err == nil && runnable(b) > 2*runtime.NumCPU()
 }
 
-// runnable is how many threads want to run, by /proc/loadavg: "0.20 0.18 0.12 1/80 11206" (proc_loadavg(5)); 0 if it does not say.
+// runnable is how many other threads want to run, by /proc/loadavg: "0.20 0.18 0.12 1/80 11206" (proc_loadavg(5)), which counts the one that reads it; 0 if it does not say.
 func runnable(loadavg []byte) int {
 	f := bytes.Fields(loadavg)
 	if len(f) < 4 {
@@ -21,5 +21,5 @@ func runnable(loadavg []byte) int {
 	}
 	now, _, _ := bytes.Cut(f[3], []byte("/"))
 	n, _ := strconv.Atoi(string(now))
-	return n
+	return max(n-1, 0)
 }

@@ -131,7 +131,7 @@ func TestLapseBeforeAStop(t *testing.T) {
 
 // TestRunnable: what /proc/loadavg says of threads that want to run.
 func TestRunnable(t *testing.T) {
-	for said, want := range map[string]int{"0.20 0.18 0.12 1/80 11206\n": 1, "40.01 20.5 9.9 37/612 9\n": 37, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {
+	for said, want := range map[string]int{"0.20 0.18 0.12 1/80 11206\n": 0, "40.01 20.5 9.9 37/612 9\n": 36, "0.1 0.1 0.1 0/612 9": 0, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {
 		if got := runnable([]byte(said)); got != want {
 			t.Errorf("%q: %d", said, got)
 		}
