@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case "gone": // once it is told what it shall be
+		_, _ = unix.Poll([]unix.PollFd{{Fd: spawn.LinkFD, Events: unix.POLLIN}}, -1)
+		os.Exit(3)
 	}
 	p := &worker.Process{
 		Backend: func(name string) (driver.Backend, error) {
@@ -284,6 +288,10 @@ func TestRebuildFails(t *testing.T) {
 	defer cancel()
 	if _, err := spawner().Rebuild(ctx, p, bad); err == nil {
 		t.Fatal("moved to a GPU that does not exist")
+	}
+	gone := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=gone")}
+	if _, err := gone.Rebuild(ctx, p, unixConfig); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a successor that ends at once: %v", err)
 	}
 	call(t, g, cuda.Success, &wire.MemFreeArgs{Ptr: m.Ptr}, nil)
 	if _, _, res, err := g.AddRegion(0, wire.RegionStaging, 1<<20); err != nil || res != cuda.Success {

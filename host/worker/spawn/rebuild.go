@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +44,7 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	}
 	if err != nil {
 		next.Kill()
-		return nil, fmt.Errorf("rebuild: old worker: %w", err)
+		return nil, fmt.Errorf("rebuild: old worker: %w", errors.Join(err, next.ownEnd(ctx)))
 	}
 	come, err := Next[link.Adopted](ctx, next)
 	if err == nil {
@@ -53,4 +55,21 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 		return nil, fmt.Errorf("rebuild: new worker: %w", errors.Join(err, ErrEnded))
 	}
 	return next, nil
+}
+
+// ownEnd is why a successor that was killed had come to nothing before; nil: nothing is known of that. The other end of its stream sees only that it is gone.
+func (p *Process) ownEnd(ctx context.Context) error {
+	said, err := Next[link.Adopted](ctx, p)
+	if err == nil {
+		err = said.Err()
+	}
+	var exit *exec.ExitError
+	killed := errors.As(p.Err(), &exit) && exit.Sys().(syscall.WaitStatus).Signal() == unix.SIGKILL
+	switch {
+	case err != nil && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrSilent):
+		return fmt.Errorf("new worker: %w", err)
+	case p.Err() != nil && !killed:
+		return fmt.Errorf("new worker ended: %w", p.Err())
+	}
+	return nil
 }
