@@ -161,7 +161,7 @@ moved_mode() {
   log=$dir/moved-$mode${TWO:+-elsewhere}
   for _ in 1 2 3; do
     rc=0
-    timeout -k 5 240 "$CAUSEWAY" run --gpu "$gpus" -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
+    timeout -k 5 240 "$CAUSEWAY" run -v --gpu "$gpus" -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
     grep -q "$taken" "$log.err" "$log.outer" "$log.moves" || break
   done
   n=$(grep -c '^1 sessions moved' "$log.moves") || true
@@ -170,7 +170,7 @@ moved_mode() {
     passed=$((passed + 1))
   else
     echo "moved: $mode $where: FAILED: status $rc, moved $n times: see $log, $log.err and $log.moves"
-    tail -qn 3 "$log" "$log.err" "$log.moves" | sed 's/^/        | /'
+    tail -n 8 "$log" "$log.err" "$log.moves" "$log.outer" | sed 's/^/        | /'
     failed=$((failed + 1))
   fi
 }
