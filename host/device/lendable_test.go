@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"syscall"
@@ -171,8 +172,13 @@ func TestMovedLeases(t *testing.T) {
 		k.begin()
 		s := k.session()
 		h := remote.Hello{Region: 1, Va: 1 << 40, Size: 1000 << 20}
-		if err := s.addRegion(h, true); err != nil || k.taken() != 1001 {
-			t.Fatalf("%v, %d are taken", err, k.taken())
+		s.mu.Lock()
+		if err := s.addRegionLocked(h, true); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Unlock()
+		if k.taken() != 1001 {
+			t.Fatalf("%d are taken", k.taken())
 		}
 		s.mu.Lock()
 		s.regions[1].promised = 0 // as if it had had less
@@ -230,4 +236,60 @@ func (s *session) countsPromises() error {
 		return fmt.Errorf("%d entries are counted as the session's and %d as taken, its regions have %d", s.promised, s.dev.lendable.taken, sum)
 	}
 	return nil
+}
+
+// goesTo has the VM's state go to another kernel's device.
+func (k *kernel) goesTo(to *kernel) {
+	k.t.Helper()
+	if kept := k.d.fs.Pause(1); kept {
+		k.t.Fatal("something is kept of a GPU that is idle")
+	}
+	k.settle()
+	var b bytes.Buffer
+	if err := k.d.fs.Save(&b); err != nil {
+		k.t.Fatal(err)
+	}
+	if err := to.d.fs.Load(&b); err != nil {
+		k.t.Fatal(err)
+	}
+	to.settle()
+}
+
+// beside boots another host's device, for k's VM to move to.
+func (k *kernel) beside(queue int) *kernel {
+	k.t.Helper()
+	to := newKernelWith(k.t, queue, quietDevice(k.d.opts.Tree.Lib))
+	k.t.Cleanup(to.halt) // within the bubble
+	return to
+}
+
+// TestRefusedHelloIsNone: a session that is refused as it begins, since the queue has no room for its ring or the ring lies nowhere, is idle as before: it moves with its VM,
+// and begins when there is room.
+func TestRefusedHelloIsNone(t *testing.T) {
+	hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		first := k.file
+		k.want("all", k.declare(1, 671*mibPages), 0)
+		for range 96 / 8 {
+			k.open()
+			k.want("hello", k.control(hello), 0)
+			k.want("its first memory", k.declare(1, 7*mibPages), 0)
+		}
+		k.open()
+		k.want("hello of one too many", k.control(hello), syscall.ENOBUFS)
+		odd := hello
+		odd.Va++
+		k.want("hello of a ring at no page", k.control(odd), syscall.EINVAL)
+		k.want("what only begun sessions do", k.declare(1, 1), syscall.EINVAL)
+		k.goesTo(k.beside(1024))
+		k.d.fs.Resume(1, false)
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.sleep(2 * stopGrace)
+		k.want("hello, when there is room", k.control(hello), 0)
+		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
+		k.want("start", k.control(remote.Hello{Type: remote.MsgStart}), 0)
+	})
 }

@@ -345,13 +345,14 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 	if h.stage != opening { // which has done nothing yet
 		s.base = h.base
 	}
+	s.mu.Lock()
 	for _, r := range h.regions {
-		if err := s.addRegion(remote.Hello{Region: r.id, Va: r.va, Size: r.size}, true); err != nil {
+		if err := s.addRegionLocked(remote.Hello{Region: r.id, Va: r.va, Size: r.size}, true); err != nil {
+			s.mu.Unlock()
 			return err
 		}
 		s.regions[r.id].sent = r.sent && h.stage == parked
 	}
-	s.mu.Lock()
 	for _, slot := range h.tokens {
 		s.tokens[slot] = true
 	}

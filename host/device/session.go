@@ -258,25 +258,22 @@ func (s *session) control(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, er
 
 func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.state != idle || h.Region != 0 || h.Size != remote.Region0Size {
-		s.mu.Unlock()
 		return syscall.EINVAL, fmt.Errorf("hello for region %d of %#x bytes: %w", h.Region, h.Size, errState)
 	}
-	s.state = opening
-	s.mu.Unlock()
-	if err := s.addRegion(h, false); err != nil {
-		return regionErrno(err), err
+	if err := s.addRegionLocked(h, false); err != nil {
+		return regionErrno(err), err // it is idle, as before: no session moves in its opening without a region
 	}
+	s.state = opening
 	if !s.do(func() { s.spawn(h, w) }) {
 		return syscall.EBUSY, errState
 	}
 	return 0, nil
 }
 
-// addRegion notes a region that is declared, or came with its VM.
-func (s *session) addRegion(h remote.Hello, came bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// addRegionLocked notes a region that is declared, or came with its VM.
+func (s *session) addRegionLocked(h remote.Hello, came bool) error {
 	switch {
 	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxLeased-s.leased:
 		return fmt.Errorf("region %d: %#x bytes at %#x", h.Region, h.Size, h.Va)
@@ -296,12 +293,11 @@ func (s *session) addRegion(h remote.Hello, came bool) error {
 
 func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
-	bad := s.state == idle || s.state >= dead || h.Region == 0
-	s.mu.Unlock()
-	if bad {
+	defer s.mu.Unlock()
+	if s.state == idle || s.state >= dead || h.Region == 0 {
 		return syscall.EINVAL, fmt.Errorf("region %d: %w", h.Region, errState)
 	}
-	if err := s.addRegion(h, false); err != nil {
+	if err := s.addRegionLocked(h, false); err != nil {
 		return regionErrno(err), err
 	}
 	w.Complete(w.Size, 0)
