@@ -24,8 +24,7 @@ type region struct {
 	ending  bool              // no more leases
 	changed bool              // pages differ from what the worker knows
 
-	promised int  // entries of the guest's queue that it has
-	came     bool // with its VM, from another host
+	promised int // entries of the guest's queue that it has
 }
 
 // piece is one lease: the pages of one READ, until it is completed.

@@ -104,16 +104,21 @@ func (d *Device) maySleep() bool {
 	return d.lendable.waits.Load() < int64(max(requests-taken-sharesOf(requests, 0).rest/2, 1))
 }
 
-// promiseLocked has a region have n entries more. A VM that comes here has them: that is not refused.
+// promiseLocked has a region have n entries more.
 func (s *session) promiseLocked(r *region, n int) error {
-	if r.came {
-		s.dev.addTaken(n)
-	} else if err := s.dev.promise(s.promised, n); err != nil {
+	if err := s.dev.promise(s.promised, n); err != nil {
 		return err
 	}
 	r.promised += n
 	s.promised += n
 	return nil
+}
+
+// bringLocked notes n entries of a region that came with its VM, which has them: that is not refused.
+func (s *session) bringLocked(r *region, n int) {
+	s.dev.addTaken(n)
+	r.promised += n
+	s.promised += n
 }
 
 // keepLocked has a region keep n of its entries.

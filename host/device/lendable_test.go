@@ -166,28 +166,45 @@ func TestLeasesCountAsTheyCome(t *testing.T) {
 	})
 }
 
-// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts.
+// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts; READs beyond that are promised as any, so that no program has more of the queue for
+// having moved.
 func TestMovedLeases(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
 		s := k.session()
-		h := remote.Hello{Region: 1, Va: 1 << 40, Size: 1000 << 20}
 		s.mu.Lock()
-		if err := s.addRegionLocked(h, true); err != nil {
+		r, err := s.newRegionLocked(remote.Hello{Region: 1, Va: 1 << 40, Size: 670 << 20})
+		if err != nil {
 			t.Fatal(err)
 		}
+		s.bringLocked(r, 3)
+		s.noteLocked(r)
 		s.mu.Unlock()
-		if k.taken() != 1001 {
+		if k.taken() != 4 {
 			t.Fatalf("%d are taken", k.taken())
 		}
-		s.mu.Lock()
-		s.regions[1].promised = 0 // as if it had had less
+		for i := range 3 + 5 {
+			k.pending("a READ", k.lend(loanAt(1, uint64(i)*pageSize), k.pages(1)))
+			if want := 1 + max(3, i+1); k.taken() != want {
+				t.Errorf("%d READs: %d are taken, not %d", i+1, k.taken(), want)
+			}
+		}
+		k.want("all that is left", k.declare(2, (672-9)*mibPages), 0)
+		k.want("a READ beyond that", k.lend(loanAt(1, 8*pageSize), k.pages(1)), syscall.ENOBUFS)
+		k.want("another region", k.declare(3, 1), syscall.ENOBUFS)
+
+		s.mu.Lock() // one that came can be more than there is
+		if r, err = s.newRegionLocked(remote.Hello{Region: 4, Va: 1 << 41, Size: 1000 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		s.bringLocked(r, 1000)
+		s.noteLocked(r)
 		s.mu.Unlock()
-		k.pending("one more than was thought", k.lend(loanAt(1, 0), k.pages(1)))
-		k.want("another", k.declare(2, 1), syscall.ENOBUFS)
-		s.mu.Lock()
-		s.regions[1].promised += 1000
-		s.mu.Unlock()
+		k.pending("of which it may have all", k.lend(loanAt(4, 0), k.pages(1)))
+		k.want("its end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 4}), 0)
+		if k.taken() != 672 {
+			t.Errorf("%d are taken", k.taken())
+		}
 	})
 }
 

@@ -346,12 +346,15 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		s.base = h.base
 	}
 	s.mu.Lock()
-	for _, r := range h.regions {
-		if err := s.addRegionLocked(remote.Hello{Region: r.id, Va: r.va, Size: r.size}, true); err != nil {
+	for _, came := range h.regions {
+		r, err := s.newRegionLocked(remote.Hello{Region: came.id, Va: came.va, Size: came.size})
+		if err != nil {
 			s.mu.Unlock()
 			return err
 		}
-		s.regions[r.id].sent = r.sent && h.stage == parked
+		r.sent = came.sent && h.stage == parked
+		s.bringLocked(r, s.dev.reads(r.size))
+		s.noteLocked(r)
 	}
 	for _, slot := range h.tokens {
 		s.tokens[slot] = true

@@ -262,7 +262,7 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 	if s.state != idle || h.Region != 0 || h.Size != remote.Region0Size {
 		return syscall.EINVAL, fmt.Errorf("hello for region %d of %#x bytes: %w", h.Region, h.Size, errState)
 	}
-	if err := s.addRegionLocked(h, false); err != nil {
+	if err := s.addRegionLocked(h); err != nil {
 		return regionErrno(err), err // it is idle, as before: no session moves in its opening without a region
 	}
 	s.state = opening
@@ -272,23 +272,35 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 	return 0, nil
 }
 
-// addRegionLocked notes a region that is declared, or came with its VM.
-func (s *session) addRegionLocked(h remote.Hello, came bool) error {
-	switch {
-	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxLeased-s.leased:
-		return fmt.Errorf("region %d: %#x bytes at %#x", h.Region, h.Size, h.Va)
-	case s.regions[h.Region] != nil:
-		return fmt.Errorf("region %d is declared twice", h.Region)
-	case len(s.regions) >= maxRegions:
-		return fmt.Errorf("more than %d regions", maxRegions)
+// addRegionLocked notes a region that is declared.
+func (s *session) addRegionLocked(h remote.Hello) error {
+	r, err := s.newRegionLocked(h)
+	if err != nil {
+		return err
 	}
-	r := &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}, came: came}
 	if err := s.promiseLocked(r, s.dev.reads(r.size)); err != nil {
 		return fmt.Errorf("region %d of %#x bytes: %w", h.Region, h.Size, err)
 	}
-	s.leased += h.Size
-	s.regions[h.Region] = r
+	s.noteLocked(r)
 	return nil
+}
+
+// newRegionLocked is a region that the session may have.
+func (s *session) newRegionLocked(h remote.Hello) (*region, error) {
+	switch {
+	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxLeased-s.leased:
+		return nil, fmt.Errorf("region %d: %#x bytes at %#x", h.Region, h.Size, h.Va)
+	case s.regions[h.Region] != nil:
+		return nil, fmt.Errorf("region %d is declared twice", h.Region)
+	case len(s.regions) >= maxRegions:
+		return nil, fmt.Errorf("more than %d regions", maxRegions)
+	}
+	return &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}}, nil
+}
+
+func (s *session) noteLocked(r *region) {
+	s.leased += r.size
+	s.regions[r.id] = r
 }
 
 func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
@@ -297,7 +309,7 @@ func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, er
 	if s.state == idle || s.state >= dead || h.Region == 0 {
 		return syscall.EINVAL, fmt.Errorf("region %d: %w", h.Region, errState)
 	}
-	if err := s.addRegionLocked(h, false); err != nil {
+	if err := s.addRegionLocked(h); err != nil {
 		return regionErrno(err), err
 	}
 	w.Complete(w.Size, 0)
