@@ -280,6 +280,26 @@ func (k *kernel) beside(queue int) *kernel {
 	return to
 }
 
+// TestLostSessionsMove: a session whose worker is gone has nothing of the queue, and no more where its VM goes, however long its program keeps the file.
+func TestLostSessionsMove(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		k.want("memory", k.declare(1, 600*mibPages), 0)
+		k.worker().exit(nil)
+		k.settle()
+		if k.taken() != 0 {
+			t.Fatalf("%d are taken of a session that is lost", k.taken())
+		}
+		to := k.beside(1024)
+		k.goesTo(to)
+		if s := to.session(); s == nil || s.state != dead || s.promised != 0 || to.taken() != 0 {
+			t.Errorf("%+v, %d are taken", s, to.taken())
+		} else if err := s.countsPromises(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestRefusedHelloIsNone: a session that is refused as it begins, since the queue has no room for its ring or the ring lies nowhere, is idle as before: it moves with its VM,
 // and begins when there is room.
 func TestRefusedHelloIsNone(t *testing.T) {

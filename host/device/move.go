@@ -353,7 +353,9 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 			return err
 		}
 		r.sent = came.sent && h.stage == parked
-		s.bringLocked(r, s.dev.reads(r.size))
+		if h.stage < dead { // else it lends nothing more
+			s.bringLocked(r, s.dev.reads(r.size))
+		}
 		s.noteLocked(r)
 	}
 	for _, slot := range h.tokens {
