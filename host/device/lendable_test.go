@@ -2,12 +2,14 @@ package device
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	image "causeway/host/worker/state"
 	"causeway/remote"
 	"causeway/virtio/fs/fstest"
 	"causeway/virtio/virtiotest"
@@ -298,6 +300,44 @@ func TestLostSessionsMove(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLargeReadsMove: what a VM has of its queue counts where it goes as it did here, also where its kernel has more pages in a READ than was seen there yet: others find as much left.
+func TestLargeReadsMove(t *testing.T) {
+	inKernelWith(t, 1024, func(k *kernel) {
+		k.begin()
+		k.want("region", k.declare(1, 1020), 0)
+		k.pending("a large READ", k.lend(loanAt(1, 0), k.pages(1020)))
+		k.want("memory", k.declare(2, 600*1020), 0)
+		to := k.beside(1024)
+		k.goesTo(to)
+		s := to.session()
+		if k.taken() != 602 || to.taken() != 602 || s.promised != 602 || s.regions[1].promised != 1 || s.regions[2].promised != 600 {
+			t.Errorf("%d are taken, %d where it was", to.taken(), k.taken())
+		}
+		to.open()
+		to.want("hello of another", to.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
+		to.want("its memory", to.declare(1, 60*mibPages), 0)
+	})
+}
+
+// TestHostileCounts: a region comes with as many entries as it may have pages, one at least, and none if its session is lost.
+func TestHostileCounts(t *testing.T) {
+	for _, c := range []struct {
+		stage state
+		size  uint64
+		reads uint32
+		ok    bool
+	}{
+		{parked, 4 * pageSize, 1, true}, {parked, 4 * pageSize, 4, true}, {parked, 4 * pageSize, 5, false}, {parked, 4 * pageSize, 0, false}, {opening, 4 * pageSize, 0, false},
+		{parked, maxLeased, maxPieces + 1, true}, {parked, maxLeased, maxPieces + 2, false}, {parked, maxLeased, 1<<32 - 1, false},
+		{dead, 4 * pageSize, 0, true}, {dead, 4 * pageSize, 1, false},
+	} {
+		b := headBytes(t, &sessionHead{stage: c.stage, regions: []regionHead{{va: 1 << 40, size: c.size, reads: c.reads}}})
+		if _, err := readHead(image.NewReader(bytes.NewReader(b), headMost)); (err == nil) != c.ok || err != nil && !errors.Is(err, image.ErrState) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
 }
 
 // TestRefusedHelloIsNone: a session that is refused as it begins, since the queue has no room for its ring or the ring lies nowhere, is idle as before: it moves with its VM,
