@@ -1,9 +1,13 @@
 package device
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"causeway/virtio/fs/fstest"
+	"causeway/virtio/virtiotest"
 )
 
 // atWork has the worker's GPU not let go, or let go.
@@ -79,20 +83,96 @@ func TestLapseThatCameTooEarly(t *testing.T) {
 			w.atWork(true)
 			k.sleep(leaseTerm + shortestNap) // its worker is asked to let go
 			late := k.lend(loanAt(0, 0), zero)
-			k.want("a renewal meanwhile", late, 0) // again, in a moment
+			k.want("what is renewed meanwhile", c, 0)
 			w.hang(false)
 			k.settle()
 			if w.lost() {
 				t.Fatalf("round %d: a program that lives is lost", round)
 			}
 			k.sleep(leaseTerm - shortestNap)
-			k.pending("a term later", c)
+			k.pending("a term later", late)
 		}
 		k.sleep(2 * shortestNap)
 		if !w.lost() {
 			t.Error("silent for another term it lives")
 		}
 	})
+}
+
+// renewing is a program's memory that one request of its own lends in several READs, as its library does: it renews what has no more than one request in flight.
+type renewing struct {
+	k        *kernel
+	pages    [][]virtiotest.Buffer // of each READ
+	requests [][]*fstest.Call      // in flight, oldest first
+}
+
+// flying drops requests that have ended, all of whose READs have, and says how many are left.
+func (p *renewing) flying() int {
+	p.requests = slices.DeleteFunc(p.requests, func(reads []*fstest.Call) bool {
+		return !slices.ContainsFunc(reads, func(c *fstest.Call) bool { return !done(c) })
+	})
+	return len(p.requests)
+}
+
+// renew sends a request. Something may happen before each of its READs.
+func (p *renewing) renew(before func(read int)) {
+	var reads []*fstest.Call
+	for i, pages := range p.pages {
+		before(i)
+		reads = append(reads, p.k.lend(loanAt(1, uint64(i)*pageSize), pages))
+	}
+	p.requests = append(p.requests, reads)
+}
+
+// TestLapseAmidARenewal: a park that begins, or ends without that the GPU has let go, amid the READs of one renewal leaves none of its leases with an older request: both ends of the program's requests
+// would wait for each other, and it would be lost at a later lapse, having renewed all that it may.
+func TestLapseAmidARenewal(t *testing.T) {
+	const reads = 4
+	for what, c := range map[string]struct{ begins, ends int }{
+		"it begins there": {2, reads}, "it ends there": {0, 2}, "both": {1, 3}, "all in between": {0, reads}, "at its last": {reads - 1, reads}, "behind its first": {0, 1},
+	} {
+		for _, busy := range []bool{true, false} {
+			inKernel(t, func(k *kernel) {
+				zero := k.begin()
+				w := k.worker()
+				k.want("region", k.declare(1, reads), 0)
+				p := &renewing{k: k}
+				for range reads {
+					p.pages = append(p.pages, k.pages(1))
+				}
+				p.renew(func(int) {})
+				w.atWork(busy)
+				k.sleep(leaseTerm - time.Millisecond)
+				k.lend(loanAt(0, 0), zero) // its other memory is in time
+				p.renew(func(read int) {
+					if read == c.begins {
+						w.hang(true)
+						k.sleep(time.Millisecond + shortestNap)
+						if s := k.session(); s.state != parking {
+							t.Fatalf("%s: it is %v", what, s.state)
+						}
+					}
+					if read == c.ends {
+						w.hang(false)
+						k.settle()
+					}
+				})
+				w.hang(false)
+				k.settle()
+				for round := range 20 {
+					if n := p.flying(); n > 1 {
+						t.Fatalf("%s, GPU at work %v, round %d: %d requests are in flight, and none ends", what, busy, round, n)
+					}
+					p.renew(func(int) {})
+					k.lend(loanAt(0, 0), zero)
+					k.sleep(time.Second)
+				}
+				if s := k.session(); w.lost() || s.state != running {
+					t.Errorf("%s, GPU at work %v: the program is lost, %v", what, busy, s.state)
+				}
+			})
+		}
+	}
 }
 
 // TestLapseBeforeAStop: a VM that stops while a lapse is under way has programs that cannot renew: the GPU may go on, as if it had stopped before, and terms begin anew

@@ -71,6 +71,12 @@ func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.R
 	return old, nil
 }
 
+// isLent says whether there is a lease at an offset, which a READ would renew.
+func (r *region) isLent(off uint64) bool {
+	p := r.pieces[off]
+	return p != nil && p.req != nil
+}
+
 func (r *region) overlaps(off, size uint64) error {
 	for o, p := range r.pieces {
 		if off < o+p.size && o < off+size {

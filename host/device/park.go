@@ -204,9 +204,13 @@ func (s *session) lend(req *fs.ReadRequest) {
 		errno = unix.EINVAL
 	case r.ending || s.state == parking:
 		s.lives = true
-		s.mu.Unlock()
-		req.Complete(0, 0) // ended, or: again, in a moment
-		return
+		if r.ending || !r.isLent(off) {
+			s.mu.Unlock()
+			req.Complete(0, 0) // ended, or: again, in a moment
+			return
+		}
+		// A renewal takes the place of the lease also now, and goes back with the others if the worker lets go. It is one READ of a request of several, whose others
+		// may come before or behind this time: were they renewed and this one not, neither request would end, and the program renews what has one request in flight.
 	}
 	if errno != 0 {
 		s.mu.Unlock()

@@ -256,7 +256,7 @@ func (p *player) lease(id, i, place int) {
 		p.want(p.last+": lease of a dead session", c, syscall.EPIPE)
 	case !r.declared:
 		p.want(p.last+": lease of no region", c, syscall.EINVAL)
-	case r.ending, m.state == parking:
+	case r.ending, m.state == parking && !pc.lent:
 		p.want(p.last+": lease that ends", c, 0)
 	default:
 		if pc.lent {

@@ -198,7 +198,7 @@ func TestWhatParksAreFor(t *testing.T) {
 	}
 }
 
-// TestLeaseMeanwhile: a lease that comes while its pages are about to go back is given back at once, and says that the program lives; one that comes to a session that is
+// TestLeaseMeanwhile: a lease that comes while its pages are about to go back says that the program lives; it is given back at once if its region ends or nothing was lent there, and else renews what was; one that comes to a session that is
 // over, or to no region, is refused, and one too many for the session, too.
 func TestLeaseMeanwhile(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -207,12 +207,27 @@ func TestLeaseMeanwhile(t *testing.T) {
 		pages := k.pages(1)
 		s := k.session()
 		k.lend(loanAt(1, 0), pages)
+		const pends = unix.Errno(1 << 20)
 		for what, c := range map[string]struct {
 			set  func() (undo func())
 			want unix.Errno
 			live bool
 		}{
-			"parking": {func() func() { s.state = parking; return func() { s.state = running } }, 0, true},
+			"parking, and lent before": {func() func() { s.state = parking; return func() { s.state = running } }, pends, true},
+			"parking, and lapsed before": {func() func() {
+				p := s.regions[1].pieces[0]
+				req := p.req
+				s.state, p.req = parking, nil
+				return func() { s.state, p.req = running, req }
+			}, 0, true},
+			"parking, and never lent": {func() func() {
+				s.state, s.regions[1].pieces[pageSize] = parking, s.regions[1].pieces[0]
+				delete(s.regions[1].pieces, 0)
+				return func() {
+					s.state, s.regions[1].pieces[0] = running, s.regions[1].pieces[pageSize]
+					delete(s.regions[1].pieces, pageSize)
+				}
+			}, 0, true},
 			"a region that ends": {func() func() {
 				s.regions[1].ending = true
 				return func() { s.regions[1].ending = false }
@@ -224,7 +239,11 @@ func TestLeaseMeanwhile(t *testing.T) {
 			s.lives = false
 			undo := c.set()
 			s.mu.Unlock()
-			k.want(what, k.lend(loanAt(1, 0), pages), c.want)
+			if lease := k.lend(loanAt(1, 0), pages); c.want == pends {
+				k.pending(what, lease)
+			} else {
+				k.want(what, lease, c.want)
+			}
 			s.mu.Lock()
 			if undo(); s.lives != c.live {
 				t.Errorf("%s: it lives: %v", what, s.lives)

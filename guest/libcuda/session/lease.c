@@ -5,8 +5,9 @@
  *
  * The lease thread owns the renewal. Every second it submits each piece again; the host then completes the older READs with 0 bytes. It
  * submits a few READs at a time, since all that comes behind them in the VM's queue waits, and none of a piece whose older ones are not
- * completed yet, so a host that gets no CPU finds each piece twice there and not more. A piece that completes with no other pending (the host
- * moves, or this process was stopped for longer than a term) is submitted at once. It runs with all signals blocked and takes `lock` only.
+ * completed yet, so a host that gets no CPU finds each piece twice there and not more. The host has to take each READ of a renewal for the one at
+ * that place, or neither request would be completed. A piece that completes with no other pending (the host moves, or this process was stopped for
+ * longer than a term) is submitted at once. It runs with all signals blocked and takes `lock` only.
  */
 #include <errno.h>
 #include <stdlib.h>
