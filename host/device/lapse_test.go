@@ -209,6 +209,61 @@ func TestLapseBeforeAStop(t *testing.T) {
 	})
 }
 
+// TestRenewalsAreNoJobs: what a program renews while its session waits for its worker makes no more to do for it, however often it comes: the session has room for what else there is, so its leases end when
+// they have lapsed.
+func TestRenewalsAreNoJobs(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		s := k.session()
+		goes := make(chan struct{})
+		s.do(func() { <-goes })
+		k.want("region", k.declare(1, 1), 0)
+		pages := k.pages(1)
+		var c *fstest.Call
+		for range 2 * cap(s.jobs) {
+			c = k.lend(loanAt(1, 0), pages)
+		}
+		if n := len(s.jobs); n > 2 {
+			t.Errorf("%d jobs of one region", n)
+		}
+		ring := k.lend(loanAt(0, 0), zero)
+		k.sleep(leaseTerm + shortestNap)
+		close(goes)
+		k.settle()
+		k.want("its memory", c, 0)
+		k.want("its ring", ring, 0)
+		if s.state != parked {
+			t.Errorf("it is %v", s.state)
+		}
+		k.lend(loanAt(1, 0), pages)
+		k.lend(loanAt(0, 0), zero)
+		if got := k.worker().knows(1, 0); s.state != running || got != extentsOf(pages) {
+			t.Errorf("it is %v, and the worker knows %s", s.state, got)
+		}
+	})
+}
+
+// TestLapseOfABrokenSession: a session with more to do than it may have ends when a lease lapses: what it has lent does not stay with it.
+func TestLapseOfABrokenSession(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		s := k.session()
+		c := k.lend(loanAt(0, 0), zero)
+		goes := make(chan struct{})
+		s.do(func() { <-goes })
+		k.settle()
+		for s.do(func() {}) {
+		}
+		k.sleep(leaseTerm + shortestNap)
+		k.want("what it lent", c, syscall.EPIPE)
+		close(goes)
+		k.settle()
+		if !k.worker().ended {
+			t.Error("its worker lives")
+		}
+	})
+}
+
 // TestRunnable: what /proc/loadavg says of threads that want to run.
 func TestRunnable(t *testing.T) {
 	for said, want := range map[string]int{"0.20 0.18 0.12 1/80 11206\n": 0, "40.01 20.5 9.9 37/612 9\n": 36, "0.1 0.1 0.1 0/612 9": 0, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {

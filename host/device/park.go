@@ -101,11 +101,13 @@ func (s *session) lapse() {
 	st := s.state
 	s.mu.Unlock()
 	if st == parking {
-		s.do(func() {
+		if !s.do(func() {
 			if err := s.park(parkLimit, lapsePatience, silence-parkLimit); err != nil && !s.outlast() {
 				s.fail(fmt.Errorf("lease lapsed: %w", err))
 			}
-		})
+		}) {
+			s.fail(errState) // else nobody would take back what it has lent
+		}
 		return
 	}
 	// Nothing has been mapped yet, or is mapped any more.
@@ -227,18 +229,17 @@ func (s *session) lend(req *fs.ReadRequest) {
 	}
 	s.startIfLentLocked()
 	ready := r.complete() && (r.changed || s.state == parked)
+	s.telling = s.telling || ready && s.do(s.sendRegions)
 	if old != nil {
 		old.Complete(0, 0)
 	}
 	s.mu.Unlock()
-	if ready {
-		s.do(s.sendRegions)
-	}
 }
 
 // sendRegions tells the worker of regions that became complete, and ends a park when all are. It runs on routine.
 func (s *session) sendRegions() {
 	s.mu.Lock()
+	s.telling = false
 	p := s.proc
 	if p == nil || s.state != running && s.state != parked {
 		s.mu.Unlock()

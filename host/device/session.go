@@ -87,6 +87,7 @@ type session struct {
 	paused    bool      // the VM stands, and so do the terms of what it lent
 	lapsed    time.Time // since when a lease is overdue, as far as tick has seen; zero: none is
 	lives     bool      // a lease came while the session was parking
+	telling   bool      // sendRegions is queued
 	crowded   bool      // the host was short of CPU meanwhile
 	arrival   *arrival  // its worker waits for it; nil: none does; routine writes it
 
