@@ -355,6 +355,7 @@ func regionOf(r *vhostuser.Region) link.MemoryRegion {
 
 // MemoryAdded implements vhostuser.Observer.
 func (d *Device) MemoryAdded(r *vhostuser.Region) {
+	d.boundInPlace(nil)
 	m := link.AddMemory{Memory: []link.BackedMemory{{MemoryRegion: regionOf(r), File: r.FD()}}}
 	for _, s := range d.all() {
 		s.send(m)
@@ -363,7 +364,22 @@ func (d *Device) MemoryAdded(r *vhostuser.Region) {
 
 // MemoryRemoving implements vhostuser.Observer.
 func (d *Device) MemoryRemoving(r *vhostuser.Region) {
+	d.boundInPlace(r)
 	for _, s := range d.all() {
 		s.send(link.RemoveMemory{GPA: r.GPA()})
+	}
+}
+
+// boundInPlace has programs' managed memory that lies on the host in place of the VM's own (the worker's reserveInPlace) be no more, all together, than the VM has memory, but
+// for what leaves it. A VM whose last memory leaves is gone, or about to have other.
+func (d *Device) boundInPlace(leaving *vhostuser.Region) {
+	var all uint64
+	for _, r := range d.mem.Regions() {
+		if r != leaving {
+			all += r.Size()
+		}
+	}
+	if all > 0 {
+		d.host.SetPart(all)
 	}
 }

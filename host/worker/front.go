@@ -157,12 +157,12 @@ func (f *front) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	default:
 		return f.Session.MemCreate(c, a)
 	}
-	if !w.host.reserve(a.Size) {
+	if !w.host.reserveInPlace(a.Size) {
 		return cuda.ErrorOutOfMemory
 	}
 	res := f.Session.MemCreate(c, a)
 	if res != cuda.Success {
-		w.host.release(a.Size)
+		w.host.releaseInPlace(a.Size)
 		return res
 	}
 	w.onHost[a.Memhandle] = a.Size
@@ -174,7 +174,7 @@ func (f *front) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	res := f.Session.MemRelease(c, a)
 	if size, ok := f.w.onHost[a.Memhandle]; ok && res == cuda.Success {
 		delete(f.w.onHost, a.Memhandle)
-		f.w.host.release(size)
+		f.w.host.releaseInPlace(size)
 	}
 	return res
 }

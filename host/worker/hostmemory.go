@@ -48,6 +48,39 @@ func (h *hostMemory) reserve(n uint64) bool {
 	return true
 }
 
+// reserveInPlace is reserve for memory that lies on the host in place of the VM's own, of which all sessions of the virtual GPU together have as much as the VM
+// has memory, whatever else they may.
+func (h *hostMemory) reserveInPlace(n uint64) bool {
+	if h == nil || h.all == nil {
+		return h.reserve(n)
+	}
+	if h.isMoving() {
+		h.all.BookPart(n)
+	} else if !h.all.ReservePart(n) {
+		h.refuse("virtual GPU, in place of its VM's memory", h.all.PartLimit(), h.all.Used(), n)
+		return false
+	}
+	if !h.reserve(n) {
+		h.all.ReleasePart(n)
+		return false
+	}
+	return true
+}
+
+// releaseInPlace gives it back.
+func (h *hostMemory) releaseInPlace(n uint64) {
+	if h != nil && h.all != nil {
+		h.all.ReleasePart(n)
+	}
+	h.release(n)
+}
+
+func (h *hostMemory) isMoving() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.moving
+}
+
 // Which budget is exhausted.
 var (
 	errOfSession = errors.New("the session's budget of host memory is exhausted")

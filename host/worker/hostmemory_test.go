@@ -237,3 +237,58 @@ func TestHostMemoryOfVirtualGPU(t *testing.T) {
 	}
 	awaitEnd(t, second)
 }
+
+// TestInPlaceOfVirtualGPU: what sessions have on the host in place of their VM's memory is as much in the books when one of them goes to a new process, and free when it ends.
+func TestInPlaceOfVirtualGPU(t *testing.T) {
+	page, err := memory.New(testHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	page.SetPart(16 << 20)
+	var procs [2]*spawn.Process
+	var guests [2]*workertest.Guest
+	var configs [2]link.Config
+	for i := range procs {
+		cfg := unixConfig
+		if cfg.HostSlot, err = page.Take(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.GPU, cfg.HostMemory, cfg.Pages, cfg.LogLevel = "soft", testHost, []link.Page{{Kind: link.PageHost, File: page.File()}}, "ERROR"
+		if procs[i], guests[i], err = startProcess(t, cfg); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := guests[i].Init(); err != nil {
+			t.Fatal(err)
+		}
+		call(t, guests[i], cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
+		guests[i].Ctx, configs[i] = 16, cfg
+	}
+	a, b := guests[0], guests[1]
+	inPlace := func(id wire.ID) wire.Args {
+		return &wire.MemCreateArgs{Memhandle: id, Size: 10 << 20, Place: wire.MemOnHost}
+	}
+	call(t, a, cuda.Success, inPlace(20), nil)
+	call(t, b, cuda.ErrorOutOfMemory, inPlace(20), nil)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	next, err := spawner().Rebuild(ctx, procs[0], configs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, procs[0])
+	call(t, b, cuda.ErrorOutOfMemory, inPlace(20), nil)
+	call(t, a, cuda.ErrorOutOfMemory, inPlace(21), nil)
+	call(t, a, cuda.Success, &wire.MemReleaseArgs{Memhandle: 20}, nil)
+	call(t, a, cuda.Success, inPlace(21), nil)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitEnd(t, next)
+	page.Free(configs[0].HostSlot)
+	call(t, b, cuda.Success, inPlace(20), nil)
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitEnd(t, procs[1])
+}

@@ -7,6 +7,8 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/schedule/memory"
+	"causeway/remote/sys"
 )
 
 // onHost is a request for memory on the host.
@@ -39,6 +41,57 @@ func TestMemoryOnHostBudget(t *testing.T) {
 	if after := s.w.host.used; after != before {
 		t.Errorf("%d bytes are booked at the end, %d at first", after, before)
 	}
+}
+
+// TestMemoryOnHostOfVirtualGPU: sessions of a VM's virtual GPU have no more of it between them than the VM has memory, whatever else of the host's memory they may have; what is
+// refused for one budget is in no other, and what ends is free for all.
+func TestMemoryOnHostOfVirtualGPU(t *testing.T) {
+	const most, own, each = 200 << 20, 64 << 20, 20 << 20
+	page, err := memory.New(most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	page.SetPart(own)
+	mem, err := sys.MapPage(page.File(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.UnmapPage(mem)
+	member := func() *memory.Budget {
+		slot, err := page.Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := memory.Open(mem, slot, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	s, other := newSoft(t), member()
+	s.w.host.all = member()
+	s.want(cuda.Success, onHost(softFirst, each), nil)
+	if !other.ReservePart(each) || !other.ReservePart(each) || other.ReservePart(each) {
+		t.Error("another session does not have the rest")
+	}
+	s.want(cuda.ErrorOutOfMemory, onHost(softFirst+1, each), nil)
+	s.want(cuda.Success, onHost(softFirst+1, 4<<20), nil)
+	other.ReleasePart(each)
+	s.want(cuda.ErrorInvalidHandle, onHost(softFirst, each), nil) // by the driver
+	s.w.host.limit = s.w.host.used + each/2
+	s.want(cuda.ErrorOutOfMemory, onHost(softFirst+2, each), nil) // for its own budget
+	s.w.host.limit = 0
+	s.want(cuda.Success, onHost(softFirst+2, each), nil)
+	if other.ReservePart(1) {
+		t.Error("another session has more than there is")
+	}
+	s.must(softCtx, &wire.MemReleaseArgs{Memhandle: softFirst + 2})
+	if !other.ReservePart(each) || other.ReservePart(1) {
+		t.Error("another session does not have what was released, or more")
+	}
+	page.SetPart(0) // no VM's
+	s.want(cuda.Success, onHost(softFirst+3, each), nil)
 }
 
 // TestMemoryOnHostMoves: it moves with its bytes, and is in the new process's books until it is released there.

@@ -53,7 +53,10 @@ int cw_beyond_room(void)
 	return at == 0 || cw_now_ms() - at >= AGAIN_MS;
 }
 
-/* A VM has no more memory of its host's in place of its own than it has itself. Over a network the other machine's budget is all that counts. */
+/*
+ * A VM has no more memory of its host's in place of its own than it has itself: the host sees to that, for all processes together. Here it is said early, and of a
+ * container by what that has. Over a network the other machine's budget is all that counts.
+ */
 static int within_own(uint64_t now)
 {
 	uint64_t all = cw_memory_all();
@@ -76,8 +79,8 @@ static void say(const struct cw_area *a, CUresult res, int own)
 	else
 		cw_log(CW_LOG_INFO,
 		       "%llu MiB of managed memory find no room at the GPU nor on its machine (%d): there the vGPU's host-memory is all "
-		       "that its "
-		       "programs may have, one of them half of it, and --host-memory SIZE raises it",
+		       "that its programs may have, one of them half of it (--host-memory SIZE raises it), and all of a VM's together as "
+		       "much as the VM has memory",
 		       mib, (int)res);
 }
 

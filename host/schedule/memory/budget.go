@@ -17,6 +17,7 @@ type Budget struct {
 	context uint64
 	adopted atomic.Bool   // what is reserved is the predecessor's, still in the slot
 	moving  atomic.Uint64 // reserved since Adopt
+	part    atomic.Uint64 // the part of it
 	brings  atomic.Bool   // what is reserved comes with a session, and waits for no room
 	short   atomic.Uint64 // the most that was refused for lack of room since Short
 }
@@ -112,9 +113,14 @@ func (b *Budget) Release(n uint64) {
 		b.moving.Add(-n)
 		return
 	}
+	b.drop(slotHeld, n)
+}
+
+// drop takes n bytes from a word of the slot, or all that it has.
+func (b *Budget) drop(word int, n uint64) {
 	for {
-		held := atomic.LoadUint64(&b.slot[slotHeld])
-		if atomic.CompareAndSwapUint64(&b.slot[slotHeld], held, held-min(held, n)) {
+		held := atomic.LoadUint64(&b.slot[word])
+		if atomic.CompareAndSwapUint64(&b.slot[word], held, held-min(held, n)) {
 			return
 		}
 	}
@@ -129,14 +135,7 @@ func (b *Budget) Enter() bool {
 }
 
 // Leave is the end of a context, or of making it.
-func (b *Budget) Leave() {
-	for {
-		n := atomic.LoadUint64(&b.slot[slotGuess])
-		if atomic.CompareAndSwapUint64(&b.slot[slotGuess], n, n-min(n, b.context)) {
-			return
-		}
-	}
-}
+func (b *Budget) Leave() { b.drop(slotGuess, b.context) }
 
 // Limit is the limit of now; 0: none.
 func (b *Budget) Limit() uint64 { return atomic.LoadUint64(&b.words[wordLimit]) }
@@ -162,12 +161,14 @@ func (b *Budget) note() {
 // and nothing is refused.
 func (b *Budget) Adopt() {
 	b.moving.Store(0)
+	b.part.Store(0)
 	b.adopted.Store(true)
 }
 
 // Settle ends a takeover: the predecessor has let go.
 func (b *Budget) Settle() {
 	atomic.StoreUint64(&b.slot[slotHeld], b.moving.Load())
+	atomic.StoreUint64(&b.slot[slotPart], b.part.Load())
 	b.adopted.Store(false)
 	b.note()
 }

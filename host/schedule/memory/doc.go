@@ -17,6 +17,9 @@
 //
 // What a session shared and has let go of while others have it open is in no slot: the process that starts the workers counts it, in a word of its own.
 //
+// A part of what sessions have may have a limit of its own: of the host's memory that which lies there in place of the VM's. It is in each slot a word beside the
+// others, no more than they say.
+//
 // Whoever maps the page can write to all of it. A worker that lies harms the sessions of its own virtual GPU; that their GPU does
 // not give out more than the limit is checked by the driver's own account (package device).
 //

@@ -230,6 +230,9 @@ func FuzzPage(f *testing.F) {
 			b.Enter()
 			b.Release(uint64(writes[1]))
 			b.Leave()
+			if b.ReservePart(uint64(writes[1])) {
+				b.ReleasePart(uint64(writes[0]))
+			}
 			p.SetBeside(slot, uint64(writes[2]))
 			now, peak := p.Held(slot)
 			if n := p.Used(); now > 2*sane || peak > 2*sane || n > Slots*2*sane || p.Limit() != 1000 || b.Limit() != 1000 {

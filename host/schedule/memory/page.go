@@ -17,14 +17,16 @@ const (
 	wordRoom   = 2 // how much of it there is room for now, where more is promised than there is; 0: for all of it
 	wordAway   = 3 // what sessions hold that are suspended for others' sake: it counts for the limit, and takes no room
 	wordKept   = 4 // what sessions shared and have let go of, and others have open: it counts for the limit, and takes room
+	wordPart   = 5 // the limit of a part of it, which ReservePart counts; 0: none
 	headWords  = 8
-	slotWords  = 4
+	slotWords  = 5
 	slotHeld   = 0 // allocated
 	slotGuess  = 1 // what contexts take, as the worker guesses
 	slotBeside = 2 // what contexts and code take, as the driver says; takes the place of the guess. 0: not known
 	slotPeak   = 3 // most of all three
+	slotPart   = 4 // the part of what is allocated that has a limit of its own
 
-	pageBytes = 32 << 10
+	pageBytes = 40 << 10
 	// Slots is how many sessions a budget has room for.
 	Slots = (pageBytes/8 - headWords) / slotWords
 
@@ -42,6 +44,7 @@ type Page struct {
 	room  atomic.Uint64
 	away  atomic.Uint64
 	kept  atomic.Uint64
+	part  atomic.Uint64
 	high  atomic.Uint64 // slots that were ever taken
 }
 
@@ -83,6 +86,15 @@ func (p *Page) SetRoom(n uint64) {
 
 // Room is what SetRoom said.
 func (p *Page) Room() uint64 { return p.room.Load() }
+
+// SetPart changes the limit of the part that ReservePart counts; 0: none.
+func (p *Page) SetPart(limit uint64) {
+	p.part.Store(limit)
+	p.publish()
+}
+
+// Part is that limit.
+func (p *Page) Part() uint64 { return p.part.Load() }
 
 // AddAway says that sessions which hold n bytes more, or less, are suspended and count for the limit all the same.
 func (p *Page) AddAway(n int64) {
@@ -131,6 +143,7 @@ func (p *Page) publish() {
 	atomic.StoreUint64(&p.words[wordRoom], p.room.Load())
 	atomic.StoreUint64(&p.words[wordAway], p.away.Load())
 	atomic.StoreUint64(&p.words[wordKept], p.kept.Load())
+	atomic.StoreUint64(&p.words[wordPart], p.part.Load())
 }
 
 // Free returns a slot, and what its session held. Its worker is gone.

@@ -12,6 +12,7 @@ func TestTold(t *testing.T) {
 	p.SetRoom(1 << 30)
 	p.AddAway(300)
 	p.AddKept(500)
+	p.SetPart(1 << 20)
 	for what, c := range map[string]struct {
 		say  func()
 		word int
@@ -21,6 +22,7 @@ func TestTold(t *testing.T) {
 		"room":             {func() { p.SetRoom(1 << 31) }, wordRoom, 1 << 31},
 		"what is away":     {func() { p.AddAway(-100) }, wordAway, 200},
 		"what is kept":     {func() { p.AddKept(100) }, wordKept, 600},
+		"limit of a part":  {func() { p.SetPart(1 << 21) }, wordPart, 1 << 21},
 		"another session":  {func() { _, _ = p.Take() }, wordSlots, uint64(slot) + 2},
 		"what a GPU holds": {func() { p.SetBeside(slot, 7) }, wordSlots, 0},
 	} {
@@ -31,7 +33,7 @@ func TestTold(t *testing.T) {
 		if got := atomic.LoadUint64(&p.words[c.word]); c.now != 0 && got != c.now {
 			t.Errorf("%s: %d is told, not %d", what, got, c.now)
 		}
-		for w, want := range map[int]uint64{wordLimit: p.Limit(), wordRoom: p.Room(), wordAway: p.Away(), wordKept: p.Kept(), wordSlots: p.high.Load()} {
+		for w, want := range map[int]uint64{wordLimit: p.Limit(), wordRoom: p.Room(), wordAway: p.Away(), wordKept: p.Kept(), wordPart: p.Part(), wordSlots: p.high.Load()} {
 			if got := atomic.LoadUint64(&p.words[w]); got != want {
 				t.Errorf("%s: word %d has %d, not %d", what, w, got, want)
 			}
