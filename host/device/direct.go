@@ -32,7 +32,9 @@ const (
 	directSlot = remote.SlotCount + 1
 	// mostQueued bounds what a worker may have sent that the guest has not read, in bytes: an honest one sends less in all.
 	mostQueued = 16 << 10
-	writeLimit = 5 * time.Second
+	// mostWriting is how many WRITEs of a guest process may wait for its worker: each has an entry of the queue of all programs. An honest one has one, or one for each of its threads that speak.
+	mostWriting = 4
+	writeLimit  = 5 * time.Second
 	hearLimit  = 5 * time.Second // somebody else may hold the end of a worker that is gone
 )
 
@@ -41,6 +43,7 @@ type direct struct {
 	conn *net.UnixConn
 	came []byte
 	over bool          // nothing more comes
+	out  int           // WRITEs that wait for the worker
 	read chan struct{} // closed when routineDirect has ended
 }
 
@@ -165,22 +168,32 @@ func (s *session) readDirect(req *fs.ReadRequest) {
 
 // writeDirect passes on what the guest process writes, which waits for its answer before it writes more.
 func (s *session) writeDirect(w *fs.WriteRequest) {
+	b := w.Data()
 	s.mu.Lock()
 	d := s.direct
-	gone := s.state >= dead
-	s.mu.Unlock()
-	b := w.Data()
+	errno := syscall.Errno(0)
 	switch {
-	case gone:
-		w.Complete(0, syscall.EPIPE)
-		return
+	case s.state >= dead:
+		errno = syscall.EPIPE
 	case d == nil || len(b) == 0:
-		w.Complete(0, syscall.EINVAL)
+		errno = syscall.EINVAL
+	case d.out >= mostWriting:
+		errno = syscall.EBUSY
+	default:
+		d.out++
+	}
+	s.mu.Unlock()
+	if errno != 0 {
+		w.Complete(0, errno)
 		return
 	}
 	go func() {
 		_ = d.conn.SetWriteDeadline(time.Now().Add(writeLimit))
-		if _, err := d.conn.Write(b); err != nil {
+		_, err := d.conn.Write(b)
+		s.mu.Lock()
+		d.out--
+		s.mu.Unlock()
+		if err != nil {
 			w.Complete(0, syscall.EPIPE)
 			return
 		}

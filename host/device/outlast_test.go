@@ -12,6 +12,8 @@ import (
 	"causeway/remote"
 	"causeway/remote/sys"
 	"causeway/virtio/fs"
+	"causeway/virtio/fs/fstest"
+	"causeway/virtio/virtiotest"
 )
 
 // TestOutlast: a session goes on whose GPU does not let go if its program has shown that it lives, or the VM stands, or for a while where the host is short of CPU, or was meanwhile.
@@ -302,4 +304,44 @@ func TestLastWordsOfAWorker(t *testing.T) {
 			k.want(what+", and then", k.lend(int64(remote.FileDirect), k.pages(1)), unix.EPIPE)
 		})
 	}
+}
+
+// TestWordsThatWait: what a program says to a worker that does not hear takes a few entries of the queue at most: more is refused, until some of it is heard.
+func TestWordsThatWait(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		k.begin()
+		s := k.session()
+		near, far, err := sys.PacketPair("a test's channel out of band")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer near.Close()
+		defer far.Close()
+		say := func() *fstest.Call {
+			c, err := k.file.Write(0, int64(remote.FileDirect), []virtiotest.Buffer{k.put([]byte("a word"))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.settle()
+			return c
+		}
+		s.mu.Lock()
+		s.direct = &direct{conn: near, read: make(chan struct{}), out: mostWriting - 1}
+		s.mu.Unlock()
+		k.want("the last", say(), 0)
+		s.mu.Lock()
+		s.direct.out++ // which has not been heard
+		s.mu.Unlock()
+		k.want("one too many", say(), unix.EBUSY)
+		s.mu.Lock()
+		s.direct.out--
+		s.mu.Unlock()
+		k.want("when one was heard", say(), 0)
+		s.mu.Lock()
+		if s.direct.out != mostWriting-1 {
+			t.Errorf("%d wait", s.direct.out)
+		}
+		s.direct = nil
+		s.mu.Unlock()
+	})
 }
