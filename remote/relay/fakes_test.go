@@ -27,6 +27,7 @@ type pausing struct {
 	full    bool      // nobody reads it: who writes waits until it is closed
 	stuck   bool      // somebody does
 	at      time.Time // deadline
+	endless func()    // called before the deadline is taken away
 }
 
 func newPausing() *pausing {
@@ -88,6 +89,9 @@ func (p *pausing) Hold() error  { p.do('h'); return p.fail }
 func (p *pausing) Release()     { p.do('r') }
 func (p *pausing) Close() error { p.do('c'); return nil }
 func (p *pausing) SetReadDeadline(at time.Time) error {
+	if p.endless != nil && at.IsZero() {
+		p.endless()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = at

@@ -98,7 +98,14 @@ func (m *Moving) stand(ctx context.Context) error {
 	}
 	m.cancel()
 	m.s.drop(m)
-	<-m.over
+	select {
+	case err := <-m.ready: // the consumer waits for what is decided, and nobody else will
+		if err == nil {
+			m.decide <- false
+		}
+		<-m.over
+	case <-m.over:
+	}
 	return ctx.Err()
 }
 

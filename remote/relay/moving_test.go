@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -334,4 +335,38 @@ func TestMovesBeforeTheyAreAsked(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMovesCalledOffAsTheyAreAccepted: a move that is called off while the other server's answer is taken goes nowhere, and its program goes on where it was: nobody is left who would decide.
+func TestMovesCalledOffAsTheyAreAccepted(t *testing.T) {
+	s, g, one, ended := newRun(t.Context())
+	g.submit(make([]byte, 64))
+	one.await(func() bool { return len(one.out) == frame.HeaderSize+64 })
+	x := &going{Session: s, g: g, one: one, two: newPausing(), ended: ended}
+	ctx, cancel := context.WithCancel(t.Context())
+	m := s.newMoving(ctx, x.two, remote.Hello{}, 0, "gpu2")
+	givesUp, off := make(chan struct{}), m.cancel
+	m.cancel = sync.OnceFunc(func() { // stand does so once it waits for no answer
+		off()
+		close(givesUp)
+	})
+	x.two.endless = func() { // it has been accepted, and nobody but the consumer knows yet
+		cancel()
+		<-givesUp
+	}
+	if err := s.mayMove(m, x.two); err != nil {
+		t.Fatal(err)
+	}
+	stood := make(chan error, 1)
+	go func() { stood <- m.stand(ctx) }()
+	one.await(func() bool { return one.sends(frame.Leave) })
+	one.say(stateEnd)
+	x.two.await(func() bool { return bytes.HasSuffix(x.two.out, stateEnd) })
+	x.two.say(welcome(0, ""))
+	if err := <-stood; !errors.Is(err, context.Canceled) {
+		t.Errorf("it goes: %v", err)
+	}
+	one.await(func() bool { return one.sends(frame.Stay) })
+	x.goesOn(t, one)
+	x.guestGoes(t)
 }
