@@ -114,10 +114,9 @@ func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r p
 	return precopy.Round{}, false, err
 }
 
-// allAtOnce has a session go as it is, when all stand, whose memory does not go ahead.
+// allAtOnce has a session go as it is, when all stand, whose memory does not go ahead. Its relay was asked, and is told what is decided.
 func (t *turning) allAtOnce(s *session, why error) {
 	s.log.Info("its memory does not go ahead", "reason", why)
-	t.forget(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.plain[s] = true

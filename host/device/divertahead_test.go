@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -156,5 +157,27 @@ func TestDivertAheadAndOthers(t *testing.T) {
 			t.Errorf("%+v, %v", did, err)
 		}
 		is(t, begun, "ahead 2 round round "+toldGoes, false)
+	})
+}
+
+// TestDivertAheadWithoutInVain: a relay whose memory does not go ahead keeps that it was asked, and is told too when the move comes to nothing before all stand: its VM could go nowhere else.
+func TestDivertAheadWithoutInVain(t *testing.T) {
+	relays(t, 2, nil, func(k *kernel, list []*fakeWorker) {
+		sends(list[1])
+		without := make(chan struct{})
+		list[0].relays.ahead = func(context.Context, *fakeWorker) error {
+			close(without)
+			return spawn.ErrNoRounds
+		}
+		list[1].relays.round = func(context.Context, *fakeWorker) (link.Copied, error) {
+			<-without
+			synctest.Wait() // until that is known
+			return link.Copied{}, fmt.Errorf("gpu server gpu2: lost: %w", unix.EOPNOTSUPP)
+		}
+		if _, err := k.d.Divert(context.Background(), diversionTo(2)); err == nil || !strings.Contains(err.Error(), "lost") {
+			t.Error(err)
+		}
+		is(t, list[0], "ahead 2 settle false ", false)
+		is(t, list[1], "ahead 2 round settle false ", false)
 	})
 }
