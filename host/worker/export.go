@@ -80,15 +80,18 @@ func (w *Worker) movable(together bool) error {
 	return w.graphs.movable()
 }
 
-// askMovable is movable for other goroutines. err: the session has ended.
-func (w *Worker) askMovable(together bool) (reason, err error) {
-	err = w.onLoop(func() error { reason = w.movable(together); return nil })
-	return reason, err
+// askMovable is movable for other goroutines. err: the session has ended, or ctx has while the consumer had no time.
+func (w *Worker) askMovable(ctx context.Context, together bool) (reason, err error) {
+	var said error // the consumer's, which may say it to nobody
+	if err = w.onLoopUntil(ctx, func() error { said = w.movable(together); return nil }); err != nil {
+		return nil, err
+	}
+	return said, nil
 }
 
 // probe answers link.Probe, beside the link's goroutine.
 func (s *starter) probe(w *Worker, how link.Probe) {
-	reason, err := w.askMovable(how.Together)
+	reason, err := w.askMovable(context.Background(), how.Together)
 	if err == nil && reason == nil && how.OtherModel {
 		err = w.onLoop(func() error { reason = w.record.portable(); return nil })
 	}

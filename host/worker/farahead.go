@@ -59,10 +59,10 @@ const (
 	movableTries = 10
 )
 
-// movableSoon says what of a session cannot move, before its memory does; what is over in a moment, as a stream that captures, is waited for. Whether it can is asked again when it stands.
+// movableSoon says what of a session cannot move, before its memory does; what is over in a moment, as a stream that captures, is waited for, and so is a consumer that is busy with one long request, until ctx ends. Whether it can is asked again when it stands.
 func (w *Worker) movableSoon(ctx context.Context) error {
 	for n := 1; ; n++ {
-		reason, err := w.askMovable(false)
+		reason, err := w.askMovable(ctx, false)
 		if err != nil || reason == nil || n == movableTries {
 			return errors.Join(reason, err)
 		}

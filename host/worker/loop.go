@@ -125,7 +125,10 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 
 // onLoop has the consumer run f between two records, and waits for it. It reports errEnded if the session is over. An error
 // of f ends the session; onLoop returns it.
-func (w *Worker) onLoop(f func() error) error {
+func (w *Worker) onLoop(f func() error) error { return w.onLoopUntil(context.Background(), f) }
+
+// onLoopUntil is onLoop for who waits no longer than ctx, and returns its error then; f is run all the same, later.
+func (w *Worker) onLoopUntil(ctx context.Context, f func() error) error {
 	var result error
 	ran := make(chan struct{})
 	task := func() error {
@@ -135,6 +138,8 @@ func (w *Worker) onLoop(f func() error) error {
 	}
 	select {
 	case w.tasks <- task:
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-w.ended:
 		return errEnded
 	}
@@ -146,6 +151,8 @@ func (w *Worker) onLoop(f func() error) error {
 	select {
 	case <-ran:
 		return result
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-w.ended:
 		select {
 		case <-ran:

@@ -67,7 +67,7 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	}
 	defer h.close()
 	h.elsewhere = m.Elsewhere
-	failed, err := w.askMovable(false) // before anything is copied; move asks again
+	failed, err := w.askMovable(context.Background(), false) // before anything is copied; move asks again
 	if err == nil && failed == nil {
 		failed = h.announce(s.warm)
 	}
