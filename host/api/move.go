@@ -14,6 +14,8 @@ type Relocation struct {
 	Remote string `json:"remote,omitempty"`
 	// OtherModel permits another model than the programs began with, for which their code can be compiled.
 	OtherModel bool `json:"other_model,omitempty"`
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent to another GPU server.
+	Throttle bool `json:"throttle,omitempty"`
 }
 
 // Relocated says that a vGPU has moved.
@@ -24,9 +26,10 @@ type Relocated struct {
 	// Lost are programs that got an error in place of going along.
 	Lost  int    `json:"lost,omitempty"`
 	Nanos uint64 `json:"ns"` // that all of it took
-	// To another GPU server: rounds in which memory went ahead, its bytes, and how long programs stood at most behind them.
+	// To another GPU server: rounds in which memory went ahead, its bytes, for how many hundredths of the time programs were held back in the end, and how long they stood at most behind them.
 	Rounds int    `json:"rounds,omitempty"`
 	Ahead  uint64 `json:"ahead,omitempty"`
+	Held   int    `json:"held_back,omitempty"`
 	Stood  uint64 `json:"stood_ns,omitempty"`
 }
 
@@ -35,6 +38,7 @@ type Diversion struct {
 	To        Upstream    `json:"to"`
 	Addresses []string    `json:"addresses"` // HOST:PORT, tried in their order
 	Identity  mtls.Pinned `json:"identity"`
+	Throttle  bool        `json:"throttle,omitempty"` // as Relocation has it
 }
 
 // Move has a vGPU move to another GPU of its host, or to another GPU server, with its programs.

@@ -159,6 +159,8 @@ type Progress struct {
 	// Rounds are those in which memory has gone ahead to another GPU server while programs run, and Last the newest.
 	Rounds int       `json:"rounds,omitempty"`
 	Last   CopyRound `json:"last,omitzero"`
+	// Throttled is for how many hundredths of the time programs are held back meanwhile.
+	Throttled int `json:"throttled,omitempty"`
 }
 
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.

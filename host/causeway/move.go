@@ -38,7 +38,7 @@ It can be moved if
 
 With --remote a vGPU whose GPU is on a GPU server (causeway create --remote) goes to another server, with all of its programs or, if anything is in the
 way, none. What they have at the GPU goes from server to server by this host: memory ahead, in rounds while they run, and what they have written since while
-they stand. It can go if
+they stand. With --throttle programs are held back that change memory as fast as it goes. It can go if
   - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, with the same
     driver. On a real GPU sessions go only if the lease is migratable ("causeway create --remote NAME --migratable"; else by the server's configuration);
   - no VM with such programs is being migrated, and each of them can: none is stopped, none an RDMA end itself, or started by "causeway run --remote".
@@ -55,6 +55,8 @@ What a program asked its GPU before, as its UUID or bus address, it does not ask
 			switch {
 			case pid != 0 && len(args) > 0, pid == 0 && len(args) == 0:
 				return errors.New("name a VM, or with --pid the process of a `causeway run`")
+			case wish.Throttle && wish.Remote == "":
+				return errors.New("--throttle is for --remote: on their way to a GPU of this host programs are not held back")
 			case pid != 0 && wish.Remote != "":
 				return errors.New("--remote moves a VM's programs: those of a `causeway run` stay at their GPU server")
 			case pid != 0:
@@ -73,6 +75,7 @@ What a program asked its GPU before, as its UUID or bus address, it does not ask
 	c.Flags().BoolVar(&wish.OtherModel, "other-model", false, "permit another model of GPU, for programs whose code is there as PTX")
 	c.Flags().IntVar(&pid, "pid", 0, "move the sessions of a `causeway run`, by its process id")
 	c.Flags().StringVar(&wish.Remote, "remote", "", "GPU server to move to, `NAME` as `causeway gpus --all` shows it")
+	c.Flags().BoolVar(&wish.Throttle, "throttle", false, "with --remote: hold programs back that change GPU memory as fast as it is sent, 20 % of the time and then more, until they have moved or stay")
 	c.MarkFlagsOneRequired("gpu", "remote")
 	c.MarkFlagsMutuallyExclusive("gpu", "remote")
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
@@ -135,6 +138,9 @@ func stoodOf(did *api.Relocated) string {
 	if did.Rounds > 0 {
 		ahead = fmt.Sprintf(", %s having gone ahead (rounds: %d)", size(did.Ahead), did.Rounds)
 	}
+	if did.Held > 0 {
+		ahead += fmt.Sprintf(" while they were held back for up to %d %% of the time", did.Held)
+	}
 	return fmt.Sprintf(", of which they stood for %v at most%s", time.Duration(did.Stood).Round(time.Millisecond), ahead)
 }
 
@@ -166,11 +172,14 @@ func (f *nodeFlags) showMove(ctx context.Context, cmd *cobra.Command, v *api.VGP
 // movedSoFar is how far a move is, behind what was said of it before.
 func movedSoFar(key string, before, p api.Progress) string {
 	if r := p.Last; p.Rounds > before.Rounds {
-		rate := ""
+		rate, held := "", ""
 		if s := r.Took.Seconds(); s > 0 {
 			rate = fmt.Sprintf(" (%s/s)", size(uint64(float64(r.Sent)/s)))
 		}
-		return fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s%s", key, p.Rounds, size(r.Sent), size(r.Looked), r.Took.Seconds(), rate)
+		if p.Throttled > 0 {
+			held = fmt.Sprintf("; its programs' GPU work is held back for %d %% of the time", p.Throttled)
+		}
+		return fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s%s%s", key, p.Rounds, size(r.Sent), size(r.Looked), r.Took.Seconds(), rate, held)
 	}
 	return fmt.Sprintf("%s: %d of %d programs are taken care of", key, p.Done, p.Of)
 }

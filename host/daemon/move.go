@@ -36,7 +36,9 @@ func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Re
 	case rec.Spec.Lease != "":
 		return api.Relocated{}, refuse(http.StatusConflict, "move it there, with `causeway move --remote`", "%s is leased to the host %s: its programs go by that host's relays", key, rec.Spec.Lease)
 	case c.Remote != "":
-		return d.moveServer(ctx, v, c.Remote)
+		return d.moveServer(ctx, v, c)
+	case c.Throttle:
+		return api.Relocated{}, refuse(http.StatusBadRequest, "leave --throttle out", "programs are held back on their way to another GPU server alone, not to a GPU of this host")
 	case rec.Spec.Remote != "":
 		return api.Relocated{}, refuse(http.StatusConflict, "`causeway move --remote NAME` moves its programs to another GPU server", "%s is on the GPU server %s, not on a GPU of this host", key, rec.Spec.Remote)
 	case rec.Spec.Programs:

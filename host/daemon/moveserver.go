@@ -29,14 +29,14 @@ const (
 )
 
 // moveServer has a vGPU's programs go on at another GPU server. The vGPU's gate is held.
-func (d *Daemon) moveServer(ctx context.Context, v *vgpu, to string) (did api.Relocated, err error) {
+func (d *Daemon) moveServer(ctx context.Context, v *vgpu, c api.Relocation) (did api.Relocated, err error) {
 	rec, p := d.copyOf(v)
 	leave, err := d.handing.enter(ctx, rec.Spec.Key()) // nobody takes the lease over meanwhile
 	if err != nil {
 		return did, err
 	}
 	defer leave()
-	name, err := d.mayMoveServer(ctx, v, to)
+	name, err := d.mayMoveServer(ctx, v, c.Remote)
 	if err != nil {
 		return did, err
 	}
@@ -48,7 +48,7 @@ func (d *Daemon) moveServer(ctx context.Context, v *vgpu, to string) (did api.Re
 	defer stop()
 	d.wg.Go(func() { d.renewBeside(renewing, other) })
 	d.reached(stepBeside)
-	did, err = d.divertDevice(ctx, v, other)
+	did, err = d.divertDevice(ctx, v, other, c.Throttle)
 	d.reached(stepDiverted)
 	went, settled := d.settleBeside(v, p, own, other)
 	switch {
@@ -226,7 +226,7 @@ func (d *Daemon) renewBeside(ctx context.Context, f *lease.File) {
 }
 
 // divertDevice has the device process move the programs.
-func (d *Daemon) divertDevice(ctx context.Context, v *vgpu, to *lease.File) (did api.Relocated, err error) {
+func (d *Daemon) divertDevice(ctx context.Context, v *vgpu, to *lease.File, throttle bool) (did api.Relocated, err error) {
 	rec, _ := d.copyOf(v)
 	ctx, cancel := context.WithTimeout(ctx, moveLimit)
 	defer cancel()
@@ -235,7 +235,7 @@ func (d *Daemon) divertDevice(ctx context.Context, v *vgpu, to *lease.File) (did
 	device := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer device.Close()
 	d.log.Info("programs are to go to another GPU server", "vgpu", rec.Spec.Key(), "from", rec.Spec.Remote, "to", to.Upstream.Server)
-	return did, device.Do(ctx, http.MethodPost, "/v1/divert", api.Diversion{To: *to.Upstream, Addresses: to.Addresses, Identity: to.Identity}, &did)
+	return did, device.Do(ctx, http.MethodPost, "/v1/divert", api.Diversion{To: *to.Upstream, Addresses: to.Addresses, Identity: to.Identity, Throttle: throttle}, &did)
 }
 
 // whileAnswers calls a move off whose device process does not answer any more.

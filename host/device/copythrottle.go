@@ -8,13 +8,18 @@ const (
 	throttleStep  = 10
 )
 
+// heldMore is for how many hundredths of the time programs are held back that were so for now hundredths; false: for no more than that.
+func heldMore(now int) (int, bool) {
+	return min(max(throttleFirst, now+throttleStep), link.MostThrottle), now < link.MostThrottle
+}
+
 // holdBack has programs held back more from the next round on, if that is wanted and possible. o.mu is held.
 func (o *copyOut) holdBack() bool {
-	now := o.st.Throttled
-	if !o.opt.Throttle || now >= link.MostThrottle {
+	more, ok := heldMore(o.st.Throttled)
+	if !o.opt.Throttle || !ok {
 		return false
 	}
-	o.st.Throttled = min(max(throttleFirst, now+throttleStep), link.MostThrottle)
+	o.st.Throttled = more
 	o.d.log.Info("GPU memory changes as fast as it is sent: programs are held back", "percent", o.st.Throttled)
 	return true
 }

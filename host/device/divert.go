@@ -61,8 +61,8 @@ func (d *Device) Divert(ctx context.Context, c api.Diversion) (api.Relocated, er
 		log.Warn("programs stay at their GPU server", "error", err)
 		return api.Relocated{}, err
 	}
-	did := api.Relocated{GPU: t.to.GPU, UUID: t.to.UUID, Sessions: t.went, Lost: t.lost, Nanos: uint64(time.Since(began)), Rounds: t.rounds, Ahead: t.wentAhead, Stood: uint64(t.stood)}
-	log.Info("programs go on at another GPU server", "sessions", t.went, "lost", t.lost, "took", time.Since(began).Round(time.Millisecond), "rounds", t.rounds, "ahead", t.wentAhead, "stood", t.stood.Round(time.Millisecond))
+	did := api.Relocated{GPU: t.to.GPU, UUID: t.to.UUID, Sessions: t.went, Lost: t.lost, Nanos: uint64(time.Since(began)), Rounds: t.rounds, Ahead: t.wentAhead, Held: t.held, Stood: uint64(t.stood)}
+	log.Info("programs go on at another GPU server", "sessions", t.went, "lost", t.lost, "took", time.Since(began).Round(time.Millisecond), "rounds", t.rounds, "ahead", t.wentAhead, "held_back", t.held, "stood", t.stood.Round(time.Millisecond))
 	return did, nil
 }
 
@@ -93,7 +93,7 @@ func (d *Device) beginTurn(c api.Diversion) (*turning, error) {
 		to.Machine = d.opts.FarMachine(c.To)
 	}
 	d.turn.to = to.Worker.Relay
-	return &turning{d: d, from: d.at, to: &to, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, decided: make(chan struct{})}, nil
+	return &turning{d: d, from: d.at, to: &to, throttle: c.Throttle, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, decided: make(chan struct{})}, nil
 }
 
 func (d *Device) endTurn() {
@@ -168,6 +168,8 @@ type turning struct {
 	went   int                        // valid when all have followed
 
 	// move's.
+	throttle  bool          // programs are held back that change memory as fast as it is sent
+	held      int           // for how many hundredths of the time they are
 	rounds    int           // in which memory went ahead
 	wentAhead uint64        // bytes
 	stood     time.Duration // how long sessions stood at most

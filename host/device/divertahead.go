@@ -9,18 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
+	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
 	"causeway/host/worker/spawn"
 )
 
-// Memory goes ahead of programs to another GPU server, in rounds of all of them together, while they run: what it ends with is that little is left of all, as they stand together.
+// Memory goes ahead of programs to another GPU server, in rounds of all of them together, while they run: what it ends with is that little is left of all, as they stand together. Where that becomes no less they
+// are held back, if that is wanted, by the steps of a VM's migration (copythrottle.go).
 
-// mostDivertRounds is after how many rounds little is no aim any more: a program may change its memory as fast as the link takes it.
-const mostDivertRounds = 12
+// After how many rounds little is no aim any more: a program may change its memory as fast as the link takes it. One that is held back, more and more, may take as many again, and two for each step.
+const (
+	mostDivertRounds = 12
+	mostHeldRounds   = 2*mostDivertRounds + 2*(2+(link.MostThrottle-throttleFirst)/throttleStep)
+)
 
 // ahead has the memory of all sessions that run go to the other server. An error calls all of it off, before anybody has stood.
 func (t *turning) ahead(ctx context.Context) error {
 	pace := precopy.Pace{Pause: DefaultCopyPause, Most: mostDivertRounds}
+	if t.throttle {
+		pace.Most = mostHeldRounds
+	}
 	for n := 1; ; n++ {
 		began := time.Now()
 		sum, of, err := t.round(ctx)
@@ -31,10 +39,28 @@ func (t *turning) ahead(ctx context.Context) error {
 		t.rounds, t.wentAhead = n, t.wentAhead+sum.Sent
 		t.d.advanced(of, api.CopyRound{Looked: sum.Looked, Sent: sum.Sent, Took: took})
 		t.d.log.Info("GPU memory has gone ahead to another GPU server", "round", n, "programs", of, "looked_at", sum.Looked, "sent", sum.Sent, "took", took.Round(time.Millisecond))
-		if !pace.Next(sum, took) {
+		if pace.Next(sum, took) {
+			continue
+		}
+		if !pace.Stuck() || !t.holdBack() {
 			return nil
 		}
+		pace.Again()
 	}
+}
+
+// holdBack has programs held back more from the next round on, if that is wanted and possible, until they stand, or stay where they are.
+func (t *turning) holdBack() bool {
+	more, ok := heldMore(t.held)
+	if !t.throttle || !ok {
+		return false
+	}
+	t.held = more
+	t.d.mu.Lock()
+	t.d.relocation.held = more
+	t.d.mu.Unlock()
+	t.d.log.Info("GPU memory changes as fast as it is sent to the other GPU server: programs are held back", "percent", more)
+	return true
 }
 
 // round is one of all sessions that run, those that have begun since the one before too, and returns how many they are. The first error ends it.
@@ -93,6 +119,9 @@ func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r p
 	if !begun {
 		t.d.opts.Reached("ahead")
 		err = p.Ahead(ctx, *t.to.Worker.Relay)
+	}
+	if err == nil && t.held > 0 {
+		_ = p.Send(link.Throttle{Share: uint32(t.held)}) // an error is the round's, too
 	}
 	if err == nil {
 		m, failed := p.Round(ctx)

@@ -181,3 +181,58 @@ func TestDivertAheadWithoutInVain(t *testing.T) {
 		is(t, list[1], "ahead 2 round settle false ", false)
 	})
 }
+
+// TestDivertThrottled: programs that change memory as fast as it goes to the other server are held back if that is wanted, more and more, and those alone whose memory goes ahead; in the end they stand all the same.
+func TestDivertThrottled(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		relays(t, 2, nil, func(k *kernel, list []*fakeWorker) {
+			list[0].relays.ahead = func(context.Context, *fakeWorker) error { return nil }
+			list[0].relays.round = func(_ context.Context, w *fakeWorker) (link.Copied, error) {
+				w.mu.Lock()
+				held := 0
+				if at := strings.LastIndex(w.heard, "throttle "); at >= 0 {
+					_, _ = fmt.Sscanf(w.heard[at:], "throttle %d ", &held)
+				}
+				w.mu.Unlock()
+				if p := k.d.Status().Relocation; held > 0 && (p == nil || p.Throttled != held) {
+					t.Errorf("held back for %d %%, and on the way: %+v", held, p)
+				}
+				time.Sleep(time.Second)
+				return link.Copied{Looked: 1 << 30, Sent: 1 << 30}, nil
+			}
+			d := diversionTo(2)
+			d.Throttle = asked
+			did, err := k.d.Divert(context.Background(), d)
+			want, held, rounds := strings.Repeat("round ", 4), 0, 4
+			if asked {
+				held, rounds = link.MostThrottle, 22
+				for _, share := range []int{20, 30, 40, 50, 60, 70, 80, 90, link.MostThrottle} {
+					said := fmt.Sprintf("throttle %d round ", share)
+					want += said + said
+				}
+			}
+			if err != nil || did.Sessions != 2 || did.Rounds != rounds || did.Held != held {
+				t.Errorf("asked for %v: %+v, %v", asked, did, err)
+			}
+			is(t, list[0], "ahead 2 "+want+toldGoes, false)
+			is(t, list[1], toldGoes, false) // whose memory does not go ahead
+			if p := k.d.Status().Relocation; p != nil {
+				t.Errorf("afterwards: %+v", p)
+			}
+		})
+	}
+}
+
+// TestDivertThrottleHelps: programs are held back no more than it takes.
+func TestDivertThrottleHelps(t *testing.T) {
+	relays(t, 1, nil, func(k *kernel, list []*fakeWorker) {
+		sends(list[0], 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<28, 1<<24)
+		d := diversionTo(2)
+		d.Throttle = true
+		did, err := k.d.Divert(context.Background(), d)
+		if err != nil || did.Rounds != 7 || did.Held != 20 {
+			t.Errorf("%+v, %v", did, err)
+		}
+		is(t, list[0], "ahead 2 round round round round throttle 20 round throttle 20 round throttle 20 round "+toldGoes, false)
+	})
+}

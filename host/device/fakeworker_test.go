@@ -258,6 +258,8 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 		w.parks++
 		w.parked = !w.busy
 		w.answer(link.Parked{Number: m.Number, Status: link.StatusOf(syscall.EBUSY, busy)})
+	case link.Throttle:
+		w.heard += fmt.Sprintf("throttle %d ", m.Share)
 	case link.Reconnected:
 		_, _ = syscall.Write(m.Connection.FD(), []byte(tookConnection))
 	case link.Export:

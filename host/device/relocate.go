@@ -41,6 +41,7 @@ var errSettling = errors.New("it is about to start, or to stand")
 type progress struct {
 	done, of int
 	rounds   int // of memory that goes ahead
+	held     int // hundredths of the time
 	last     api.CopyRound
 }
 
@@ -55,6 +56,9 @@ func (d *Device) Relocate(ctx context.Context, c api.Relocation) (api.Relocated,
 	}
 	if c.Remote != "" {
 		return api.Relocated{}, fmt.Errorf("%w: GPU servers are causewayd's to ask", ErrElsewhere)
+	}
+	if c.Throttle {
+		return api.Relocated{}, fmt.Errorf("%w: programs are held back on their way to another GPU server alone, not to a GPU of this host", ErrElsewhere)
 	}
 	from := d.place()
 	to, err := d.opts.Elsewhere(ctx, from, c)

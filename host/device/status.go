@@ -47,7 +47,7 @@ func (d *Device) Status() api.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.relocation; p.of > 0 {
-		st.Relocation = &api.Progress{Done: p.done, Of: p.of, Rounds: p.rounds, Last: p.last}
+		st.Relocation = &api.Progress{Done: p.done, Of: p.of, Rounds: p.rounds, Last: p.last, Throttled: p.held}
 	}
 	st.Swaps, st.Room, st.Away = d.rooms.counts, d.budget.Room(), d.budget.Away()
 	st.GPU, st.UUID = d.at.GPU, d.at.UUID

@@ -101,7 +101,7 @@ func (p *passer) divert(m link.Divert) error {
 	default:
 		d = &diversion{to: m.To, ahead: m.Ahead}
 		d.ctx, d.cancel = context.WithCancel(context.Background())
-		p.diversion = d
+		p.diversion, p.held = d, 0
 	}
 	d.begins(func() func() {
 		if goesOn {
@@ -134,8 +134,9 @@ func (p *passer) copy(m link.Copy) error {
 	if d == nil || !d.ahead || m.Rehearsal || !d.rests() || d.err != nil {
 		return p.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EOPNOTSUPP, errElsewhere)})
 	}
+	held := uint16(p.held)
 	d.begins(func() func() {
-		r, err := d.moving.Round(d.ctx)
+		r, err := d.moving.Round(d.ctx, held)
 		said := link.Copied{Number: m.Number, Looked: r.Looked, Sent: r.Sent, Cut: r.Cut, Status: link.StatusOf(errnoOf(err), err)}
 		return func() { _ = p.link.Send(said) }
 	})

@@ -21,7 +21,7 @@ type farAhead struct {
 	seen still           // when the last whole round began
 }
 
-// round sends what has changed of a session's memory, while that goes on. After an error nothing more of it goes ahead.
+// round sends what has changed of a session's memory, while that goes on.
 func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -47,9 +47,6 @@ func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, 
 		return did, errNoCopy
 	}
 	done, err := a.copy(ctx, w, b)
-	if err != nil {
-		*a = farAhead{}
-	}
 	return frame.Round{Looked: done.Looked, Sent: done.Sent, Cut: done.Cut}, err
 }
 

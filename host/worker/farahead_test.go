@@ -3,7 +3,19 @@ package worker
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
 	"testing"
+
+	"causeway/host/driver"
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/resume"
+	"causeway/remote/tcp"
 )
 
 // TestMovableSoonGivesUp: who asks whether a session can move waits for a consumer that is busy no longer than the move is wanted; what the consumer says later is nobody's.
@@ -26,4 +38,146 @@ func TestMovableSoonGivesUp(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// goesNot is a session that moves or does not.
+type goesNot struct {
+	driver.Session
+	stays atomic.Bool
+}
+
+func (g *goesNot) Movable() error {
+	if g.stays.Load() {
+		return errors.New("it stays")
+	}
+	return nil
+}
+
+// leaves is a worker whose guest's end has it say what its session is made of; the test is that end, and has its consumer's tasks done.
+type leaves struct {
+	w     *Worker
+	goes  *goesNot
+	guest net.Conn
+}
+
+func newLeaves(t *testing.T) *leaves {
+	t.Helper()
+	g := &goesNot{}
+	w, _ := newFake(t, func(s driver.Session) driver.Session { g.Session = s; return g })
+	guest, host := net.Pipe()
+	greeted := make(chan error, 1)
+	go func() {
+		_, err := guest.Write(framed(frame.Header{Kind: frame.Hello}, remote.FormatHello(remote.Hello{Type: remote.MsgHello, Va: 1 << 30, Size: remote.Region0Size}, "")))
+		greeted <- err
+	}()
+	c, err := tcp.Accept(host)
+	if err := errors.Join(err, <-greeted); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			select {
+			case f := <-w.tasks:
+				_ = f()
+			case <-w.ended:
+				return
+			}
+		}
+	}()
+	s := &starter{cfg: link.Config{Migratable: true}, lasting: &resume.Conn{}, log: slog.New(slog.DiscardHandler)}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.routineLeave(w, c)
+	}()
+	t.Cleanup(func() {
+		_ = guest.Close()
+		close(w.ended)
+		<-over
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &leaves{w, g, guest}
+}
+
+func framed(h frame.Header, payload []byte) []byte {
+	h.Len = uint32(len(payload))
+	return append(h.Append(nil), payload...)
+}
+
+func (l *leaves) says(t *testing.T, h frame.Header) {
+	t.Helper()
+	if _, err := l.guest.Write(framed(h, nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hears reads frames up to one that ends a round, or a state, with so many flags.
+func (l *leaves) hears(t *testing.T, flags uint16) {
+	t.Helper()
+	for {
+		b := make([]byte, frame.HeaderSize)
+		if _, err := io.ReadFull(l.guest, b); err != nil {
+			t.Fatal(err)
+		}
+		h := frame.ParseHeader(b)
+		if _, err := io.CopyN(io.Discard, l.guest, int64(h.Len)); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case h.Kind != frame.State || h.Flags != 0 && h.Flags != flags:
+			t.Fatalf("frame of type %d with flags %#x", h.Kind, h.Flags)
+		case h.Flags != 0:
+			return
+		}
+	}
+}
+
+// holds waits until the session is held back for so many hundredths of the time.
+func (l *leaves) holds(share uint32) {
+	for l.w.throttle.share.Load() != share {
+		runtime.Gosched()
+	}
+}
+
+// TestHeldBackByRounds: a session is held back from a round on as that says, until another says otherwise, or it is to stand, or stays; one whose round fails is held back no more.
+func TestHeldBackByRounds(t *testing.T) {
+	l := newLeaves(t)
+	is := func(what string, want uint32) {
+		t.Helper()
+		if got := l.w.throttle.share.Load(); got != want {
+			t.Errorf("%s: held back for %d %%, want %d", what, got, want)
+		}
+	}
+	round := func(n uint64, held uint16) {
+		t.Helper()
+		l.says(t, frame.Header{Kind: frame.Ahead, Flags: held, Arg: n})
+		l.hears(t, frame.Whole)
+	}
+	round(1, 0)
+	is("a round that says nothing", 0)
+	round(2, 40)
+	is("one that does", 40)
+	round(3, frame.MostHeld)
+	is("the next", frame.MostHeld)
+	round(4, 0)
+	is("and the next", 0)
+	round(5, 20)
+	l.says(t, frame.Header{Kind: frame.Stay})
+	l.holds(0)
+	round(1, 60)
+	is("rounds that begin anew", 60)
+	l.goes.stays.Store(true)
+	l.says(t, frame.Header{Kind: frame.Leave})
+	l.hears(t, frame.Refused)
+	is("it was to stand", 0)
+	l.says(t, frame.Header{Kind: frame.Stay})
+	l.says(t, frame.Header{Kind: frame.Ahead, Flags: 80, Arg: 1})
+	l.hears(t, frame.Refused)
+	is("its round fails", 0)
+	l.goes.stays.Store(false)
+	l.says(t, frame.Header{Kind: frame.Ahead, Flags: 80, Arg: 2})
+	l.hears(t, frame.Refused)
+	is("a round behind one that failed", 0)
 }

@@ -111,13 +111,13 @@ func (m *Moving) routineWelcome() {
 	m.welcome <- err
 }
 
-// Round has what has changed of the session's memory since the round before, all of it in the first, be at the other server. With an error the session does not go there.
-func (m *Moving) Round(ctx context.Context) (frame.Round, error) {
+// Round has what has changed of the session's memory since the round before, all of it in the first, be at the other server. Until there is another, or the session stands or stays, its server holds it back for so many hundredths of the time, at most frame.MostHeld. With an error the session does not go there.
+func (m *Moving) Round(ctx context.Context, held uint16) (frame.Round, error) {
 	if !m.ahead.once.TryLock() {
 		return frame.Round{}, ErrMoving
 	}
 	defer m.ahead.once.Unlock()
-	begun, err := m.beginRound()
+	begun, err := m.beginRound(held)
 	if !begun {
 		return frame.Round{}, err
 	}
@@ -135,14 +135,14 @@ func (m *Moving) Round(ctx context.Context) (frame.Round, error) {
 }
 
 // beginRound asks for a round, if it can be asked for.
-func (m *Moving) beginRound() (begun bool, err error) {
+func (m *Moving) beginRound(held uint16) (begun bool, err error) {
 	a := &m.ahead
 	a.tells.Lock()
 	defer a.tells.Unlock()
 	if err := m.mayRound(); err != nil {
 		return false, err
 	}
-	if err := m.s.out.send(frame.Header{Kind: frame.Ahead, Arg: a.n}, nil); err != nil {
+	if err := m.s.out.send(frame.Header{Kind: frame.Ahead, Flags: min(held, frame.MostHeld), Arg: a.n}, nil); err != nil {
 		return true, lost(err)
 	}
 	return true, nil

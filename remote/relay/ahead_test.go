@@ -19,6 +19,9 @@ type rounding struct {
 	did chan frame.Round // what Round said
 }
 
+// heldBack is for how many hundredths of the time a round of a test has its session held back.
+const heldBack = 40
+
 var awaited = framed(frame.Header{Kind: frame.More}, nil)
 
 // roundRun is newRun for a server that sends memory ahead.
@@ -58,7 +61,7 @@ func (x *rounding) asks(ctx context.Context, t testing.TB) {
 	t.Helper()
 	n := x.count(frame.Ahead)
 	go func() {
-		did, err := x.m.Round(ctx)
+		did, err := x.m.Round(ctx, heldBack)
 		x.did <- did
 		x.moved <- err
 	}()
@@ -124,6 +127,13 @@ func TestAhead(t *testing.T) {
 	want := []frame.Kind{frame.Ahead, frame.State, frame.Arrive, frame.Region, frame.State, frame.State}
 	if !slices.Equal(kinds, want) || args[2] != 64+3*32 || string(text) != "abcabcabcall of it" {
 		t.Errorf("frames %d to the other server, arguments %d, and %q", kinds, args, text)
+	}
+	for b := x.one.sent(); len(b) > 0; {
+		h := frame.ParseHeader(b)
+		if held := h.Flags; held != 0 && h.Kind != frame.Ahead || h.Kind == frame.Ahead && held != heldBack {
+			t.Errorf("the first server hears a frame of type %d with flags %#x", h.Kind, held)
+		}
+		b = b[frame.HeaderSize+h.Len:]
 	}
 	if x.m.ahead.runs || x.count(frame.Stay) != 0 {
 		t.Error("the first one is told to go on")
@@ -371,7 +381,7 @@ func TestAheadAndAnEnd(t *testing.T) {
 	}
 	x = rounds(t)
 	x.guestGoes(t)
-	if _, err := x.m.Round(t.Context()); !errors.Is(err, ErrOver) {
+	if _, err := x.m.Round(t.Context(), 0); !errors.Is(err, ErrOver) {
 		t.Error(err)
 	}
 	if err := x.m.Decide(false); err != nil {
