@@ -22,6 +22,8 @@ func TestMove(t *testing.T) {
 	refused(t, to("gpu9", "1"), 404, "gpu9")
 	refused(t, to("gpu0", "7"), 404, "7")
 	refused(t, to("gpu0", v.GPU), 409, "already")
+	_, err := h.c.Move(t.Context(), "vm1", "gpu0", api.Relocation{GPU: "1", Throttle: true})
+	refused(t, err, 400, "held back")
 	there := daemontest.UUID(1)
 	if v.GPU == there {
 		there = daemontest.UUID(0)

@@ -24,6 +24,7 @@ type between struct {
 	one, two *host
 	here     *host
 	word     string // file of daemontest.DivertEnv
+	throttle bool   // what moves asks for
 	was      api.VGPU
 }
 
@@ -67,7 +68,7 @@ func (b *between) says(word string) {
 // moves has it move. What did not begin, as one of the processes had no time to answer on a busy machine, is asked for again.
 func (b *between) moves(to string) (did api.Relocated, err error) {
 	for end := time.Now().Add(time.Minute); ; {
-		did, err = b.here.c.Move(b.t.Context(), one.VM, one.Name, api.Relocation{Remote: to})
+		did, err = b.here.c.Move(b.t.Context(), one.VM, one.Name, api.Relocation{Remote: to, Throttle: b.throttle})
 		if err == nil || !slow(err) || time.Now().After(end) {
 			return did, err
 		}
@@ -130,7 +131,7 @@ func TestMoveServer(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	did, err := b.moves(b.two.address)
-	if err != nil || did.Nanos == 0 {
+	if err != nil || did.Nanos == 0 || did.Held != 0 {
 		t.Fatal(did, err)
 	}
 	b.is(b.two, b.one)
@@ -142,8 +143,9 @@ func TestMoveServer(t *testing.T) {
 	b.here.stop()
 	b.here.start()
 	b.is(b.two, b.one)
-	if _, err := b.moves(b.one.address); err != nil {
-		t.Fatal(err)
+	b.throttle = true
+	if did, err := b.moves(b.one.address); err != nil || did.Held == 0 {
+		t.Fatal(did, err)
 	}
 	b.is(b.one, b.two)
 	if err := b.here.c.Release(t.Context(), one.VM, one.Name, false); err != nil {

@@ -215,6 +215,9 @@ func TestRelocateOnce(t *testing.T) {
 	if err := await(t, "the move does not end", done); !errors.Is(err, errJudge) {
 		t.Error(err)
 	}
+	if _, err := v.device.Relocate(context(), api.Relocation{GPU: "1", Throttle: true}); !errors.Is(err, device.ErrElsewhere) || !strings.Contains(err.Error(), "held back") {
+		t.Error(err)
+	}
 	alone := onSoft(t, func(o *device.Options) { o.Worker = link.Config{GPU: "soft"} })
 	if _, err := alone.device.Relocate(context(), api.Relocation{GPU: "1"}); !errors.Is(err, device.ErrElsewhere) {
 		t.Error(err)

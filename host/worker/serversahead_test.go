@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -285,6 +286,70 @@ func TestServersAheadCannot(t *testing.T) {
 	}
 	c.is(t, 7)
 	endsWell(t, g, p, next)
+}
+
+// TestServersHeldBack: a program whose memory goes ahead is held back at its server if its device process says so, from the next round on, until it stays, or has moved.
+func TestServersHeldBack(t *testing.T) {
+	one, cfg := newServer(t)
+	two, other := newServer(t)
+	one.soft.Store(true)
+	two.soft.Store(true)
+	p, g, w := one.program(t, cfg)
+	c := fills(t, g)
+	c.put(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
+	defer cancel()
+	var waits atomic.Int64 // the longest of what the program does, in ns
+	over, wrote := make(chan struct{}), make(chan struct{})
+	go func() { // the program writes, and waits for it
+		defer close(wrote)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			began := time.Now()
+			err := c.Send(&wire.MemcpyHtoDArgs{Dst: c.ptr, Src: pattern(1, 0), Stream: wire.StreamLegacy})
+			if res, failed := c.Call(0, &wire.CtxSynchronizeArgs{}, nil); err != nil || failed != nil || res != cuda.Success {
+				t.Error(res, err, failed)
+				return
+			}
+			waits.Store(max(waits.Load(), int64(time.Since(began))))
+		}
+	}()
+	for _, goes := range []bool{false, true} {
+		if err := p.Ahead(ctx, *other.Relay); err != nil {
+			t.Fatal(err)
+		}
+		ahead(ctx, t, p)
+		if err := p.Send(link.Throttle{Share: link.MostThrottle}); err != nil {
+			t.Fatal(err)
+		}
+		waits.Store(0)
+		for waits.Load() < int64(time.Second) { // 20 ms of work have it wait for two seconds
+			if _, err := p.Round(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if goes {
+			if err := p.Divert(ctx, *other.Relay); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := two.another(t)
+		if err := p.Settle(ctx, other.Relay.Lease, goes); err != nil {
+			t.Fatal(err)
+		}
+		if goes {
+			left, w = w, left
+		}
+		_ = ended(t, left)
+	}
+	close(over)
+	<-wrote
+	c.is(t, 1)
+	endsWell(t, g, p, w)
 }
 
 // standMiB is how much memory the program of TestServersStand has; standEnv says another number.

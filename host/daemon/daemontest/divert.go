@@ -53,6 +53,10 @@ func (d *device) divert(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		_ = json.NewEncoder(w).Encode(api.Error{Text: "a program stays"})
 	default:
-		_ = json.NewEncoder(w).Encode(api.Relocated{UUID: c.To.UUID, Sessions: n, Nanos: 1})
+		did := api.Relocated{UUID: c.To.UUID, Sessions: n, Nanos: 1}
+		if c.Throttle { // as if that had been needed
+			did.Held = 20
+		}
+		_ = json.NewEncoder(w).Encode(did)
 	}
 }
