@@ -153,12 +153,23 @@ func (s *Session) haltLocked(conn Lasting) error {
 	if p.over {
 		return ErrOver
 	}
+	s.rewind()
 	s.away.Lock()
 	s.still = false
 	if err != nil {
 		return s.name(err)
 	}
 	return nil
+}
+
+// rewind has each stream be read again from the frame on in whose middle it was left, by whoever goes on with the session, this relay too. None of the session's goroutines runs.
+func (s *Session) rewind() {
+	_ = s.unread()
+	s.wide.mu.Lock()
+	defer s.wide.mu.Unlock()
+	for _, b := range s.wide.list {
+		_ = b.unread()
+	}
 }
 
 // describe is the session's state. None of its goroutines runs.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"causeway/remote"
@@ -145,6 +146,50 @@ func TestStandsStillInVain(t *testing.T) {
 	close(g.done)
 	if err := <-ended; err != nil || conn.acts()[:3] != "hhr" {
 		t.Errorf("%v, %s", err, conn.acts())
+	}
+}
+
+// TestStandsStillInVainWithinAFrame: a session that was to stand still in the middle of what its server says, and cannot, misses nothing of it when it goes on: a word that was not stored yet is, and of a WRITE the rest.
+func TestStandsStillInVainWithinAFrame(t *testing.T) {
+	half := append(frame.Extent{Region: 1, Offset: 16, Size: 8}.Append(frame.Header{Kind: frame.Write, Len: frame.ExtentSize + 8}.Append(nil)), "four"...)
+	for what, says := range map[string][]byte{"a word": word(3, 1), "some of a WRITE": half} {
+		s, g, conn, ended := newRun(t.Context())
+		if _, err := s.Park(t.Context(), nothing); err != nil {
+			t.Fatal(err)
+		}
+		conn.say(says)
+		conn.await(func() bool { return len(conn.in) == 0 }) // it is on its way to memory that is out of reach
+		conn.fail = errTest
+		for range 2 {
+			if _, err := s.StandStill(); !errors.Is(err, errTest) {
+				t.Error(err)
+			}
+		}
+		if err := s.Resume(nothing); err != nil {
+			t.Error(err)
+		}
+		if len(says) > frame.HeaderSize {
+			conn.say([]byte("more"))
+		}
+		conn.say(word(4, 1))
+		for g.word(4) != 1 {
+			select {
+			case err := <-ended:
+				t.Fatalf("%s: it ends: %v", what, err)
+			default:
+				runtime.Gosched()
+			}
+		}
+		if len(says) == frame.HeaderSize && g.word(3) != 1 {
+			t.Errorf("%s is lost", what)
+		}
+		if len(says) > frame.HeaderSize && string(g.mem[16:24]) != "fourmore" {
+			t.Errorf("%s: the region has %q", what, g.mem[16:24])
+		}
+		close(g.done)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
