@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,8 +42,10 @@ func TestMovesUnderWay(t *testing.T) {
 	p, g := start(t, at)
 	w := newWeave(t, g)
 	var stop atomic.Bool
-	over := make(chan error, 1)
-	go func() { over <- w.run(&stop) }()
+	go func() {
+		w.err = w.run(&stop)
+		close(w.over)
+	}()
 	devices := []*device.Device{at.device, other.device}
 	sockets := []string{at.socket, other.socket}
 	refused := 0
@@ -78,8 +81,9 @@ func TestMovesUnderWay(t *testing.T) {
 	}
 	w.goesOn(t)
 	stop.Store(true)
-	if err := await(t, "the program does not end", over); err != nil {
-		t.Error(err)
+	await(t, "the program does not end", w.over)
+	if w.err != nil {
+		t.Error(w.err)
 	}
 	t.Logf("%d moves, %d refused, %d rounds", moves, refused, w.rounds.Load())
 	if err := g.Close(); err != nil {
@@ -155,6 +159,8 @@ type weave struct {
 	steps  uint32
 	rounds atomic.Int64
 	moved  chan struct{} // one place: a round is over
+	over   chan struct{} // closed when there are no more; err is there then
+	err    error
 }
 
 // Histories are as long as a copy that goes by connections of its own, all together.
@@ -169,7 +175,7 @@ const (
 
 func newWeave(t *testing.T, g *workertest.Guest) *weave {
 	t.Helper()
-	w := &weave{t: t, g: g, moved: make(chan struct{}, 1)}
+	w := &weave{t: t, g: g, moved: make(chan struct{}, 1), over: make(chan struct{})}
 	must(t, g, &wire.PrimaryCtxRetainArgs{Ctx: 16}, &wire.PrimaryCtxRetainReply{})
 	g.Ctx = 16
 	var m wire.MemAllocReply
@@ -275,6 +281,12 @@ func (w *weave) check() error {
 func (w *weave) goesOn(t *testing.T) {
 	t.Helper()
 	for n := w.rounds.Load(); w.rounds.Load() < n+1; {
-		await(t, "the program makes no rounds", w.moved)
+		select {
+		case <-w.moved:
+		case <-w.over:
+			t.Fatalf("the program has ended after %d rounds: %v", w.rounds.Load(), w.err)
+		case <-time.After(hangs):
+			standsStill(t, "the program makes no rounds")
+		}
 	}
 }
