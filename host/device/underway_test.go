@@ -182,6 +182,7 @@ func newWeave(t *testing.T, g *workertest.Guest) *weave {
 	must(t, g, &wire.MemAllocArgs{Size: 2 * weaveStreams * weaveSize}, &m)
 	w.at = m.Ptr
 	must(t, g, &wire.MemsetArgs{Dst: m.Ptr, Element: 1, Width: 2 * weaveStreams * weaveSize, Height: 1, Stream: wire.StreamLegacy}, nil)
+	must(t, g, &wire.CtxSynchronizeArgs{}, nil) // no stream of those below waits for the legacy one
 	for i := range weaveStreams {
 		must(t, g, &wire.StreamCreateArgs{Stream: wire.ID(firstStream + i), Flags: cuda.StreamNonBlocking}, nil)
 		must(t, g, &wire.EventCreateArgs{Event: wire.ID(firstEvent + i), Flags: cuda.EventDisableTiming}, nil)
