@@ -388,6 +388,30 @@ func TestDescribesBranches(t *testing.T) {
 	}
 }
 
+// TestRewindsBranches: a session that goes on behind a standstill that was none follows each branch from the frame on in whose middle it was.
+func TestRewindsBranches(t *testing.T) {
+	whole := append(frame.Extent{Region: 1, Offset: 16, Size: 8}.Append(frame.Header{Kind: frame.Write, Len: frame.ExtentSize + 8}.Append(nil)), "fourmore"...)
+	s, _, _ := wideSession(0)
+	up := newFork()
+	s.wide.list = []*branch{newBranch(up)}
+	b := s.wide.list[0]
+	up.say(whole[:len(whole)-4])
+	s.still = true
+	if err := s.receiveBranch(b); !errors.Is(err, errStill) || b.wrote.Load() != 0 {
+		t.Fatalf("%v, %d WRITEs", err, b.wrote.Load())
+	}
+	s.rewind()
+	s.still = false
+	up.say(whole[len(whole)-4:])
+	go func() {
+		up.await(func() bool { return len(up.in) == 0 })
+		up.do('c')
+	}()
+	if err := s.receiveBranch(b); !errors.Is(err, io.EOF) || b.wrote.Load() != 1 {
+		t.Errorf("%v, %d WRITEs", err, b.wrote.Load())
+	}
+}
+
 // unwatched is a carrier whose regions nobody hears of.
 type unwatched struct{ remote.Carrier }
 
