@@ -45,6 +45,7 @@ type fakeRing struct {
 	records [][]byte
 	states  []uint32
 	onState func(state uint32)      // called before the state is seen
+	onPoll  func()                  // called before a look
 	waits   bool                    // the guest waits for space
 	replies []remote.Outgoing       // payloads are copies
 	sleeps  map[uint32]bool         // slots whose guest thread sleeps
@@ -78,6 +79,9 @@ func (r *fakeRing) Next(in *remote.Incoming) (bool, error) {
 }
 
 func (r *fakeRing) Poll(int) bool {
+	if r.onPoll != nil {
+		r.onPoll()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.records) > 0

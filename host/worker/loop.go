@@ -13,11 +13,37 @@ import (
 )
 
 const (
-	// patienceMost: how long it polls while the guest's last request is a wait that the GPU will answer: the next record
-	// follows at once, and a wake-up here takes some 200 us. Only where cores are plenty.
-	patienceMost = 25 * time.Millisecond
+	longPollMost = 25 * time.Millisecond
 	plentyCores  = 4
 )
+
+// longPoll is how long the consumer polls while the guest's last request is a wait that the GPU will answer: the next record follows at once, and a wake-up here takes some 200 us. Only where cores are
+// plenty: 0 is no longer than elsewhere.
+type longPoll time.Duration
+
+func longPollOn(cores int) longPoll {
+	if cores < plentyCores {
+		return 0
+	}
+	return longPoll(longPollMost)
+}
+
+// spin is how long it polls where it would for so long; long: for the guest's wait.
+func (p longPoll) spin(would time.Duration, waits bool) (d time.Duration, long bool) {
+	if waits && time.Duration(p) > would {
+		return time.Duration(p), true
+	}
+	return would, false
+}
+
+// learn has it be more patient where a long poll was worth it, and less where it was in vain.
+func (p *longPoll) learn(came bool) {
+	if came {
+		*p = min(2**p, longPoll(longPollMost))
+	} else {
+		*p = max(*p/2, longPoll(2*remote.SpinMost))
+	}
+}
 
 // guarded is loop for a program that may take away memory that it shares with others: that ends its session, and says so.
 func (w *Worker) guarded(ctx context.Context) (err error) {
@@ -42,10 +68,6 @@ func (w *Worker) loop(ctx context.Context) error {
 	}
 	w.ring.SetState(remote.WorkerPolling)
 	idle := remote.NewIdle(w.ring, w.bell, w.pending.Load)
-	patience := time.Duration(0)
-	if runtime.NumCPU() >= plentyCores {
-		patience = patienceMost
-	}
 	behind := false // the next record waits already
 	for {
 		if w.pending.Load() {
@@ -77,19 +99,13 @@ func (w *Worker) loop(ctx context.Context) error {
 		if w.gate != nil {
 			w.gate.Rest()
 		}
-		spin := idle.Patience()
-		waits := w.waits && patience > spin
-		if waits {
-			spin = patience
+		spin, long := w.longPoll.spin(idle.Patience(), w.waits)
+		came := idle.Spin(spin)
+		if long {
+			w.longPoll.learn(came)
 		}
-		if idle.Spin(spin) {
-			if waits {
-				patience = min(2*patience, patienceMost)
-			}
+		if came {
 			continue
-		}
-		if waits {
-			patience = max(patience/2, 2*remote.SpinMost)
 		}
 		if err := idle.Sleep(ctx); errors.Is(err, context.Canceled) {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -40,6 +41,7 @@ type Worker struct {
 	call     wire.Call
 	incoming remote.Incoming
 	waits    bool // the guest waits for the last request, which will be answered later
+	longPoll longPoll
 	blobs    blobs
 	record   *recorder
 	host     *hostMemory
@@ -98,6 +100,8 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 		ended:   make(chan struct{}),
 		onHost:  map[uint32]uint64{},
 		asked:   newWaited(log),
+
+		longPoll: longPollOn(runtime.NumCPU()),
 	}
 	w.keep = w.keepInstance
 	w.watch.budget = o.Budget

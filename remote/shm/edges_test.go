@@ -355,6 +355,18 @@ func TestAwaitIsWoken(t *testing.T) {
 		t.Error(err)
 	}
 	_ = m.Close()
+	m = NewMemory()
+	for id := range uint32(40) { // whose word is there, whoever has no time to wait for it
+		m.poll = func() {
+			if err := errors.Join(m.Declare(id, remote.Declared{Size: pageSize}, nil), m.SetRuns(id, []Run{{FD: fd, Size: pageSize}})); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := m.Await(over, id); err != nil {
+			t.Fatalf("region %d: %v", id, err)
+		}
+	}
+	_ = m.Close()
 }
 
 // TestUnmapRules: only what is mapped is unmapped, once, also what takes long; what was unmapped can be mapped, and end.

@@ -285,3 +285,26 @@ func TestRegionsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAttachWithoutPages: a region that was mapped while memory was away, and of which no pages came, is not there when memory comes back.
+func TestAttachWithoutPages(t *testing.T) {
+	for _, comes := range []bool{false, true} {
+		m := NewMemory()
+		if err := errors.Join(m.Detach(), m.Declare(1, remote.Declared{Size: pageSize}, nil)); err != nil {
+			t.Fatal(err)
+		}
+		mem, err := m.Map(1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if comes {
+			if err := m.SetRuns(1, []Run{{FD: testFile(t, 1), Size: pageSize}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Attach(); errors.Is(err, remote.ErrUnknownRegion) == comes || (err == nil) != comes || reachable(mem) != comes {
+			t.Errorf("pages came: %v, reachable: %v; %v", comes, reachable(mem), err)
+		}
+		_ = m.Close()
+	}
+}

@@ -45,12 +45,7 @@ func reserve(at, size uintptr) (span, error) {
 		}
 		return span{}, fmt.Errorf("reserve %#x bytes of address space at %#x: %w", size, at, err)
 	}
-	s := span{uintptr(p), size}
-	if at != 0 && s.addr != at { // kernels before 4.17 take the address as a hint
-		s.release()
-		return span{}, fmt.Errorf("addresses %#x+%#x cannot be had: %w", at, size, unix.EEXIST)
-	}
-	return s, nil
+	return span{uintptr(p), size}, nil
 }
 
 // fill maps n bytes of a file over the span at off.

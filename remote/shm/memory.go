@@ -177,7 +177,6 @@ func (m *Memory) dropLocked(id uint32, r *region) error {
 	r.conceal()
 	if r.mapped {
 		r.span.release()
-		r.mapped, r.mem = false, nil
 	}
 	if r.own != nil {
 		return r.own()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -132,6 +133,21 @@ func TestPoll(t *testing.T) {
 	r.Publish(64)
 	if r.Poll(5) {
 		t.Error("all is read, and something is seen")
+	}
+}
+
+// TestLessThanAHeader: what lies between head and tail and has no room for a header is no record, whatever lies behind it: that is not looked at.
+func TestLessThanAHeader(t *testing.T) {
+	for _, head := range []uint64{0, remote.RingSize - 32, 5*remote.RingSize - 8} {
+		for n := uint64(8); n < 32; n += 8 {
+			r, mem := newTestRing(t, head)
+			put(mem, head&^31, remote.Record{Size: 32})
+			r.Publish(head + n)
+			var in remote.Incoming
+			if ok, err := r.Next(&in); ok || !errors.Is(err, remote.ErrProtocol) || !strings.Contains(err.Error(), "are no record") {
+				t.Errorf("%d bytes at %d: %v, %v", n, head, ok, err)
+			}
+		}
 	}
 }
 

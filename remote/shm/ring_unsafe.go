@@ -112,7 +112,7 @@ func (r *Ring) Record(at, tail uint64, in *remote.Incoming) error {
 	}
 	h := *(*remote.Record)(unsafe.Pointer(&r.ring[pos])) // the one read of the header
 	size := uint64(h.Size)
-	if size < recordHeader || size%8 != 0 || size > avail || size > remote.RingSize {
+	if size < recordHeader || size%8 != 0 || size > avail {
 		return remote.Violation("record of %d bytes at %d, where %d are left", size, at, avail)
 	}
 	*in = remote.Incoming{

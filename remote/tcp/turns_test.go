@@ -3,6 +3,7 @@ package tcp
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -255,6 +256,22 @@ func TestRingSays(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+}
+
+// TestBehindTheTail: what lies behind the tail is of an earlier turn of the ring, and no record that comes.
+func TestBehindTheTail(t *testing.T) {
+	const size = 32
+	c, _ := bare(t, 0)
+	for pos := uint64(0); pos < 4*size; pos += size {
+		binary.LittleEndian.PutUint32(c.mirror[remote.RingOffset+pos+remote.RecordSizeOffset:], size)
+	}
+	c.ring.publish(2 * size)
+	for at, want := range map[uint64]bool{0: true, size: true, 2 * size: false, 3 * size: false} {
+		var in remote.Incoming
+		if next, ok := c.ring.Behind(at, &in); ok != want || ok && next != at+size || !ok && next != at {
+			t.Errorf("at %d: %v, the next is at %d", at, ok, next)
 		}
 	}
 }
