@@ -146,18 +146,26 @@ func TestErrnos(t *testing.T) {
 	}
 }
 
-// TestHello: what a guest is and where its first region lies is said, and the answer is waited for no longer than its context; behind the answer nothing is bounded, and there are as many branches as both ends want.
+// TestHello: what a guest is and where its first region lies is said, and the answer is waited for no longer than its context; behind the answer nothing is bounded, there are as many branches as both ends want, and whether the
+// server sends memory ahead is known.
 func TestHello(t *testing.T) {
 	welcome := func(m remote.Hello) []byte {
 		p := remote.FormatHello(m, "")
 		return append(frame.Header{Kind: frame.Welcome, Len: uint32(len(p))}.Append(nil), p...)
 	}
-	for _, x := range []struct{ want, takes, have int }{{4, 2, 2}, {2, 4, 2}, {4, 0, 0}} {
+	for _, x := range []struct {
+		want, takes, have int
+		flags             uint32
+		rounds            bool
+	}{{4, 2, 2, 0, false}, {2, 4, 2, frame.Rounds, true}, {4, 0, 0, frame.Rounds | 2, true}, {1, 1, 1, 2, false}} { // another flag is a later version's
 		conn, g := newPausing(), newGuest()
-		conn.say(welcome(remote.Hello{Type: remote.MsgWelcome, Size: uint64(x.takes)}))
+		conn.say(welcome(remote.Hello{Type: remote.MsgWelcome, Flags: x.flags, Size: uint64(x.takes)}))
 		s, err := Open(t.Context(), fakeCarrier{g: g}, conn, remote.Hello{Pid: 7}, x.want, "gpu1", quietLog)
 		if err != nil || s.wide.want != x.have || !conn.at.IsZero() || g.watch == nil {
 			t.Fatalf("%v, %v", err, conn.at)
+		}
+		if s.Rounds() != x.rounds {
+			t.Errorf("flags %#x: it sends memory ahead: %v", x.flags, s.Rounds())
 		}
 		h := frame.ParseHeader(conn.out)
 		m, _, err := remote.ParseHello(conn.out[frame.HeaderSize:])

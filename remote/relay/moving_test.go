@@ -141,6 +141,25 @@ func TestEndsOfMoves(t *testing.T) {
 		t.Error("it has gone twice")
 	}
 
+	for _, rounds := range []bool{false, true} { // by what the other server says, whatever the first one did
+		s, m, _, two = departing(t)
+		s.rounds = !rounds
+		hello := remote.Hello{Type: remote.MsgWelcome}
+		if rounds {
+			hello.Flags = frame.Rounds
+		}
+		two.say(framed(frame.Header{Kind: frame.Welcome}, remote.FormatHello(hello, "")))
+		if _, err := m.welcomed(0); err != nil {
+			t.Fatal(err)
+		}
+		if s.Rounds() == rounds {
+			t.Error("it sends memory ahead as the other server does, before it is there")
+		}
+		if s.endMove(errMoved); s.Rounds() != rounds {
+			t.Errorf("it goes on at a server that sends memory ahead: %v", s.Rounds())
+		}
+	}
+
 	s, m, one, two = departing(t)
 	s.endMove(errTest)
 	<-m.over
