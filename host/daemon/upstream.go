@@ -237,33 +237,23 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 		return
 	}
 	rec, _ := d.copyOf(v)
-	log := d.log.With("vgpu", rec.Spec.Key(), "server", rec.Spec.Remote)
-	var c *api.Client
-	defer func() {
-		if c != nil {
-			c.Close()
-		}
-	}()
+	servers := serverClient{connect: d.server}
+	defer servers.close()
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
-	for name, now := rec.Spec.Remote, ""; ; {
+	for name := rec.Spec.Remote; ; {
 		d.mu.Lock()
 		if v.up != nil && v.up.Server != name { // its programs may have gone to another
-			name, rec = v.up.Server, v.rec
+			name = v.up.Server
 		}
 		d.mu.Unlock()
-		if c == nil || name != now {
-			next, err := d.server(name)
-			if err != nil {
-				log.Error("the lease of a vGPU is not renewed", "error", err)
-				return
-			}
-			if c != nil {
-				c.Close()
-			}
-			c, now, log = next, name, d.log.With("vgpu", rec.Spec.Key(), "server", name)
+		log := d.log.With("vgpu", rec.Spec.Key(), "server", name)
+		c, err := servers.of(name)
+		if err != nil {
+			log.Error("the lease of a vGPU is not renewed", "error", err)
+			return
 		}
-		if end := d.renewOnce(c, now, v, log); end != leaseHolds {
+		if end := d.renewOnce(c, name, v, log); end != leaseHolds {
 			d.notRenewed(v, p, end, log)
 			return
 		}
