@@ -1,6 +1,7 @@
 package vhostuser_test
 
 import (
+	"bytes"
 	"errors"
 	"runtime/debug"
 	"testing"
@@ -185,6 +186,38 @@ func TestRingsByFeatures(t *testing.T) {
 		must(t, f.StartRing(m, 1, &vhosttest.Ring{Size: 64, Desc: 0x10_0000, Avail: 0x10_1000, Used: 0x10_2000}, 0))
 		if c := dev.config(1); c.Size != 64 || c.EventIdx != (has&vhostuser.FeatureEventIdx != 0) || c.IndirectDesc != (has&vhostuser.FeatureIndirectDesc != 0) || c.LogUsed {
 			t.Errorf("features %#x: %+v", has, c)
+		}
+	}
+}
+
+// TestBaseOfARunningRing: a ring that runs when it is asked for its base stops first: the answer is where it stopped, and nothing of the guest is touched afterwards.
+func TestBaseOfARunningRing(t *testing.T) {
+	dev, f, _, _ := liveRing(t)
+	for n, calls := range []string{"stop1", ""} {
+		p, err := f.Get(vhostuser.GetVringBase, vhosttest.U32s(1, 0))
+		if err != nil || !bytes.Equal(p, vhosttest.U32s(1, 9)) {
+			t.Errorf("time %d: % x, %v", n, p, err)
+		}
+		if got := dev.take(); got != calls {
+			t.Errorf("time %d: called %q", n, got)
+		}
+	}
+}
+
+// TestRingsThatNobodyEnables: a ring of a front end without protocol features runs as soon as it is complete; with them it waits to be enabled.
+func TestRingsThatNobodyEnables(t *testing.T) {
+	for features, calls := range map[uint64]string{vhostuser.FeatureVersion1: "start1", vhostuser.FeatureVersion1 | vhostuser.FeatureProtocolFeatures: ""} {
+		dev := &fakeDevice{}
+		f := serve(t, dev).connect()
+		must(t, f.Set(vhostuser.SetFeatures, vhosttest.U64(features)))
+		m := ram(t, 0x10_0000, 1<<20)
+		must(t, f.AddMemory(m))
+		must(t, f.Set(vhostuser.SetVringNum, vhosttest.U32s(1, 64)))
+		must(t, f.Set(vhostuser.SetVringAddr, append(vhosttest.U32s(1, 0), vhosttest.U64(m.UserOf(0x10_0000), m.UserOf(0x10_2000), m.UserOf(0x10_1000), 0)...)))
+		dev.take() // what went before
+		must(t, f.Set(vhostuser.SetVringKick, vhosttest.U64(1), newEvent(t).FD()))
+		if got := dev.take(); got != calls {
+			t.Errorf("features %#x: %q, want %q", features, got, calls)
 		}
 	}
 }

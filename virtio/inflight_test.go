@@ -3,6 +3,7 @@ package virtio
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -177,6 +178,33 @@ func TestBeginsAnew(t *testing.T) {
 	f.take(3)
 	if next, heads, ok := f.left(9); !ok || next != 7 || len(heads) != 1 || heads[0] != 3 {
 		t.Errorf("next %d, in flight %v, %v", next, heads, ok)
+	}
+}
+
+// TestCompletionUnderWay: of what was published and not noted nothing is in flight any more; a word that no process writes is none of a completion's, however it got there.
+func TestCompletionUnderWay(t *testing.T) {
+	for what, c := range map[string]struct {
+		last uint32
+		left []uint16
+	}{
+		"none":                 {0, []uint16{0, 3, 32767}},
+		"of the first":         {1<<16 | 9, []uint16{3, 32767}},
+		"of another":           {4<<16 | 9, []uint16{0, 32767}},
+		"of the last":          {32768<<16 | 9, []uint16{0, 3}},
+		"that was not reached": {4<<16 | 8, []uint16{0, 3, 32767}},
+		"of none that is":      {32769<<16 | 9, []uint16{0, 3, 32767}},
+		"of none at all":       {0xffff<<16 | 9, []uint16{0, 3, 32767}},
+		"of nobody":            {9, []uint16{0, 3, 32767}},
+	} {
+		f := newInFlight(t)
+		f.begin(4)
+		for _, head := range []uint16{0, 3, 32767} {
+			f.take(head)
+		}
+		f.set(inFlightLast, c.last)
+		if next, heads, ok := f.left(9); !ok || next != 4 || !slices.Equal(heads, c.left) {
+			t.Errorf("%s: next %d, in flight %v, %v", what, next, heads, ok)
+		}
 	}
 }
 

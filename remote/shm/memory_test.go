@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -96,6 +100,58 @@ func TestScattered(t *testing.T) {
 	if err := errors.Join(m.Unmap(4), m.End(4), m.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestKeptFromOthers: a region's pages are in no core file of this process, and no child of its own has them; also other pages, and those that were away.
+func TestKeptFromOthers(t *testing.T) {
+	m := NewMemory()
+	defer m.Close()
+	fd := testFile(t, 3)
+	if err := errors.Join(m.Declare(1, remote.Declared{Size: 2 * pageSize}, nil), m.SetRuns(1, []Run{{fd, pageSize, pageSize}, {fd, 0, pageSize}})); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := m.Map(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		for page := range uintptr(2) {
+			if flags := vmFlags(t, uintptr(unsafe.Pointer(&mem[0]))+page*pageSize); !slices.Contains(flags, "dd") || !slices.Contains(flags, "dc") {
+				t.Errorf("%s: page %d has %v", when, page, flags)
+			}
+		}
+	}
+	check("at first")
+	if err := m.SetRuns(1, []Run{{fd, 2 * pageSize, pageSize}, {fd, 0, pageSize}}); err != nil {
+		t.Fatal(err)
+	}
+	check("with other pages")
+	if err := errors.Join(m.Detach(), m.Attach()); err != nil {
+		t.Fatal(err)
+	}
+	check("back again")
+}
+
+// vmFlags is what the kernel says of a mapping of this process (proc_pid_smaps(5)).
+func vmFlags(t *testing.T, at uintptr) []string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := false
+	for line := range strings.Lines(string(b)) {
+		var low, high uintptr
+		if _, err := fmt.Sscanf(line, "%x-%x ", &low, &high); err == nil {
+			within = low <= at && at < high
+		}
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && within {
+			return strings.Fields(flags)
+		}
+	}
+	t.Fatalf("nothing lies at %#x", at)
+	return nil
 }
 
 // TestFilesSideBySide: pages that lie behind each other, but in different files, are two mappings.
