@@ -43,11 +43,8 @@ func (d *Daemon) scan(ctx context.Context) error {
 				d.findAgain(ctx, vm.Name(), name)
 			}
 		}
-		if _, err := os.Lstat(dir); err != nil {
-			continue // nothing was left
-		}
 		d.removeStray(dir, vm.Name())
-		_ = os.Remove(dir) // if it is empty
+		_ = os.Remove(dir) // if it is empty, and still there
 	}
 	return ctx.Err()
 }

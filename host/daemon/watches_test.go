@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/daemon/lease"
 	"causeway/host/daemon/process"
 	"causeway/host/limit"
 	"causeway/host/sandbox/cgroup"
@@ -132,6 +133,31 @@ func TestWatchesWhatIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaits(t, what+": its end is noticed", func() bool { rec, _ := d.copyOf(d.find("vm1/gpu0")); return rec.Lost })
+		p.Close()
+	}
+}
+
+// TestFoundWithALease: a device process that is found while it awaits its VM is given its lease again, as causewayd may have ended before it was; none that has its VM is.
+func TestFoundWithALease(t *testing.T) {
+	for _, comes := range []lease.Coming{lease.ComesHad, ""} {
+		p := sleeper(t)
+		d := onMachine(t, Reading{})
+		d.opt.Renew = time.Hour
+		rec := record{Format: recordFormat, Spec: api.Spec{VM: "vm1", Name: "gpu0", Remote: "[::1]:1"}, PID: p.PID(), Start: p.StartTime()}
+		path := recordPath(d.run, &rec.Spec)
+		f := lease.File{ID: leaseID(1), Epoch: 7, Upstream: &api.Upstream{Server: "[::1]:1", Lease: leaseID(1)}, Comes: comes}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), writeJSON(path, &rec), f.Write(rec.Spec.LeasePath(d.run))); err != nil {
+			t.Fatal(err)
+		}
+		a := serveAsked(t, rec.Spec.ControlPath(d.run), func(path string) bool { return path == "/v1/departs" })
+		d.findAgain(t.Context(), "vm1", "gpu0")
+		if a.has("PUT /v1/relay") != (comes != "") {
+			t.Errorf("it awaits %q: it is given its lease: %v", comes, comes == "")
+		}
+		if err := p.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		awaits(t, "its end is noticed", func() bool { rec, _ := d.copyOf(d.find("vm1/gpu0")); return rec.Lost })
 		p.Close()
 	}
 }

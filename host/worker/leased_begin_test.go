@@ -113,9 +113,14 @@ func TestLeasedGoesOn(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := adoptLeased(worker, readLeased(state.NewReader(&b, 1<<20)), files)
+	s := &starter{link: worker}
+	carrier, err := s.adoptCarrier(&snapshot{Leased: readLeased(state.NewReader(&b, 1<<20))}, files)
 	if err != nil {
 		t.Fatal(err)
+	}
+	next := s.leased // which the link's messages of memory go to
+	if carrier != remote.Carrier(next) {
+		t.Error("the session has another carrier than its memory")
 	}
 	for id, pages := range want {
 		for i, p := range pages {
