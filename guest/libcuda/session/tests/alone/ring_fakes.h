@@ -3,8 +3,10 @@
 #define CW_RING_FAKES_H
 
 static int allocated, no_memory;
+static size_t wanted; /* of what there was no memory for */
 static void *f_malloc(size_t n)
 {
+	wanted = n;
 	if (no_memory)
 		return NULL;
 	allocated++;
@@ -31,7 +33,7 @@ static int f_nap(const struct timespec *t)
 static uint32_t claims = 3;
 static int claimed, opens, slow, dead, drains, ran, after, befores, befores_err, arounds;
 static const char *dead_why;
-static void (*in_before)(void);
+static void (*in_before)(void), (*at_look)(void);
 
 uint32_t cw_slot_claim(struct cw_session *of)
 {
@@ -63,6 +65,8 @@ void cw_mark_dead(struct cw_session *of, const char *why)
 int cw_is_dead(struct cw_session *of)
 {
 	CHECK(of == s);
+	if (at_look)
+		at_look();
 	return dead;
 }
 void cw_console_drain(struct cw_session *of)
@@ -125,7 +129,8 @@ static void anew(uint64_t at)
 	claims = 3;
 	claimed = opens = slow = dead = drains = ran = after = befores = befores_err = arounds = bells = publishes = sleeps = sleep_err =
 		naps = calm_at = no_memory = 0;
-	in_before = at_sleep = NULL;
+	wanted = 0;
+	in_before = at_sleep = at_look = NULL;
 	dead_why = NULL;
 }
 

@@ -146,9 +146,15 @@ static void worker_consumes(void)
 		s->ctl->head += frees;
 }
 
+static void worker_is_quick(void) { s->ctl->head += 64; }
+
 static void room(void)
 {
 	struct cw_tx tx;
+	anew(0); /* what is there when the thread has said that it waits, but not slept, would wake nobody */
+	s->tail = s->ctl->tail = CW_RING_SIZE;
+	at_look = worker_is_quick;
+	CHECK(cw_begin(&tx, CW_OP_MEMCPY_HTO_D, 32, 0, 0) == 0 && sleeps == 0 && bells == 0 && s->ctl->space_waiters == 0);
 	for (uint32_t over = 0; over < 64; over += 32) {
 		anew((1 << 20) + 128);
 		s->tail = s->ctl->tail = (1 << 20) + 128 + CW_RING_SIZE - 64 + over; /* to the byte, or one too few */
@@ -288,6 +294,9 @@ CUresult cw_slot_wait(struct cw_session *of, uint32_t slot, uint32_t seq)
 	return 0;
 }
 
+static void out_of_memory(void) { no_memory = 1; }
+static void (*at_asks)(void);
+
 static CUresult asks(uint32_t have, uint32_t total, struct cw_reply *rep)
 {
 	struct cw_tx tx;
@@ -295,6 +304,8 @@ static CUresult asks(uint32_t have, uint32_t total, struct cw_reply *rep)
 	waits = 0;
 	memset(rep, 0xee, sizeof *rep);
 	CHECK(cw_begin(&tx, CW_OP_REGION_DROP, 8, 0, 1) == 0 && tx.size == 64);
+	if (at_asks)
+		at_asks();
 	struct cw_slot *sl = cw_slot_at(s, 3);
 	memcpy(sl + 1, text, have < CW_SLOT_PAYLOAD ? have : CW_SLOT_PAYLOAD);
 	sl->payload_len = have;
@@ -357,8 +368,12 @@ static void answers(void)
 		cw_reply_release(&rep);
 		CHECK(allocated == 0);
 	}
-	no_memory = 0;
-	CHECK(asks(100, (1u << 30) + 1, &rep) == 0 && rep.result == CUDA_ERROR_OUT_OF_MEMORY && rep.len == 0 && waits == 1);
+	for (uint32_t over = 0; over < 2; over++) { /* more than that no worker has */
+		at_asks = out_of_memory;
+		CHECK(asks(100, (1u << 30) + over, &rep) == 0 && rep.result == CUDA_ERROR_OUT_OF_MEMORY && rep.len == 0 && waits == 1);
+		CHECK(wanted == (over ? 0 : 1u << 30));
+	}
+	at_asks = NULL;
 	/* None: the slot stays claimed, as its answer may come yet. */
 	struct cw_tx tx;
 	anew(0);
