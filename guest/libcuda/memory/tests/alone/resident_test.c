@@ -68,6 +68,8 @@ static struct cw_area *make(void)
 	a->units = UNITS;
 	a->fresh = 1;
 	memset(page, 0, sizeof page);
+	for (uint32_t i = 0; i < PAGES; i++)
+		page[i].gpu = 0x5eed; /* what somebody else left there */
 	watched = missing = 0;
 	area = a;
 	uint32_t before = atomic_load(&cw_signals_waiting);
