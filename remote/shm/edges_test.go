@@ -218,8 +218,14 @@ func memfiles(t *testing.T) (n int) {
 // TestEndsOfConnections: a guest that goes, in order or not, is no error; one that breaks a rule is.
 func TestEndsOfConnections(t *testing.T) {
 	for name, end := range map[string]func(guest interface{ Close() error }, u *Unix){
-		"it closes":     func(guest interface{ Close() error }, _ *Unix) { _ = guest.Close() },
-		"it is closed":  func(_ interface{ Close() error }, u *Unix) { _ = u.conn.Close() },
+		"it closes":    func(guest interface{ Close() error }, _ *Unix) { _ = guest.Close() },
+		"it is closed": func(_ interface{ Close() error }, u *Unix) { _ = u.conn.Close() },
+		"it closes and has not read all": func(guest interface{ Close() error }, u *Unix) {
+			if err := u.Welcome(0, ""); err != nil {
+				t.Error(err)
+			}
+			_ = guest.Close()
+		},
 		"breaks a rule": nil,
 	} {
 		guest, u := begun(t)

@@ -93,7 +93,6 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 		sys.CloseAll(files[1:])
 		return nil, err
 	}
-	_ = conn.SetReadDeadline(time.Time{})
 	u := newUnix(conn)
 	u.pid = s.PID
 	rest := files[2:]
