@@ -72,3 +72,43 @@ func (neverQuiet) Quiesce(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// TestParkThatHasBegun: a park that the consumer is at when its time is over is waited for: pages that are about to go away are not there any more, and those that stay are.
+func TestParkThatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, quiet := range []error{nil, errTurn} {
+			w, _ := newFake(t, func(s driver.Session) driver.Session { return lateQuiet{s, quiet} })
+			l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+			parked, ran := make(chan error, 1), make(chan error, 1)
+			begin := time.Now()
+			go func() { parked <- w.park(l, link.Park{Limit: lateBy / 2, Patience: time.Minute}) }()
+			synctest.Wait()
+			go func() { ran <- w.runTask() }()
+			err := <-parked
+			if (err == nil) != (quiet == nil) || quiet != nil && !errors.Is(err, errBusy) || time.Since(begin) != lateBy || w.away.Load() != (quiet == nil) || (w.parked != nil) != (quiet == nil) {
+				t.Errorf("the GPU says %v: %v after %v, away: %v", quiet, err, time.Since(begin), w.away.Load())
+			}
+			if err == nil {
+				err = w.resume(l)
+			} else {
+				err = nil
+			}
+			if err = errors.Join(err, <-ran); err != nil || w.away.Load() {
+				t.Errorf("afterwards: %v", err)
+			}
+		}
+	})
+}
+
+const lateBy = 2 * time.Second
+
+// lateQuiet is a GPU that takes its time, whatever it is given.
+type lateQuiet struct {
+	driver.Session
+	says error
+}
+
+func (q lateQuiet) Quiesce(context.Context) error {
+	time.Sleep(lateBy)
+	return q.says
+}
