@@ -13,6 +13,7 @@ func TestExpose(t *testing.T) {
 	runs := []Run{{FD: fd, Size: 2 * pageSize}}
 	for name, end := range map[string]func(m *Memory) error{
 		"region": func(m *Memory) error { return m.End(3) }, "park": (*Memory).Detach, "session": (*Memory).Close,
+		"mapping": func(m *Memory) error { return m.Unmap(3) },
 		"other pages": func(m *Memory) error {
 			return m.SetRuns(3, []Run{{FD: fd, Offset: pageSize, Size: pageSize}, {FD: fd, Size: pageSize}})
 		},
@@ -37,7 +38,7 @@ func TestExpose(t *testing.T) {
 		if err := end(m); err != nil || revoked != 1 || there != 'a' {
 			t.Errorf("%s: %v, revoked %d times, with %q there", name, err, revoked, there)
 		}
-		if err := expose(); (err == nil) != (name == "other pages") {
+		if err := expose(); (err == nil) != (name == "other pages" || name == "mapping") {
 			t.Errorf("%s: exposed afterwards: %v", name, err)
 		}
 		if name == "park" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -173,10 +174,38 @@ func TestReply(t *testing.T) {
 	if string(s[64:70]) != "answer" {
 		t.Errorf("payload %q", s[64:70])
 	}
-	r.Complete(remote.WordCount, 1) // ignored
+	behind = bytes.Clone(mem)
+	r.Complete(remote.WordCount, 1)
+	if !bytes.Equal(behind, mem) {
+		t.Error("a completion word that does not exist")
+	}
 	r.Complete(5, 77)
 	if got := binary.LittleEndian.Uint32(mem[remote.WordsOffset+20:]); got != 77 {
 		t.Errorf("completion word %d", got)
+	}
+}
+
+// TestWordsOfTheRing: what a consumer says besides replies stands where the guest looks for it, and of a slot that does not exist nothing does.
+func TestWordsOfTheRing(t *testing.T) {
+	r, mem := newTestRing(t, 0)
+	word := func(at int) uint32 { return binary.LittleEndian.Uint32(mem[at:]) }
+	r.SetSticky(700)
+	r.SetConsole(5)
+	r.SetState(remote.WorkerSleeping)
+	if word(remote.ControlPageStickyOffset) != 700 || word(remote.ControlPageConsoleOffset) != 5 || word(remote.ControlPageWorkerStateOffset) != remote.WorkerSleeping {
+		t.Errorf("sticky %d, console %d, state %d", word(remote.ControlPageStickyOffset), word(remote.ControlPageConsoleOffset), word(remote.ControlPageWorkerStateOffset))
+	}
+	if r.waitWord(remote.SlotCount) != r.spaceWaits || r.waitWord(remote.SlotCount-1) == r.spaceWaits {
+		t.Error("who waits for space sleeps on a slot, or the other way round")
+	}
+	for slot, ok := range map[uint32]bool{0: true, remote.SlotCount - 1: true, remote.SlotCount: false, 1 << 31: false} {
+		want := uintptr(0)
+		if ok {
+			want = uintptr(unsafe.Pointer(&mem[remote.SlotsOffset+uint64(slot)*uint64(remote.SlotSize)+remote.SlotGpuDoneOffset]))
+		}
+		if at, got := r.GPUDone(slot); got != ok || at != want {
+			t.Errorf("slot %d: %#x, %v, want %#x", slot, at, got, want)
+		}
 	}
 }
 

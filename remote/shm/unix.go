@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +119,6 @@ func (u *Unix) attach(bell int, head uint64, fresh bool) error {
 
 // declare takes over files.
 func (u *Unix) declare(id uint32, d remote.Declared, files []int) error {
-	files = slices.Clone(files)
 	runs, err := runsOf(d, files, u.tenant)
 	if errors.Is(err, remote.ErrRefused) && d.Shared {
 		sys.CloseAll(files)

@@ -35,7 +35,14 @@ func TestThawedIsFollowed(t *testing.T) {
 		"it goes": func(u *Unix) *Unix { return moved(t, u) },
 	} {
 		guest, u := begun(t)
+		u.pid = 7
+		if err := u.mem.WriteAt(0, make([]byte, len(controlPage())), 0); err != nil { // which nobody reads again
+			t.Fatal(err)
+		}
 		u = next(u)
+		if u.PID() != 7 {
+			t.Errorf("%s: it is process %d", what, u.PID())
+		}
 		_ = guest.Close()
 		if overBy(t, what, u); u.Err() != nil {
 			t.Errorf("%s: %v", what, u.Err())

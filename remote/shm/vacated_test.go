@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -194,6 +195,41 @@ func TestNoRoom(t *testing.T) {
 	}
 	if v.makeRoom(span{0x100000, pageSize}) {
 		t.Error("room")
+	}
+}
+
+// TestPlacesAtTheBound: where no place more can be kept a region at one stays mapped, and addresses are not kept that nobody could give back; regions that lie aside come and go as before.
+func TestPlacesAtTheBound(t *testing.T) {
+	const at = 0x6d0100000000 // which touches none of them
+	m := NewMemory()
+	fd := testFile(t, 1)
+	for id, where := range []uint64{0, at} {
+		if err := errors.Join(m.Declare(uint32(id), remote.Declared{VA: at, Size: pageSize}, nil), m.SetRuns(uint32(id), []Run{{FD: fd, Size: pageSize}})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Map(uint32(id), where); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uintptr(maxVacated) {
+		m.vacated.add(span{0x100000000000 + 2*i*widestGap, pageSize}) // only noted
+	}
+	if err := m.Unmap(0); err != nil {
+		t.Errorf("aside: %v", err)
+	}
+	if err := m.Unmap(1); err == nil || !m.regions[1].mapped || !reachable(m.regions[1].mem) {
+		t.Errorf("at a place of its own: %v", err)
+	}
+	if err := m.Keep(at+pageSize*4, pageSize); err == nil || !free(t, at+pageSize*4, pageSize) {
+		t.Errorf("addresses are kept: %v", err)
+	}
+	m.vacated.spans = m.vacated.spans[1:]
+	if err := errors.Join(m.Unmap(1), m.Keep(at+pageSize, pageSize)); err != nil || free(t, at, pageSize) || free(t, at+pageSize, pageSize) {
+		t.Errorf("below the bound: %v", err)
+	}
+	m.vacated.spans = slices.DeleteFunc(m.vacated.spans, func(s span) bool { return s.addr != at })
+	if err := m.Close(); err != nil || !free(t, at, 2*pageSize) {
+		t.Error(err)
 	}
 }
 

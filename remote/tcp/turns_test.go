@@ -161,8 +161,9 @@ func TestRegionBounds(t *testing.T) {
 	}
 	breaks("one more", m.declare(maxRegions, remote.Declared{Size: 1}))
 	changed := m.changed
-	if err := m.end(5); err != nil {
-		t.Error(err)
+	m.reach.granted[5], m.reach.granted[6] = frame.Granted{Size: 1}, frame.Granted{Size: 2}
+	if err := m.end(5); err != nil || len(m.reach.granted) != 1 || m.reach.granted[6].Size != 2 { // what is declared by that number next has not been granted
+		t.Error(err, m.reach.granted)
 	}
 	breaks("ends again", m.end(5))
 	breaks("ends of another number", m.end(1<<32|6))
@@ -195,6 +196,44 @@ func TestRegionBounds(t *testing.T) {
 	if _, err := m.Begin(5, make([]byte, 11), 0); !errors.Is(err, remote.ErrOutOfBounds) {
 		t.Error(err)
 	}
+	for n, ok := range map[int]bool{1: true, frame.MaxRead: true, frame.MaxRead + 1: false} { // one READ's
+		if _, err := m.Begin(7, make([]byte, n), 0); (err == nil) != ok {
+			t.Errorf("%d bytes ahead: %v", n, err)
+		}
+	}
+	m.fail(errTurn)
+	m.fail(errTurn) // by a second stream
+	if _, err := m.Await(t.Context(), 5); err != nil {
+		t.Errorf("what there was: %v", err)
+	}
+	if _, err := m.Await(t.Context(), maxRegions); !errors.Is(err, errTurn) {
+		t.Error(err)
+	}
+}
+
+// extents are those of the READs and WRITEs that were written since, which stay.
+func extents(c *taken) (list []frame.Extent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for b := c.out; len(b) >= frame.HeaderSize; {
+		h := frame.ParseHeader(b)
+		if h.Kind == frame.Read || h.Kind == frame.Write {
+			list = append(list, frame.ParseExtent(b[frame.HeaderSize:]))
+		}
+		b = b[frame.HeaderSize+h.Len:]
+	}
+	return list
+}
+
+// follow reports whether extents of region 1 lie one behind the other from an offset on, and are so many bytes.
+func follow(list []frame.Extent, off, n uint64) bool {
+	for _, e := range list {
+		if e.Region != 1 || e.Offset != off || e.Size > n {
+			return false
+		}
+		off, n = off+e.Size, n-e.Size
+	}
+	return n == 0
 }
 
 // TestParts: a copy is asked for in parts where there are branches that bring them, none of them small, and else at once; its WRITEs are cut as frames are.
@@ -208,15 +247,28 @@ func TestParts(t *testing.T) {
 	}
 	for _, most := range []int{0, 2} {
 		c, conn := bare(t, most)
-		_ = c.mem.request(1, make([]byte, 2*wideLeast+1), 0)
+		_ = c.mem.request(1, make([]byte, 2*wideLeast+1), 5)
 		if conn.writes != 1 {
 			t.Errorf("%d branches: the READs leave by %d writes", most, conn.writes)
 		}
-		if n, want := len(conn.sent()), map[int]int{0: 1, 2: 3}[most]; n != want || len(c.mem.reads) != want || c.mem.reads[0].whole.left != want {
-			t.Errorf("%d branches: %d READs, %d are listed", most, n, len(c.mem.reads))
+		at := extents(conn)
+		if n, want := len(conn.sent()), map[int]int{0: 1, 2: 3}[most]; n != want || len(c.mem.reads) != want || c.mem.reads[0].whole.left != want || !follow(at, 5, 2*wideLeast+1) {
+			t.Errorf("%d branches: %d READs, %d are listed, of %v", most, n, len(c.mem.reads), at)
 		}
 	}
 	c, conn := bare(t, 0)
+	for _, n := range []int{1, writePart, writePart + 1, 2*writePart - 3} {
+		if err := c.mem.WriteAt(1, make([]byte, n), 3); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.send(frame.Header{Kind: frame.Word}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if at := extents(conn); !follow(at, 3, uint64(n)) {
+			t.Errorf("%d bytes go to %v", n, at)
+		}
+		_ = conn.sent()
+	}
 	if err := c.mem.WriteAt(1, make([]byte, writePart+5), 3); err != nil {
 		t.Fatal(err)
 	}
