@@ -136,7 +136,7 @@ func TestAhead(t *testing.T) {
 		b = b[frame.HeaderSize+h.Len:]
 	}
 	if !bytes.Contains(x.two.sent(), framed(frame.Header{Kind: frame.Arrive, Arg: args[2]}, nil)) {
-		t.Error("who the program is has been said, and is again")
+		t.Fatal("who the program is has been said, and is again")
 	}
 	if x.m.ahead.runs || x.count(frame.Stay) != 0 {
 		t.Error("the first one is told to go on")
