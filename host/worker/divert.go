@@ -134,7 +134,7 @@ func (p *passer) copy(m link.Copy) error {
 	if d == nil || !d.ahead || m.Rehearsal || !d.rests() || d.err != nil {
 		return p.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EOPNOTSUPP, errElsewhere)})
 	}
-	held := uint16(p.held)
+	held := p.held
 	d.begins(func() func() {
 		r, err := d.moving.Round(d.ctx, held)
 		said := link.Copied{Number: m.Number, Looked: r.Looked, Sent: r.Sent, Cut: r.Cut, Status: link.StatusOf(errnoOf(err), err)}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -55,7 +54,6 @@ func (g *goesNot) Movable() error {
 
 // leaves is a worker whose guest's end has it say what its session is made of; the test is that end, and has its consumer's tasks done.
 type leaves struct {
-	w     *Worker
 	goes  *goesNot
 	guest net.Conn
 }
@@ -98,7 +96,7 @@ func newLeaves(t *testing.T) *leaves {
 			t.Error(err)
 		}
 	})
-	return &leaves{w, g, guest}
+	return &leaves{g, guest}
 }
 
 func framed(h frame.Header, payload []byte) []byte {
@@ -134,50 +132,20 @@ func (l *leaves) hears(t *testing.T, flags uint16) {
 	}
 }
 
-// holds waits until the session is held back for so many hundredths of the time.
-func (l *leaves) holds(share uint32) {
-	for l.w.throttle.share.Load() != share {
-		runtime.Gosched()
-	}
-}
-
-// TestHeldBackByRounds: a session is held back from a round on as that says, until another says otherwise, or it is to stand, or stays; one whose round fails is held back no more.
-func TestHeldBackByRounds(t *testing.T) {
+// TestRoundsBehindOneThatFailed: what goes ahead of a session begins with its first round, and goes on behind no round that failed.
+func TestRoundsBehindOneThatFailed(t *testing.T) {
 	l := newLeaves(t)
-	is := func(what string, want uint32) {
-		t.Helper()
-		if got := l.w.throttle.share.Load(); got != want {
-			t.Errorf("%s: held back for %d %%, want %d", what, got, want)
+	for _, x := range []struct {
+		n     uint64
+		stays bool
+		flags uint16
+	}{{1, false, frame.Whole}, {2, false, frame.Whole}, {0, false, 0}, {1, true, frame.Refused}, {2, false, frame.Refused}, {0, false, 0}, {1, false, frame.Whole}} {
+		if x.n == 0 {
+			l.says(t, frame.Header{Kind: frame.Stay})
+			continue
 		}
+		l.goes.stays.Store(x.stays)
+		l.says(t, frame.Header{Kind: frame.Ahead, Arg: x.n})
+		l.hears(t, x.flags)
 	}
-	round := func(n uint64, held uint16) {
-		t.Helper()
-		l.says(t, frame.Header{Kind: frame.Ahead, Flags: held, Arg: n})
-		l.hears(t, frame.Whole)
-	}
-	round(1, 0)
-	is("a round that says nothing", 0)
-	round(2, 40)
-	is("one that does", 40)
-	round(3, frame.MostHeld)
-	is("the next", frame.MostHeld)
-	round(4, 0)
-	is("and the next", 0)
-	round(5, 20)
-	l.says(t, frame.Header{Kind: frame.Stay})
-	l.holds(0)
-	round(1, 60)
-	is("rounds that begin anew", 60)
-	l.goes.stays.Store(true)
-	l.says(t, frame.Header{Kind: frame.Leave})
-	l.hears(t, frame.Refused)
-	is("it was to stand", 0)
-	l.says(t, frame.Header{Kind: frame.Stay})
-	l.says(t, frame.Header{Kind: frame.Ahead, Flags: 80, Arg: 1})
-	l.hears(t, frame.Refused)
-	is("its round fails", 0)
-	l.goes.stays.Store(false)
-	l.says(t, frame.Header{Kind: frame.Ahead, Flags: 80, Arg: 2})
-	l.hears(t, frame.Refused)
-	is("a round behind one that failed", 0)
 }

@@ -37,7 +37,7 @@ type passer struct {
 	stream    *resume.Conn
 
 	diversion *diversion   // routineLink's; nil: none
-	held      uint32       // likewise: for how many hundredths of the time its server is to hold the session back while memory goes ahead
+	held      uint32       // likewise: for how many hundredths of the time the session is held back while memory goes ahead
 	settling  atomic.Int32 // how many are settled and not over yet: what the session has, and what this has of it, may be of two servers
 	way       sync.Mutex   // guards id, stream and cfg.Relay once the session has begun
 }
@@ -276,7 +276,7 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 	case link.Measure:
 		return p.link.Send(link.Measured{})
 	case link.Throttle:
-		p.held = m.Share // which the next round tells the server
+		p.held = m.Share // from the next round on
 		return nil
 	case link.SetLimit, link.CutCopy: // the server's to hold; nothing is copied
 		return nil

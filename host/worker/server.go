@@ -57,21 +57,17 @@ func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
 	for {
 		select {
 		case r := <-c.Rounds():
-			w.throttle.share.Store(r.Held())
 			did, err := s.round(w, &ahead, r)
 			if err != nil {
 				ahead = farAhead{}
-				w.throttle.share.Store(0)
 				s.log.Warn("memory does not go ahead of the session", "error", err)
 			}
 			_ = r.End(did, err) // a guest's end that is gone needs no answer
 		case <-ahead.over:
 			ahead = farAhead{}
-			w.throttle.share.Store(0)
 		case l := <-c.Leaves():
 			went := ahead
 			ahead = farAhead{}
-			w.throttle.share.Store(0) // what it has submitted stands between it and its new server
 			if err := s.leave(w, c, l, &went); err != nil && !errors.Is(err, errEnded) {
 				s.log.Warn("the session does not go to another server", "error", err)
 				_ = l.End(err)

@@ -288,7 +288,7 @@ func TestServersAheadCannot(t *testing.T) {
 	endsWell(t, g, p, next)
 }
 
-// TestServersHeldBack: a program whose memory goes ahead is held back at its server if its device process says so, from the next round on, until it stays, or has moved.
+// TestServersHeldBack: a program whose memory goes ahead is held back if its device process says so, from the next round on, until it stays, or has moved.
 func TestServersHeldBack(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)

@@ -12,9 +12,6 @@ const Whole = 2
 // AheadWindow is how many bytes of a round may be under way that the guest's end has not taken: calls of the program, which runs on, stand behind no more.
 const AheadWindow = 2 << 20
 
-// MostHeld is for how many hundredths of the time a session can be held back while its memory goes ahead, which the flags of AHEAD say.
-const MostHeld = 99
-
 // RoundSize is how long an encoded Round is.
 const RoundSize = 24
 

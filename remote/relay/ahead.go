@@ -111,8 +111,8 @@ func (m *Moving) routineWelcome() {
 	m.welcome <- err
 }
 
-// Round has what has changed of the session's memory since the round before, all of it in the first, be at the other server. Until there is another, or the session stands or stays, its server holds it back for so many hundredths of the time, at most frame.MostHeld. With an error the session does not go there.
-func (m *Moving) Round(ctx context.Context, held uint16) (frame.Round, error) {
+// Round has what has changed of the session's memory since the round before, all of it in the first, be at the other server. Until there is another, or the session stands or stays, it is held back for so many hundredths of the time. With an error the session does not go there.
+func (m *Moving) Round(ctx context.Context, held uint32) (frame.Round, error) {
 	if !m.ahead.once.TryLock() {
 		return frame.Round{}, ErrMoving
 	}
@@ -135,20 +135,20 @@ func (m *Moving) Round(ctx context.Context, held uint16) (frame.Round, error) {
 }
 
 // beginRound asks for a round, if it can be asked for.
-func (m *Moving) beginRound(held uint16) (begun bool, err error) {
+func (m *Moving) beginRound(held uint32) (begun bool, err error) {
 	a := &m.ahead
 	a.tells.Lock()
 	defer a.tells.Unlock()
-	if err := m.mayRound(); err != nil {
+	if err := m.mayRound(held); err != nil {
 		return false, err
 	}
-	if err := m.s.out.send(frame.Header{Kind: frame.Ahead, Flags: min(held, frame.MostHeld), Arg: a.n}, nil); err != nil {
+	if err := m.s.out.send(frame.Header{Kind: frame.Ahead, Arg: a.n}, nil); err != nil {
 		return true, lost(err)
 	}
 	return true, nil
 }
 
-func (m *Moving) mayRound() error {
+func (m *Moving) mayRound(held uint32) error {
 	m.s.parks.mu.Lock()
 	defer m.s.parks.mu.Unlock()
 	a := &m.ahead
@@ -161,6 +161,7 @@ func (m *Moving) mayRound() error {
 	if a.n, a.due, a.left = a.n+1, true, frame.AheadWindow; a.n == 1 {
 		a.came, a.passed = make([]byte, 0, frame.AheadWindow), make([]byte, 0, frame.AheadWindow)
 	}
+	m.s.hold(held) // with parks.mu held: whoever ends the move lets it go behind that
 	return nil
 }
 
@@ -304,6 +305,7 @@ func (m *Moving) callOff(why error) {
 		return
 	}
 	m.finish(why)
+	s.hold(0)
 	m.ahead.came = nil
 	s.parks.mu.Unlock()
 	m.ahead.tells.Lock()
@@ -329,6 +331,7 @@ func (m *Moving) Stand(ctx context.Context) error {
 		err = ErrMoving
 	default:
 		m.ahead.runs = false
+		m.s.hold(0)
 	}
 	m.s.parks.mu.Unlock()
 	if err != nil {

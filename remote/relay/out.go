@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -59,6 +60,14 @@ func (s *Session) pump(ctx context.Context) error {
 				return err
 			}
 		}
+		if s.held.share.Load() > 0 {
+			if rest := s.held.rest(time.Now()); rest > 0 {
+				if err := s.atNetwork(ctx, func() error { return s.awaitTurn(ctx, rest) }); err != nil {
+					return err
+				}
+				continue
+			}
+		}
 		full, err := s.gather()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLocal, err)
@@ -91,7 +100,7 @@ const (
 func (s *Session) gather() (full bool, err error) {
 	held, awaited := 0, false
 	s.batch = s.batch[:frame.HeaderSize]
-	room := min(remote.RingSize-(s.sent-s.head.Load()), batchMost)
+	room := min(remote.RingSize-(s.sent-s.head.Load()), s.held.most())
 	var r remote.Incoming
 	for {
 		ok, err := s.ring.Next(&r)
@@ -125,6 +134,7 @@ func (s *Session) push() error {
 	if err := s.out.write(s.batch, frame.Header{Kind: frame.Ring, Arg: from}); err != nil {
 		return lost(err)
 	}
+	s.held.passed(s.sent-from, time.Now())
 	return nil
 }
 

@@ -87,6 +87,7 @@ type Session struct {
 	given   atomic.Uint64
 	head    atomic.Uint64 // the server's
 	pending atomic.Bool   // regions or a park wait for the consumer
+	held    held
 	room    chan struct{} // one place: the server's head moved
 	poked   chan struct{} // one place: pending is set
 

@@ -8,7 +8,7 @@ import (
 )
 
 /*
-Memory of a session goes ahead of it in rounds, each of which the guest's end asks for by AHEAD, while the session runs on, or, by the flags of that, is held back for so many hundredths of the time from then on: STATE frames, which stand between those of calls, and at the round's end one with flag 2, or a refusal. No more than AheadWindow bytes are under way that the guest's end
+Memory of a session goes ahead of it in rounds, each of which the guest's end asks for by AHEAD, while the session runs on: STATE frames, which stand between those of calls, and at the round's end one with flag 2, or a refusal. No more than AheadWindow bytes are under way that the guest's end
 has not said MORE for, so that it can keep them until the other host takes them, and follow calls meanwhile. LEAVE has the rest follow; STAY has what went ahead forgotten. To the other host the guest's end says AHEAD in the place of HELLO, which is answered by MORE, and passes the rounds on; ARRIVE says later where the ring is.
 */
 
@@ -27,7 +27,6 @@ type rounds struct {
 type Round struct {
 	c    *Carrier
 	n    uint64
-	held uint32 // hundredths of the time
 	over chan struct{}
 	more chan struct{} // one place: left has grown
 	left int           // bytes that may be sent; moves.mu
@@ -42,13 +41,13 @@ func (c *Carrier) aheadFrame(h frame.Header) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := &m.ahead
-	if h.Len != 0 || h.Flags > frame.MostHeld || h.Arg != a.n+1 || a.now != nil || m.left != nil || m.into != nil {
-		return remote.Violation("AHEAD frame of %d bytes with flags %#x for round %d behind %d", h.Len, h.Flags, h.Arg, a.n)
+	if h.Len != 0 || h.Flags != 0 || h.Arg != a.n+1 || a.now != nil || m.left != nil || m.into != nil {
+		return remote.Violation("AHEAD frame of %d bytes for round %d behind %d", h.Len, h.Arg, a.n)
 	}
 	if a.n++; a.over == nil {
 		a.over = make(chan struct{})
 	}
-	a.now = &Round{c: c, n: a.n, held: uint32(h.Flags), over: a.over, more: make(chan struct{}, 1), left: frame.AheadWindow}
+	a.now = &Round{c: c, n: a.n, over: a.over, more: make(chan struct{}, 1), left: frame.AheadWindow}
 	a.ask <- a.now // which has room: the one before has ended
 	return nil
 }
@@ -81,9 +80,6 @@ func (a *rounds) endLocked() {
 
 // First reports whether it is the first of its rounds, behind which the others go on.
 func (r *Round) First() bool { return r.n == 1 }
-
-// Held is for how many hundredths of the time the session is to be held back, until another round says otherwise, or the last is over.
-func (r *Round) Held() uint32 { return r.held }
 
 // Over is closed when what went ahead is to be forgotten, or the connection has ended.
 func (r *Round) Over() <-chan struct{} { return r.over }

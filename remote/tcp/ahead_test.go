@@ -39,11 +39,10 @@ func TestRounds(t *testing.T) {
 	s := open(t)
 	const all = frames.AheadWindow + 3000
 	for n := range uint64(2) {
-		held := []uint16{frames.MostHeld, 0}[n]
-		say(t, s.guest, frame(ahead, held, n+1, nil))
+		say(t, s.guest, frame(ahead, 0, n+1, nil))
 		r := <-s.Rounds()
-		if r.First() != (n == 0) || r.Held() != uint32(held) {
-			t.Errorf("round %d is the first: %v, held back for %d %%", n, r.First(), r.Held())
+		if r.First() != (n == 0) {
+			t.Errorf("round %d is the first: %v", n, r.First())
 		}
 		wrote := make(chan error, 1)
 		go func() {
@@ -127,7 +126,7 @@ func TestRoundsRules(t *testing.T) {
 		"not the first":              frame(ahead, 0, 2, nil),
 		"none":                       frame(ahead, 0, 0, nil),
 		"with bytes":                 frame(ahead, 0, 1, make([]byte, 8)),
-		"held back for all time":     frame(ahead, frames.MostHeld+1, 1, nil),
+		"flagged":                    frame(ahead, 1, 1, nil),
 		"two at once":                append(slices.Clone(asks), frame(ahead, 0, 2, nil)...),
 		"goes in the middle":         append(slices.Clone(asks), frame(leave, 0, 0, nil)...),
 		"behind LEAVE":               append(frame(leave, 0, 0, nil), asks...),
@@ -235,7 +234,6 @@ func TestArriveBehind(t *testing.T) {
 // FuzzRounds: a guest's end says whatever it likes while a worker sends it rounds, or takes those that it brings. The session ends, and nothing is left of it.
 func FuzzRounds(f *testing.F) {
 	f.Add(false, slices.Concat(frame(ahead, 0, 1, nil), frame(more, 0, 4096, nil), frame(stay, 0, 0, nil)))
-	f.Add(false, slices.Concat(frame(ahead, frames.MostHeld, 1, nil), frame(stay, 0, 0, nil)))
 	f.Add(false, slices.Concat(frame(ahead, 0, 1, nil), frame(leave, 0, 0, nil)))
 	f.Add(false, slices.Concat(frame(leave, 0, 0, nil), frame(stay, 0, 0, nil), frame(ahead, 0, 1, nil)))
 	f.Add(true, slices.Concat(frame(state, 0, 0, []byte("abc")), frame(arrive, 0, 64, nil), frame(state, 0, 0, nil), frame(leave, 0, 64, nil)))

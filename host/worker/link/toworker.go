@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"causeway/remote/frame"
 )
 
 // Configure gives a worker its session. It is the first message but for Warm. The answer is the session's end, or with CarrierLeased
@@ -217,7 +215,7 @@ type CutCopy struct {
 func (m *CutCopy) fields(c *coder) { c.flag(&m.Over) }
 
 // MostThrottle is for how many hundredths of the time a session's work can be held back.
-const MostThrottle = frame.MostHeld
+const MostThrottle = 99
 
 // Throttle has the worker hold its session's GPU work back for so many hundredths of the time, until it says 0.
 type Throttle struct {
