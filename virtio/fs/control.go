@@ -42,7 +42,7 @@ type Pauser interface {
 	// Pause asks for the pages of pending requests. With keep they stay, and what is completed reaches the guest after Resume: it need not be
 	// held back. It must return before ctx ends.
 	Pause(ctx context.Context, pending []Request) (keep bool)
-	// Resume says that the queue goes on where it stood.
+	// Resume follows a Pause that kept pages: the queue goes on where it stood, or another takes its place, whose requests are new.
 	Resume()
 }
 

@@ -147,7 +147,6 @@ func (d *Device) Resume(queue int, same bool) {
 			h.abandon()
 		}
 		d.Quiesce(queue)
-		return
 	}
 	for _, h := range d.allHandles() {
 		if h.unhold(queue) {

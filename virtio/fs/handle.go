@@ -20,6 +20,7 @@ type handle struct {
 
 	mu      sync.Mutex // guards the list and the done flags of its members
 	pending *pending
+	stands  map[int]bool // queues of which its owner keeps requests while they stand; nil: of none
 }
 
 func (h *handle) linkLocked(p *pending) {

@@ -30,24 +30,30 @@ type pending struct {
 	prev, next *pending
 }
 
-// hold has requests wait for their queue.
+// hold has requests of a queue wait for it. All of them may be done by now: their owner, which has said that it keeps them, is told all the same that the queue goes on.
 func (h *handle) hold(list []*pending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.stands == nil {
+		h.stands = map[int]bool{}
+	}
 	for _, p := range list {
 		p.held = !p.done
+		h.stands[p.queue] = true
 	}
 }
 
-// unhold completes what was completed meanwhile. It reports whether there were requests that waited.
-func (h *handle) unhold(queue int) (some bool) {
+// unhold completes what was completed meanwhile. It reports whether the owner has kept requests of that queue.
+func (h *handle) unhold(queue int) (kept bool) {
 	var late []func()
 	h.mu.Lock()
+	kept = h.stands[queue]
+	delete(h.stands, queue)
 	for p := h.pending; p != nil; p = p.next {
 		if !p.held || p.queue != queue {
 			continue
 		}
-		p.held, some = false, true
+		p.held = false
 		if p.late != nil {
 			late = append(late, p.late)
 		}
@@ -56,7 +62,7 @@ func (h *handle) unhold(queue int) (some bool) {
 	for _, f := range late {
 		f()
 	}
-	return some
+	return kept
 }
 
 // abandon is for requests whose queue does not go on.

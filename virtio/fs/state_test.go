@@ -35,6 +35,7 @@ type movingHandle struct {
 	text     []byte
 	reads    []*fs.ReadRequest
 	keep     atomic.Bool // over a pause
+	late     atomic.Bool // and yet it completes them
 	resumed  int
 	released bool
 }
@@ -118,7 +119,14 @@ func (h *movingHandle) Flush(uint64)                         {}
 func (h *movingHandle) Release()                             { h.m.mu.Lock(); h.released = true; h.m.mu.Unlock() }
 func (h *movingHandle) Revoke(context.Context, []fs.Request) {}
 
-func (h *movingHandle) Pause(context.Context, []fs.Request) bool { return h.keep.Load() }
+func (h *movingHandle) Pause(_ context.Context, list []fs.Request) bool {
+	if h.late.Load() { // it lets go after all, behind its answer
+		for _, r := range list {
+			r.(*fs.ReadRequest).Complete(0, 0)
+		}
+	}
+	return h.keep.Load()
+}
 
 func (h *movingHandle) Resume() { h.m.mu.Lock(); h.resumed++; h.m.mu.Unlock() }
 
@@ -391,6 +399,53 @@ func TestPausedRequests(t *testing.T) {
 	if err := g.StartRings(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestPausedForNothing: an owner that keeps its requests, and has completed them by the time that they are noted, hears that the rings go on like any, once for each pause.
+func TestPausedForNothing(t *testing.T) {
+	m := &moving{}
+	g, dev := boot(t, m, fs.Options{RequestQueues: 1})
+	f, err := g.Open(syscall.O_RDWR, fuse.Caller{}, "session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.last()
+	h.keep.Store(true)
+	h.late.Store(true)
+	resumed := func(want int) {
+		t.Helper()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if h.resumed != want {
+			t.Errorf("resumed %d times, want %d", h.resumed, want)
+		}
+	}
+	for round := range 2 {
+		c, err := f.Read(0, 4096, g.Pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the READ", time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(h.reads) == round+1 })
+		if err := g.StopRings(); err != nil {
+			t.Fatal(err)
+		}
+		resumed(round)
+		if err := dev.Save(io.Discard); err != nil {
+			t.Error(err)
+		}
+		if err := g.StartRings(); err != nil {
+			t.Fatal(err)
+		}
+		if _, errno, err := c.Wait(time.Minute); errno != 0 || err != nil {
+			t.Errorf("round %d: %v, %v", round, errno, err)
+		}
+		within(t, "the word that the rings go on", time.Minute, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return h.resumed == round+1 })
+	}
+	h.keep.Store(false) // and then it keeps nothing
+	if err := errors.Join(g.StopRings(), g.StartRings()); err != nil {
+		t.Fatal(err)
+	}
+	resumed(2)
 }
 
 // TestPausedAndReset: of requests that were kept nothing is left when the guest is reset, or its device starts anew.
