@@ -197,6 +197,9 @@ func TestDeclareRules(t *testing.T) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
+	if err := errors.Join(m.Declare(2, remote.Declared{Size: MaxRegionSize}, nil), m.End(2)); err != nil {
+		t.Error(err)
+	}
 	if err := m.Declare(1, remote.Declared{Size: pageSize}, nil); err != nil {
 		t.Fatal(err)
 	}
