@@ -677,6 +677,24 @@ func (v *LibraryInstanceArgs) encode(w *writer) {
 	w.u32(0, v.Library)
 }
 
+// LocalMemoryArgs is the request of OpLocalMemory.
+type LocalMemoryArgs struct {
+	Bytes uint32
+}
+
+// Op implements Args.
+func (*LocalMemoryArgs) Op() Op { return OpLocalMemory }
+
+func (*LocalMemoryArgs) fixed() int { return 8 }
+
+func (v *LocalMemoryArgs) decode(r *reader) {
+	v.Bytes = r.u32(0)
+}
+
+func (v *LocalMemoryArgs) encode(w *writer) {
+	w.u32(0, v.Bytes)
+}
+
 // LibraryGetGlobalArgs is the request of OpLibraryGetGlobal.
 type LibraryGetGlobalArgs struct {
 	Library ID // library
@@ -4536,6 +4554,8 @@ func NewArgs(op Op) Args {
 		return new(LibraryGetModuleArgs)
 	case OpLibraryInstance:
 		return new(LibraryInstanceArgs)
+	case OpLocalMemory:
+		return new(LocalMemoryArgs)
 	case OpLibraryGetGlobal:
 		return new(LibraryGetGlobalArgs)
 	case OpLibraryListKernels:

@@ -21,6 +21,8 @@ type Call struct {
 	Placed []uint64
 	// Instances are of libraries that have got code and variables in a context by this operation, whether or not it then succeeds: a driver appends them.
 	Instances []Instance
+	// Locals say of contexts whose local memory has grown by this operation how much each thread has now, in bytes: a driver appends them.
+	Locals []Local
 	// Keep asks whether one more may be recorded, of so many variables; nil: any may. Who makes one asks before.
 	Keep func(variables int) bool
 	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
@@ -42,6 +44,12 @@ type Instance struct {
 	Placed       []uint64
 }
 
+// Local is a context's local memory: Bytes of a LocalMemory that has a driver take it again.
+type Local struct {
+	Ctx   ID
+	Bytes uint32
+}
+
 // In is the call in another context. What it brings into being is the call's.
 func (c *Call) In(ctx ID) *Call {
 	in := *c
@@ -55,6 +63,14 @@ func (c *Call) Made(in Instance) {
 		c = c.of
 	}
 	c.Instances = append(c.Instances, in)
+}
+
+// Grew notes that a context's local memory has grown.
+func (c *Call) Grew(l Local) {
+	for c.of != nil {
+		c = c.of
+	}
+	c.Locals = append(c.Locals, l)
 }
 
 // MayKeep asks Keep, if it is there.

@@ -34,6 +34,7 @@ type requests struct {
 	LibraryGetKernel                 LibraryGetKernelArgs
 	LibraryGetModule                 LibraryGetModuleArgs
 	LibraryInstance                  LibraryInstanceArgs
+	LocalMemory                      LocalMemoryArgs
 	LibraryGetGlobal                 LibraryGetGlobalArgs
 	LibraryListKernels               LibraryListKernelsArgs
 	KernelGetFunction                KernelGetFunctionArgs
@@ -615,6 +616,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return res, true
 		}
 		return drv.LibraryInstance(c, a), true
+	case OpLocalMemory:
+		a := &d.requests.LocalMemory
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
+		return drv.LocalMemory(c, a), true
 	case OpLibraryGetGlobal:
 		a := &d.requests.LibraryGetGlobal
 		a.decode(&d.in)

@@ -76,6 +76,8 @@ type Driver interface {
 	LibraryGetModule(c *Call, a *LibraryGetModuleArgs) cuda.Result
 	// LibraryInstance is answered at once; it creates a instance.
 	LibraryInstance(c *Call, a *LibraryInstanceArgs) cuda.Result
+	// LocalMemory is answered at once; it modifies a ctx.
+	LocalMemory(c *Call, a *LocalMemoryArgs) cuda.Result
 	// LibraryGetGlobal is answered at once.
 	LibraryGetGlobal(c *Call, a *LibraryGetGlobalArgs, r *LibraryGetGlobalReply) cuda.Result
 	// LibraryListKernels is answered at once.
@@ -538,6 +540,9 @@ func (Unsupported) LibraryGetModule(*Call, *LibraryGetModuleArgs) cuda.Result {
 func (Unsupported) LibraryInstance(*Call, *LibraryInstanceArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
+
+// LocalMemory implements Driver.
+func (Unsupported) LocalMemory(*Call, *LocalMemoryArgs) cuda.Result { return cuda.ErrorNotSupported }
 
 // LibraryGetGlobal implements Driver.
 func (Unsupported) LibraryGetGlobal(*Call, *LibraryGetGlobalArgs, *LibraryGetGlobalReply) cuda.Result {

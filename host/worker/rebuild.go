@@ -427,7 +427,7 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	if w.count.to != nil && info.Counts == wire.CountsGuest { // nothing is counted twice
 		w.count.more(w.dispatch.Args())
 	}
-	if err = w.record.noteInstances(c); err != nil {
+	if err = w.record.noteMade(c); err != nil {
 		return err
 	}
 	err = w.note(c, info, payload)

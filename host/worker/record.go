@@ -50,6 +50,7 @@ type object struct {
 	mods     []*entry
 	mark     *entry // the last request that marks it: an event's record
 	retains  int    // primary contexts: how often create is to be made
+	steps    int    // of a context's mods that are steps, those that were needed when they were looked through last
 	ended    bool   // it was destroyed, and its children were not: mods end with that
 	parents  []*object
 	children map[*object]struct{}
@@ -62,6 +63,7 @@ type entry struct {
 	placed []uint64
 	blobs  []uint32
 	cost   uint64 // in the budget of host memory
+	step   bool   // of a context's local memory
 }
 
 // What an entry takes besides its bytes: itself, and of an object what this process and a driver keep to know it.
@@ -157,6 +159,8 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 		r.adopt(o, c, info)
 	case o == nil: // an object that was not made by a request, such as a current context of id 0
 		r.release(e)
+	case isStep(a):
+		r.step(o, e)
 	default:
 		r.modify(o, info, e)
 	}

@@ -6,7 +6,15 @@ import (
 	"causeway/cuda/wire"
 )
 
-// noteInstances records what an operation has brought into being of libraries in contexts, in front of the operation itself: a launch leaves nothing else to
+// noteMade records what an operation has brought about besides what it is for, in front of it.
+func (r *recorder) noteMade(c *wire.Call) error {
+	if err := r.noteInstances(c); err != nil {
+		return err
+	}
+	return r.noteLocals(c)
+}
+
+// noteInstances records what an operation has brought into being of libraries in contexts, as a launch leaves nothing else to
 // rebuild, but the variables that its kernel may have changed since must be where they were.
 func (r *recorder) noteInstances(c *wire.Call) error {
 	for i := range c.Instances {

@@ -216,7 +216,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	}
 	c := &w.call
 	c.Op, c.Ctx, c.Thread, c.Slot, c.Seq = op, in.Ctx, in.Thread, in.Slot, in.Seq
-	c.Placed, c.Instances, c.Replier, c.Refuse = c.Placed[:0], c.Instances[:0], nil, cuda.Success
+	c.Placed, c.Instances, c.Locals, c.Replier, c.Refuse = c.Placed[:0], c.Instances[:0], c.Locals[:0], nil, cuda.Success
 	c.Keep = w.keep
 	if wants {
 		c.Replier = w
@@ -232,7 +232,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
 	if err == nil {
-		err = w.record.noteInstances(c)
+		err = w.record.noteMade(c)
 	}
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ static void take(const struct cw_reply *rep, struct cw_span s, void *buf, size_t
 		memcpy(buf, rep->data + s.off, s.len < cap ? s.len : cap);
 }
 
-const uint8_t cw_op_works[189] = {
+const uint8_t cw_op_works[190] = {
 	[CW_OP_LAUNCH] = 1,
 	[CW_OP_MEM_FREE_ASYNC] = 1,
 	[CW_OP_MEMCPY] = 1,
@@ -95,14 +95,14 @@ const uint8_t cw_op_works[189] = {
 	[CW_OP_LAUNCH_HOST_FUNC] = 1,
 };
 
-const uint8_t cw_op_runs[189] = {
+const uint8_t cw_op_runs[190] = {
 	[CW_OP_LAUNCH] = 1,
 	[CW_OP_STREAM_WRITE_VALUE] = 1,
 	[CW_OP_STREAM_WAIT_VALUE] = 1,
 	[CW_OP_GRAPH_LAUNCH] = 1,
 };
 
-const uint8_t cw_op_drains[189] = {
+const uint8_t cw_op_drains[190] = {
 	[CW_OP_REGION_DROP] = 1,
 	[CW_OP_CTX_SET_LIMIT] = 1,
 	[CW_OP_MODULE_UNLOAD] = 1,

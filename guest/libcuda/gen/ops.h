@@ -14,13 +14,13 @@
 #pragma GCC visibility push(hidden)
 
 /* By number: 1 if a stream does it later, as work that a graph could hold. */
-extern const uint8_t cw_op_works[189];
+extern const uint8_t cw_op_works[190];
 
 /* Which of them run code that may touch any memory, or name memory that nobody has looked at. */
-extern const uint8_t cw_op_runs[189];
+extern const uint8_t cw_op_runs[190];
 
 /* In which of them a driver may wait for the device, and the worker with it. */
-extern const uint8_t cw_op_drains[189];
+extern const uint8_t cw_op_drains[190];
 
 struct cw_in_SessionInit {
 	uint32_t version;
@@ -429,6 +429,12 @@ struct cw_in_LibraryInstance {
 };
 _Static_assert(offsetof(struct cw_in_LibraryInstance, library) == 0, "library");
 _Static_assert(sizeof(struct cw_in_LibraryInstance) == 8, "cw_in_LibraryInstance");
+struct cw_in_LocalMemory {
+	uint32_t bytes;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LocalMemory, bytes) == 0, "bytes");
+_Static_assert(sizeof(struct cw_in_LocalMemory) == 8, "cw_in_LocalMemory");
 struct cw_in_LibraryGetGlobal {
 	uint32_t library;
 	uint32_t managed;

@@ -109,7 +109,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	}
 	s.arenas.coming.through.goneWith(ctx.handle)
 	lingers := ctx.lingers
-	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
+	ctx.handle, ctx.lingers, ctx.hidden, ctx.local, ctx.answers = bind.Context{}, false, nil, 0, [wire.SlotCount]answers{}
 	s.submitters.forget()
 	s.forgetGauge(id)
 	s.leaveContext(id, lingers)
@@ -333,7 +333,11 @@ func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.Ctx
 
 // CtxSetLimit sets a CUlimit.
 func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result {
-	return s.drv.CtxSetLimit(a.Limit, a.Value)
+	res := s.drv.CtxSetLimit(a.Limit, a.Value)
+	if res == cuda.Success && a.Limit == cuda.LimitStackSize {
+		s.stackSet(c.Ctx, a.Value)
+	}
+	return res
 }
 
 // CtxGetStreamPriorityRange asks which stream priorities mean something.

@@ -16,6 +16,8 @@ type function struct {
 	ctx    uint32        // 0: it is a kernel, of no context
 	code
 	layout *bind.Layout
+	local  uint32 // bytes of local memory that a thread needs
+	roomy  uint64 // where that is known to be there: session.mark
 	there  uint64 // of a kernel: the context in which its library's variables are known: see instanceAt
 }
 
@@ -77,7 +79,7 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	if res != cuda.Success {
 		return res
 	}
-	f := &function{handle: handle, ctx: c.Ctx, code: k.code, layout: k.layout}
+	f := &function{handle: handle, ctx: c.Ctx, code: k.code, layout: k.layout, local: k.local}
 	// Before its first launch, which then need not; from 12.4 on.
 	if res := s.note(s.drv.FuncLoad(f.handle)); res != cuda.Success && res != cuda.ErrorNotSupported {
 		return res
@@ -120,6 +122,7 @@ func (s *session) addFunction(id uint32, f *function, dev uint32) ([]byte, cuda.
 		attrs[i] = v
 		count++
 	}
+	f.local = uint32(min(max(attrs[cuda.FuncAttrLocalSizeBytes], 0), maxLocal))
 	var params []byte
 	for i := range f.layout.Count() {
 		offset, size := f.layout.Parameter(i)

@@ -283,7 +283,10 @@ func (s *session) GraphExecNodeSetParams(c *wire.Call, a *wire.GraphExecNodeSetP
 		return cuda.ErrorInvalidValue
 	}
 	return s.setParams(c, a.Type, a.Params, func(p *nodeParams) cuda.Result {
-		res := s.drv.SetExecNode(x.handle, n.handle, p.Node)
+		grow, res := s.growing(c, p.needs)
+		if res == cuda.Success {
+			res = s.grown(c, grow, s.drv.SetExecNode(x.handle, n.handle, p.Node))
+		}
 		if res == cuda.Success {
 			x.byNode[n.handle] = p.needs
 		}

@@ -24,14 +24,17 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if memory != nil && memory.instantiated() {
 		return cuda.ErrorNotSupported
 	}
+	grow, res := s.growing(c, g.allNeeds())
+	if res != cuda.Success {
+		return res
+	}
 	var handle bind.GraphExec
-	var res cuda.Result
 	if a.Form == wire.GraphFormFlags {
 		handle, res = s.drv.GraphInstantiateWithFlags(g.handle, a.Flags)
 	} else {
 		handle, res = s.instantiateWithParams(c, g, a, r)
 	}
-	if res != cuda.Success {
+	if res = s.grown(c, grow, res); res != cuda.Success {
 		return s.note(res)
 	}
 	x := &graphExec{handle: handle, memory: memory}
@@ -81,11 +84,17 @@ func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) c
 // GraphLaunch puts a whole graph on a stream.
 func (s *session) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result {
 	x, ok := s.execs.get(a.Exec)
-	if ok && !x.memory.mayLaunch() {
+	switch {
+	case !ok:
+		return s.noExec(a.Exec)
+	case !x.memory.mayLaunch():
 		return cuda.ErrorInvalidValue
 	}
-	res := s.execOn(c, a.Exec, a.Stream, s.drv.GraphLaunch)
-	if ok && res == cuda.Success {
+	grow, res := s.execOutgrows(c, x)
+	if res == cuda.Success {
+		res = s.grown(c, grow, s.execOn(c, a.Exec, a.Stream, s.drv.GraphLaunch))
+	}
+	if res == cuda.Success {
 		s.launched(x.memory)
 	}
 	return res
@@ -123,8 +132,12 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 		r.Result = updateNotSupported
 		return cuda.ErrorGraphExecUpdateFailure
 	}
+	grow, res := s.growing(c, g.allNeeds())
+	if res != cuda.Success {
+		return res
+	}
 	var info bind.GraphExecUpdateResultInfo
-	res := s.drv.GraphExecUpdate(x.handle, g.handle, &info)
+	res = s.grown(c, grow, s.drv.GraphExecUpdate(x.handle, g.handle, &info))
 	r.Result = info.Result
 	if n := s.nodeOf[info.Node]; n != nil {
 		r.Node = n.id

@@ -84,7 +84,7 @@ func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if res := s.instanceAt(c, f, in); res != cuda.Success {
 		return res
 	}
-	p.needs.add(ofFunction(f)...)
+	p.needs.add(s.ofLaunch(f, cmp.Or(f.ctx, in))...)
 	p.SetKernel(f.handle, f.kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
 	return cuda.Success
 }

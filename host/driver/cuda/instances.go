@@ -30,7 +30,7 @@ func (s *session) instantiate(c *wire.Call, lib, ctx uint32) cuda.Result {
 
 // instanceAt is instantiate for what takes a kernel, or a function, which has come by already. Launches do.
 func (s *session) instanceAt(c *wire.Call, f *function, ctx uint32) cuda.Result {
-	mark := uint64(s.arenas.forgotten)<<32 | uint64(ctx)
+	mark := s.mark(ctx)
 	if f.there == mark || !f.isKernel() {
 		return cuda.Success
 	}

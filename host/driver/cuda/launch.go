@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"cmp"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -23,41 +25,51 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
 		return res
 	}
-	if s.capturing() {
-		s.captured(st, ofFunction(f)...)
+	in := cmp.Or(f.ctx, c.Ctx)
+	if s.capturing() && s.captured(st, s.ofLaunch(f, in)...) { // local memory is taken by what is made of the graph
+		return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
 	}
+	grow, res := s.outgrows(c, f, in)
+	switch {
+	case res != cuda.Success:
+		return res
+	case len(grow) == 0:
+		return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
+	}
+	s.submitters.drain(nil) // whether the driver takes it is to be known
+	return s.grown(c, grow, s.launch(c, a, f.handle, st, nil, args))
+}
+
+// launch gives a launch to a submitter, or to the driver if that is nil.
+func (s *session) launch(c *wire.Call, a *wire.LaunchArgs, fn bind.Function, st *stream, l *submitter, args bind.Arguments) cuda.Result {
 	d := bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
-		return s.launchWithAttributes(c, a, f.handle, st, &d, args)
+		return s.launchWithAttributes(c, a, fn, st, l, &d, args)
 	case a.Flags&wire.LaunchCooperative != 0:
 		s.submitters.drain(nil)
-		return s.drv.LaunchCooperativeKernel(f.handle, &d, st.handle, args)
-	}
-	l := s.submitterFor(c, st)
-	if l == nil {
-		return s.drv.LaunchKernel(f.handle, &d, st.handle, args)
+		return s.drv.LaunchCooperativeKernel(fn, &d, st.handle, args)
+	case l == nil:
+		return s.drv.LaunchKernel(fn, &d, st.handle, args)
 	}
 	i := l.next()
-	i.SetLaunch(s.drv, f.handle, &d, st.handle, bind.Attributes{}, args)
+	i.SetLaunch(s.drv, fn, &d, st.handle, bind.Attributes{}, args)
 	s.send(l, st, i)
 	return cuda.Success
 }
 
 // launchWithAttributes is the extended form.
-func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, fn bind.Function, st *stream, d *bind.Dims, args bind.Arguments) cuda.Result {
+func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, fn bind.Function, st *stream, l *submitter, d *bind.Dims, args bind.Arguments) cuda.Result {
 	var kept needs
 	attrs, events, res := s.space.LaunchAttributes(a.Attrs, s.eventFor(&kept))
 	if res != cuda.Success {
 		return res
 	}
 	s.captured(st, kept...)
-	var l *submitter
 	if events {
 		s.epoch++
 		s.submitters.drain(nil) // the launch records them
-	} else {
-		l = s.submitterFor(c, st)
+		l = nil
 	}
 	if l == nil || !s.drv.HasLaunchKernelEx() {
 		return s.drv.LaunchKernelEx(fn, d, st.handle, attrs, args)

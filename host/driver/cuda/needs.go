@@ -10,9 +10,10 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// need is something that a graph's node names and a driver keeps a pointer to, one of these: a context, code, an array, an event.
+// need is something that a graph's node names and a driver keeps a pointer to, one of these: a context, code, an array, an event. Or it is how much local memory a thread of a context must have.
 type need struct {
 	ctx   uint32
+	local uint32 // bytes, in ctx
 	code  code
 	array uint32 // or a mipmapped one
 	event *event
@@ -79,6 +80,7 @@ type graphExec struct {
 	byNode map[bind.GraphNode]needs
 	rest   needs
 	memory *execMemory
+	roomy  uint64 // when contexts were known to have the local memory that it needs
 }
 
 // takes has an executable graph need what a graph does.
@@ -114,14 +116,14 @@ func (x *graphExec) needs(n need) bool {
 	return false
 }
 
-// captured notes for the graph of a capture what a stream's operation needs. Nothing if the stream does not capture.
-func (s *session) captured(st *stream, list ...need) {
+// captured notes for the graph of a capture what a stream's operation needs. False, and nothing, if the stream does not capture.
+func (s *session) captured(st *stream, list ...need) bool {
 	if !s.capturing() {
-		return
+		return false
 	}
 	status, id, _, _, _, res := s.drv.StreamGetCaptureInfo(st.handle)
 	if res != cuda.Success || status != cuda.CaptureStatusActive {
-		return
+		return false
 	}
 	for _, x := range s.captures {
 		if x.id == id {
@@ -129,6 +131,7 @@ func (s *session) captured(st *stream, list ...need) {
 			s.needsOf(x).add(list...)
 		}
 	}
+	return true
 }
 
 // needsOf are what the graph of a capture needs so far: one that was there before has it at once.

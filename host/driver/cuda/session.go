@@ -80,6 +80,7 @@ type context_ struct {
 	primary bool
 	green   bool // a green context's, with which it ends
 	retains int
+	local   uint32                  // bytes of local memory that a thread is known to have; 0: nobody has asked
 	lingers bool                    // it is about to be forgotten, and goes on in session.lingering
 	hidden  *stream                 // non-blocking stream of ours that waits for events, nil until needed
 	answers [wire.SlotCount]answers // behind copies from the GPU

@@ -16,7 +16,8 @@ type gpuContext struct {
 	retains int
 	flags   uint32
 	limits  map[uint32]uint64
-	heap    *heap // of malloc in kernels; nil until a kernel may need it
+	local   uint64 // bytes of local memory for each thread
+	heap    *heap  // of malloc in kernels; nil until a kernel may need it
 
 	legacy  *stream
 	threads map[uint32]*stream // per-thread default streams by guest thread
@@ -28,7 +29,7 @@ type gpuContext struct {
 func (g *gpuContext) sticky() cuda.Result { return cuda.Result(g.poison.Load()) }
 
 func newContext(id wire.ID, device int, flags uint32) *gpuContext {
-	g := &gpuContext{id: id, device: device, flags: flags, limits: map[uint32]uint64{}, threads: map[uint32]*stream{}}
+	g := &gpuContext{id: id, device: device, flags: flags, limits: map[uint32]uint64{}, local: defaultLimits[cuda.LimitStackSize], threads: map[uint32]*stream{}}
 	g.legacy = &stream{ctx: g, blocking: true}
 	return g
 }
@@ -187,6 +188,7 @@ func (s *session) destroyContext(g *gpuContext) {
 		}
 	}
 	s.free(memory)
+	s.setLocal(g, defaultLimits[cuda.LimitStackSize])
 	if g.sticky() != cuda.Success && !s.poisoned() {
 		s.host.SetSticky(cuda.Success)
 	}

@@ -205,6 +205,9 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if _, used := s.execs[a.Exec]; used || len(s.execs) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
+	if res := s.takeLocalOf(p); res != cuda.Success {
+		return res
+	}
 	x := &graphExec{plan: p}
 	x.retain(g)
 	s.execs[a.Exec] = x
@@ -260,6 +263,9 @@ func (s *session) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result
 		before = append(before, x.last)
 	}
 	p := x.plan
+	if res := s.takeLocalOf(p); res != cuda.Success {
+		return res
+	}
 	first := &task{ctx: st.ctx, run: func() cuda.Result {
 		for _, cond := range p.conds {
 			if cond.assigned {
@@ -341,6 +347,11 @@ func (s *session) GraphExecNodeSetParams(c *wire.Call, a *wire.GraphExecNodeSetP
 	fresh := &graphNode{graph: n.graph, attrs: n.attrs}
 	if res := s.prepare(c, fresh, a.Type, bytes.Clone(a.Params)); res != cuda.Success {
 		return res
+	}
+	if e := fresh.work.entry; e != nil {
+		if res := s.takeLocal(fresh.work.ctx, e.code.Attributes().LocalBytes); res != cuda.Success {
+			return res
+		}
 	}
 	p.work = fresh.work
 	return cuda.Success

@@ -64,6 +64,11 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 			return res
 		}
 	}
+	if s.recording == nil {
+		if res := s.takeLocal(st.ctx, f.entry.code.Attributes().LocalBytes); res != cuda.Success {
+			return res
+		}
+	}
 	s.enqueue(st, s.kernelTask(st.ctx, f.entry.code, &l), s.before(st))
 	for _, e := range l.events {
 		s.record(st, e)

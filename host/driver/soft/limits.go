@@ -47,6 +47,9 @@ func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result
 			return cuda.ErrorInvalidValue
 		}
 		v = (v + 15) &^ 15
+		if res := s.setLocal(g, v); res != cuda.Success {
+			return res
+		}
 	}
 	g.limits[a.Limit] = v
 	return cuda.Success

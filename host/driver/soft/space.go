@@ -73,6 +73,7 @@ type space struct {
 	live     uint64             // bytes allocated
 	dying    uint64             // bytes freed, but not released
 	liveOn   [MaxDevices]uint64 // bytes allocated, of each device
+	locals   [MaxDevices]int64  // bytes that threads of each device's contexts take beyond what they take at first: see locals.go
 	serials  uint64
 	arenas   []*arena
 	closed   bool
@@ -275,8 +276,8 @@ func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
 	if r.size > arenaSize || align > arenaSize {
 		return 0, false
 	}
-	if r.kind == variable { // where they lie depends on nothing but the modules that are there, as on real GPUs
-		return s.scanLocked(ar.base+arenaSize/4*3, ar.limit, r.size, align)
+	if r.kind == variable { // where they lie depends on nothing but the modules that are there, and what threads take, as on real GPUs
+		return s.scanLocked(ar.base+arenaSize/4*3+uint64(max(s.locals[r.device], 0)), ar.limit, r.size, align)
 	}
 	if r.far {
 		return s.scanLocked(ar.base+arenaSize/2, ar.limit, r.size, align)
