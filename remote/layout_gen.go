@@ -6,7 +6,7 @@ import "encoding/binary"
 
 // Numbers of cuda/api/session.idl, which says what they mean.
 const (
-	ProtocolVersion uint32 = 3595657563
+	ProtocolVersion uint32 = 3623411327
 	HelloMagic      uint32 = 0x31535743
 	Region0Size     uint64 = 0x100000
 	SlotsOffset     uint64 = 0x1000

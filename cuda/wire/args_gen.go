@@ -320,6 +320,24 @@ func (v *CtxSetLimitArgs) encode(w *writer) {
 	w.u64(8, v.Value)
 }
 
+// LocalMemoryArgs is the request of OpLocalMemory.
+type LocalMemoryArgs struct {
+	Bytes uint32
+}
+
+// Op implements Args.
+func (*LocalMemoryArgs) Op() Op { return OpLocalMemory }
+
+func (*LocalMemoryArgs) fixed() int { return 8 }
+
+func (v *LocalMemoryArgs) decode(r *reader) {
+	v.Bytes = r.u32(0)
+}
+
+func (v *LocalMemoryArgs) encode(w *writer) {
+	w.u32(0, v.Bytes)
+}
+
 // CtxGetStreamPriorityRangeArgs is the request of OpCtxGetStreamPriorityRange.
 type CtxGetStreamPriorityRangeArgs struct{}
 
@@ -675,24 +693,6 @@ func (v *LibraryInstanceArgs) decode(r *reader) {
 
 func (v *LibraryInstanceArgs) encode(w *writer) {
 	w.u32(0, v.Library)
-}
-
-// LocalMemoryArgs is the request of OpLocalMemory.
-type LocalMemoryArgs struct {
-	Bytes uint32
-}
-
-// Op implements Args.
-func (*LocalMemoryArgs) Op() Op { return OpLocalMemory }
-
-func (*LocalMemoryArgs) fixed() int { return 8 }
-
-func (v *LocalMemoryArgs) decode(r *reader) {
-	v.Bytes = r.u32(0)
-}
-
-func (v *LocalMemoryArgs) encode(w *writer) {
-	w.u32(0, v.Bytes)
 }
 
 // LibraryGetGlobalArgs is the request of OpLibraryGetGlobal.
@@ -4518,6 +4518,8 @@ func NewArgs(op Op) Args {
 		return new(CtxGetLimitArgs)
 	case OpCtxSetLimit:
 		return new(CtxSetLimitArgs)
+	case OpLocalMemory:
+		return new(LocalMemoryArgs)
 	case OpCtxGetStreamPriorityRange:
 		return new(CtxGetStreamPriorityRangeArgs)
 	case OpCtxSetCacheConfig:
@@ -4554,8 +4556,6 @@ func NewArgs(op Op) Args {
 		return new(LibraryGetModuleArgs)
 	case OpLibraryInstance:
 		return new(LibraryInstanceArgs)
-	case OpLocalMemory:
-		return new(LocalMemoryArgs)
 	case OpLibraryGetGlobal:
 		return new(LibraryGetGlobalArgs)
 	case OpLibraryListKernels:

@@ -19,6 +19,7 @@ type requests struct {
 	CtxDestroy                       CtxDestroyArgs
 	CtxGetLimit                      CtxGetLimitArgs
 	CtxSetLimit                      CtxSetLimitArgs
+	LocalMemory                      LocalMemoryArgs
 	CtxSetCacheConfig                CtxSetCacheConfigArgs
 	CtxEnablePeerAccess              CtxEnablePeerAccessArgs
 	CtxDisablePeerAccess             CtxDisablePeerAccessArgs
@@ -34,7 +35,6 @@ type requests struct {
 	LibraryGetKernel                 LibraryGetKernelArgs
 	LibraryGetModule                 LibraryGetModuleArgs
 	LibraryInstance                  LibraryInstanceArgs
-	LocalMemory                      LocalMemoryArgs
 	LibraryGetGlobal                 LibraryGetGlobalArgs
 	LibraryListKernels               LibraryListKernelsArgs
 	KernelGetFunction                KernelGetFunctionArgs
@@ -421,6 +421,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return res, true
 		}
 		return drv.CtxSetLimit(c, a), true
+	case OpLocalMemory:
+		a := &d.requests.LocalMemory
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
+		return drv.LocalMemory(c, a), true
 	case OpCtxGetStreamPriorityRange:
 		d.args = &CtxGetStreamPriorityRangeArgs{}
 		r := &d.replies.CtxGetStreamPriorityRange
@@ -616,17 +627,6 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return res, true
 		}
 		return drv.LibraryInstance(c, a), true
-	case OpLocalMemory:
-		a := &d.requests.LocalMemory
-		a.decode(&d.in)
-		if !d.in.ok() {
-			return 0, false
-		}
-		d.args = a
-		if res := drv.Use(c); res != cuda.Success {
-			return res, true
-		}
-		return drv.LocalMemory(c, a), true
 	case OpLibraryGetGlobal:
 		a := &d.requests.LibraryGetGlobal
 		a.decode(&d.in)

@@ -40,6 +40,8 @@ type Driver interface {
 	CtxGetLimit(c *Call, a *CtxGetLimitArgs, r *CtxGetLimitReply) cuda.Result
 	// CtxSetLimit is answered at once; it modifies a ctx.
 	CtxSetLimit(c *Call, a *CtxSetLimitArgs) cuda.Result
+	// LocalMemory is answered at once; it modifies a ctx.
+	LocalMemory(c *Call, a *LocalMemoryArgs) cuda.Result
 	// CtxGetStreamPriorityRange is answered at once.
 	CtxGetStreamPriorityRange(c *Call, r *CtxGetStreamPriorityRangeReply) cuda.Result
 	// CtxSetCacheConfig is answered at once; it modifies a ctx.
@@ -76,8 +78,6 @@ type Driver interface {
 	LibraryGetModule(c *Call, a *LibraryGetModuleArgs) cuda.Result
 	// LibraryInstance is answered at once; it creates a instance.
 	LibraryInstance(c *Call, a *LibraryInstanceArgs) cuda.Result
-	// LocalMemory is answered at once; it modifies a ctx.
-	LocalMemory(c *Call, a *LocalMemoryArgs) cuda.Result
 	// LibraryGetGlobal is answered at once.
 	LibraryGetGlobal(c *Call, a *LibraryGetGlobalArgs, r *LibraryGetGlobalReply) cuda.Result
 	// LibraryListKernels is answered at once.
@@ -457,6 +457,9 @@ func (Unsupported) CtxGetLimit(*Call, *CtxGetLimitArgs, *CtxGetLimitReply) cuda.
 // CtxSetLimit implements Driver.
 func (Unsupported) CtxSetLimit(*Call, *CtxSetLimitArgs) cuda.Result { return cuda.ErrorNotSupported }
 
+// LocalMemory implements Driver.
+func (Unsupported) LocalMemory(*Call, *LocalMemoryArgs) cuda.Result { return cuda.ErrorNotSupported }
+
 // CtxGetStreamPriorityRange implements Driver.
 func (Unsupported) CtxGetStreamPriorityRange(*Call, *CtxGetStreamPriorityRangeReply) cuda.Result {
 	return cuda.ErrorNotSupported
@@ -540,9 +543,6 @@ func (Unsupported) LibraryGetModule(*Call, *LibraryGetModuleArgs) cuda.Result {
 func (Unsupported) LibraryInstance(*Call, *LibraryInstanceArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
-
-// LocalMemory implements Driver.
-func (Unsupported) LocalMemory(*Call, *LocalMemoryArgs) cuda.Result { return cuda.ErrorNotSupported }
 
 // LibraryGetGlobal implements Driver.
 func (Unsupported) LibraryGetGlobal(*Call, *LibraryGetGlobalArgs, *LibraryGetGlobalReply) cuda.Result {

@@ -20,25 +20,25 @@ const (
 	OpCtxSynchronize                   Op = 14
 	OpCtxGetLimit                      Op = 15
 	OpCtxSetLimit                      Op = 16
-	OpCtxGetStreamPriorityRange        Op = 17
-	OpCtxSetCacheConfig                Op = 18
-	OpCtxResetPersistingL2Cache        Op = 19
-	OpCtxEnablePeerAccess              Op = 20
-	OpCtxDisablePeerAccess             Op = 21
-	OpDeviceCanAccessPeer              Op = 22
-	OpDeviceGetP2PAttribute            Op = 23
-	OpMemGetInfo                       Op = 24
-	OpModuleLoad                       Op = 25
-	OpModuleUnload                     Op = 26
-	OpModuleGetFunction                Op = 27
-	OpModuleGetGlobal                  Op = 28
-	OpModuleListFunctions              Op = 29
-	OpLibraryLoad                      Op = 30
-	OpLibraryUnload                    Op = 31
-	OpLibraryGetKernel                 Op = 32
-	OpLibraryGetModule                 Op = 33
-	OpLibraryInstance                  Op = 34
-	OpLocalMemory                      Op = 35
+	OpLocalMemory                      Op = 17
+	OpCtxGetStreamPriorityRange        Op = 18
+	OpCtxSetCacheConfig                Op = 19
+	OpCtxResetPersistingL2Cache        Op = 20
+	OpCtxEnablePeerAccess              Op = 21
+	OpCtxDisablePeerAccess             Op = 22
+	OpDeviceCanAccessPeer              Op = 23
+	OpDeviceGetP2PAttribute            Op = 24
+	OpMemGetInfo                       Op = 25
+	OpModuleLoad                       Op = 26
+	OpModuleUnload                     Op = 27
+	OpModuleGetFunction                Op = 28
+	OpModuleGetGlobal                  Op = 29
+	OpModuleListFunctions              Op = 30
+	OpLibraryLoad                      Op = 31
+	OpLibraryUnload                    Op = 32
+	OpLibraryGetKernel                 Op = 33
+	OpLibraryGetModule                 Op = 34
+	OpLibraryInstance                  Op = 35
 	OpLibraryGetGlobal                 Op = 36
 	OpLibraryListKernels               Op = 37
 	OpKernelGetFunction                Op = 38
@@ -376,6 +376,10 @@ var operations = [...]OpInfo{
 		},
 		Effect: Modifies, Kind: KindCtx, In: InContext,
 	},
+	OpLocalMemory: {
+		Name: "LocalMemory", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindCtx, In: InContext,
+	},
 	OpCtxGetStreamPriorityRange: {
 		Name: "CtxGetStreamPriorityRange", Mode: Sync, Fixed: 0, ReplyFixed: 8,
 	},
@@ -502,10 +506,6 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
 		},
-	},
-	OpLocalMemory: {
-		Name: "LocalMemory", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Modifies, Kind: KindCtx, In: InContext,
 	},
 	OpLibraryGetGlobal: {
 		Name: "LibraryGetGlobal", Mode: Sync, Fixed: 16, ReplyFixed: 16,

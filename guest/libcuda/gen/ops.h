@@ -200,6 +200,12 @@ _Static_assert(offsetof(struct cw_in_CtxSetLimit, value) == 8, "value");
 _Static_assert(sizeof(struct cw_in_CtxSetLimit) == 16, "cw_in_CtxSetLimit");
 CUresult cwop_CtxSetLimit(uint32_t limit, uint64_t value);
 
+struct cw_in_LocalMemory {
+	uint32_t bytes;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LocalMemory, bytes) == 0, "bytes");
+_Static_assert(sizeof(struct cw_in_LocalMemory) == 8, "cw_in_LocalMemory");
 struct cw_out_CtxGetStreamPriorityRange {
 	int32_t least;
 	int32_t greatest;
@@ -429,12 +435,6 @@ struct cw_in_LibraryInstance {
 };
 _Static_assert(offsetof(struct cw_in_LibraryInstance, library) == 0, "library");
 _Static_assert(sizeof(struct cw_in_LibraryInstance) == 8, "cw_in_LibraryInstance");
-struct cw_in_LocalMemory {
-	uint32_t bytes;
-	uint8_t pad_[4];
-};
-_Static_assert(offsetof(struct cw_in_LocalMemory, bytes) == 0, "bytes");
-_Static_assert(sizeof(struct cw_in_LocalMemory) == 8, "cw_in_LocalMemory");
 struct cw_in_LibraryGetGlobal {
 	uint32_t library;
 	uint32_t managed;
