@@ -8,6 +8,7 @@
 #include "rounds.h"
 
 #include <functional>
+#include <sstream>
 #include <thread>
 
 enum { N = 1 << 13, BLOCK = 128, GRID = N / BLOCK };
@@ -373,6 +374,7 @@ static void times(Rounds &r)
 
 #include "rounds_objects.h"
 #include "rounds_kernels.h"
+#include "rounds_locals.h"
 #include "rounds_ordered.h"
 #include "rounds_over.h"
 #include "rounds_processes.h"
@@ -384,7 +386,7 @@ static const struct {
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared}, {"lasting", lasting}, {"waits", waits}, {"idle", idle}, {"times", times}, {"written", written}, {"graphs", graphs},
-             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"tiles", tiles, true}, {"kernels", kernels, true}, {"over", over, true}};
+             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"tiles", tiles, true}, {"kernels", kernels, true}, {"locals", locals, true}, {"over", over, true}};
 
 int main(int argc, char **argv)
 {
