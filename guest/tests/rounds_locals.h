@@ -36,6 +36,7 @@ struct Locals {
     int local = 0;    // what a kernel has needed, or the limit was
     CUkernel last = nullptr;
     std::vector<CUlibrary> holds;
+    std::vector<CUgraphExec> execs;
     std::vector<Tally> tallies;
 
     // The newest forms of these have other arguments by toolkit.
@@ -99,6 +100,7 @@ struct Locals {
         DRIVER(cuGraphAddKernelNode_v2, &n, g, nullptr, 0, &p);
         DRIVER(cuGraphInstantiateWithFlags, &x, g, 0);
         DRIVER(cuGraphDestroy, g);
+        execs.push_back(x);
     }
     // variables are loaded, and come into being in both contexts, in the second one first.
     void variables()
@@ -126,6 +128,9 @@ struct Locals {
     void unload()
     {
         CUDA(cudaDeviceSynchronize());
+        for (CUgraphExec x : execs)
+            DRIVER(cuGraphExecDestroy, x);
+        execs.clear();
         for (CUlibrary l : holds)
             DRIVER(cuLibraryUnload, l);
         holds.clear();
@@ -135,8 +140,10 @@ struct Locals {
 
     void step(const std::string &what)
     {
-        if (what == "context")
+        if (what == "context") {
+            expect(!context[1], "the second context comes once");
             return second();
+        }
         if (what == "unload")
             return unload();
         if (what == "launch" || what == "cooperative")
@@ -157,7 +164,7 @@ struct Locals {
 #endif
 
 // locals: ROUNDS_LOCALS in the environment says in which order what has the driver take local memory in the first context, or give it back: launch, cooperative, graph, limit, lower; behind each of those a library's variables come into being in
-// both contexts. The second context comes behind the first of them, or at "context"; "unload" ends the code of all kernels so far.
+// both contexts. The second context comes at "context", or behind the first of them, ahead of the variables; "unload" ends the code of all kernels so far.
 static void locals(Rounds &r)
 {
 #if CUDART_VERSION >= 12000

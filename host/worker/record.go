@@ -50,7 +50,6 @@ type object struct {
 	mods     []*entry
 	mark     *entry // the last request that marks it: an event's record
 	retains  int    // primary contexts: how often create is to be made
-	steps    int    // of a context's mods that are steps, those that were needed when they were looked through last
 	ended    bool   // it was destroyed, and its children were not: mods end with that
 	parents  []*object
 	children map[*object]struct{}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"slices"
 
 	"causeway/cuda"
@@ -34,10 +35,7 @@ func isStep(a wire.Args) bool {
 	return false
 }
 
-// stepsLeast is how many steps of a context are kept without being looked through.
-const stepsLeast = 16
-
-// step adds one to a context, and has those go that nothing needs when there are twice as many as were needed last.
+// step adds one to a context, and has those go that nothing needs any more. There are few: one for each kernel that needs more than any before.
 func (r *recorder) step(o *object, e *entry) {
 	e.step = true
 	o.mods = append(o.mods, e)
@@ -47,13 +45,9 @@ func (r *recorder) step(o *object, e *entry) {
 			steps = append(steps, m)
 		}
 	}
-	if len(steps) < max(stepsLeast, 2*o.steps) {
-		return
-	}
-	gone := r.idleSteps(steps)
-	o.steps = len(steps) - len(gone)
+	needed := r.neededSteps(steps)
 	o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
-		if _, is := gone[m]; !is {
+		if !m.step || needed[m] {
 			return false
 		}
 		r.release(m)
@@ -61,24 +55,22 @@ func (r *recorder) step(o *object, e *entry) {
 	})
 }
 
-// idleSteps are those between which and the next nothing was made that lives, but for the last one of each operation, which is how the context is.
-func (r *recorder) idleSteps(steps []*entry) map[*entry]struct{} {
-	made := make([]uint64, 0, len(r.objects))
+// neededSteps are those of a context, which are in order, that something was made behind that lives, and ahead of the next, and the last one of each operation, which is how the context is.
+func (r *recorder) neededSteps(steps []*entry) map[*entry]bool {
+	needed, last := map[*entry]bool{}, map[wire.Op]bool{}
+	for _, m := range slices.Backward(steps) {
+		if _, op, _ := wire.ParseHeader(m.rec); !last[op] {
+			last[op], needed[m] = true, true
+		}
+	}
+	if len(needed) == len(steps) {
+		return needed
+	}
 	for _, o := range r.objects {
-		made = append(made, o.create.order)
-	}
-	slices.Sort(made)
-	gone, last := map[*entry]struct{}{}, map[wire.Op]bool{}
-	for i := len(steps) - 1; i >= 0; i-- {
-		_, op, _ := wire.ParseHeader(steps[i].rec)
-		if !last[op] {
-			last[op] = true
-			continue
-		}
-		at, _ := slices.BinarySearch(made, steps[i].order)
-		if at == len(made) || made[at] > steps[i+1].order {
-			gone[steps[i]] = struct{}{}
+		at, _ := slices.BinarySearchFunc(steps, o.create.order, func(m *entry, made uint64) int { return cmp.Compare(m.order, made) })
+		if at > 0 {
+			needed[steps[at-1]] = true
 		}
 	}
-	return gone
+	return needed
 }
