@@ -7,6 +7,8 @@
 #   vm            a simulated VM with programs moves between two devices, there and back, three times
 #   programs      the CUDA programs of guest/tests, likewise
 #   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
+#   locals        variables that are loaded behind what has the driver take local memory for threads, by what that is (LOCALS: steps of rounds' mode
+#                 locals, joined by +): a row each, of two moves
 #   training      PyTorch trains in several ways (TRAIN_HOW: which of scripts/moves/train.py's) and is moved all the time, to the other GPU and back where there are
 #                 two: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
@@ -30,12 +32,12 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) items+=("$1"); shift ;;
   esac
 done
-[ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
+[ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes locals training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over kernels"
 [ "$gpu" = soft ] || modes+=" green tiles"
@@ -125,6 +127,26 @@ item_modes() {
     [ $((${#pids[@]} % 4)) != 0 ] || wait "${pids[@]: -4:1}"
   done
   for m in "${pids[@]}"; do wait "$m" || rc=1; done
+  return $rc
+}
+
+# one_local STEPS: moved twice, and what variables do; the worker says of those that come out elsewhere where they were.
+one_local() {
+  local log=$out/locals.$1 run child rc=0 n why
+  ROUNDS_LOCALS=${1//+/ } begin_rounds 60 "$log" "$gpu" locals
+  : >"$log.moves"
+  for _ in 1 2; do rebuild "$run" >>"$log.moves"; sleep 0.2; done
+  end_rounds "$log" || rc=$?
+  read -r n why <<<"$(count "$log.moves")"
+  printf '%-44s %s moves, status %s, rounds wrong pause: %s; pauses %s%s\n' "$1" "$n" "$rc" "$(sed -n 's/^@done //p' "$log")" "$(pauses "$log.err")" "${why:+; stays: $why}"
+  variables "$log.err"
+  [ $rc = 0 ] && [ "$n" = 2 ] && right "$log"
+}
+item_locals() {
+  local steps rc=0
+  for steps in ${LOCALS:-launch context+launch graph cooperative limit limit+lower launch+lower+launch launch+unload+launch context+launch+graph+cooperative+limit+unload+launch}; do
+    one_local "$steps" || rc=1
+  done
   return $rc
 }
 
@@ -294,7 +316,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [peer]=60 [elsewhere]=190 [between]=170 [nccl]=120 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [locals]=110 [training]=150 [costs]=240 [peer]=60 [elsewhere]=190 [between]=170 [nccl]=120 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {

@@ -128,7 +128,7 @@ cannot_run() {
 # Modes of rounds and how often of four they move at least, or why they never do.
 moving=(
   'streams   4' 'pinned    4' 'shared    4' 'lasting   4' 'waits     4' 'idle      4' 'times     4' 'images    4' 'settings  4' 'callbacks 4' 'graphs    4'
-  'threads   4' 'ordered   4' 'over      4' 'kernels   4'
+  'threads   4' 'ordered   4' 'over      4' 'kernels   4' 'locals    4'
 )
 # Those that move from one of two GPUs to the other, and back.
 elsewhere=('streams   4' 'pinned    4' 'graphs    4' 'images    4')

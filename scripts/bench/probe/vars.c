@@ -7,10 +7,12 @@
  * A scenario is letters: P retains the primary context, C makes a second one, 0 and 1 make one current; A, B (three variables), E (none), M (320 KiB of code), N (32 KiB) and L (16 KiB of
  * memory for each thread) load libraries; a and b ask where a variable is, and print that; k and s launch A's kernels, e, m, n and l the others'; f, F, G and g load functions without a
  * launch; q and Q allocate, r and R copy, S sets, t makes a stream, H pins memory of the host. T is L with 4 KiB, u and w launch T's and J's kernels, J is another L; i says how much memory of the GPU is in use. Of L's kernel, without
- * a launch: c loads its function, o makes a graph of it that can be launched, O uploads that, d launches it with the kernel's node disabled; x has 16 KiB of stack for each thread, and y what there was.
+ * a launch: c loads its function, o makes a graph of it that can be launched, O uploads that, d launches it with the kernel's node disabled; x has 16 KiB of stack for each thread, and y what there was. K and j do
+ * what a worker does where it makes a session again: a module with a kernel that needs 16 KiB, or 4, is loaded, a graph of it made that can be launched, and all given back.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +51,9 @@ FN(int, cuGraphLaunch, H, H);
 FN(int, cuGraphNodeSetEnabled, H, H, unsigned);
 FN(int, cuGraphExecDestroy, H);
 FN(int, cuGraphDestroy, H);
+FN(int, cuModuleLoadDataEx, H *, const void *, unsigned, H, H);
+FN(int, cuModuleGetFunction, H *, H, const char *);
+FN(int, cuModuleUnload, H);
 static void sym(void *f, const char *n)
 {
 	*(void **)f = dlsym(so, n);
@@ -115,14 +120,14 @@ static void launch(H k)
 	DO(cuCtxSynchronize);
 }
 enum { MADE, UPLOADED, LAUNCHED };
-static void graph(H k, int far)
+static void graph(H f, H k, int far)
 { // of one kernel, which does not run
 	struct {
 		H func;
 		unsigned grid[3], block[3], shared;
 		void **params, **extra;
 		H kernel, ctx;
-	} node = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .params = (void *[]){&mem}, .kernel = k};
+	} node = {.func = f, .grid = {1, 1, 1}, .block = {32, 1, 1}, .params = (void *[]){&mem}, .kernel = k};
 	H g, n, x;
 	DO(cuGraphCreate, &g, 0);
 	DO(cuGraphAddKernelNode_v2, &n, g, NULL, 0, &node);
@@ -136,6 +141,14 @@ static void graph(H k, int far)
 	DO(cuCtxSynchronize);
 	DO(cuGraphExecDestroy, x);
 	DO(cuGraphDestroy, g);
+}
+static void ours(int local)
+{ // as host/driver/cuda/locals.go
+	H m, f;
+	DO(cuModuleLoadDataEx, &m, big(4, 1, local), 0, NULL, NULL);
+	DO(cuModuleGetFunction, &f, m, "k0");
+	graph(f, NULL, MADE);
+	DO(cuModuleUnload, m);
 }
 static void run(const char *s)
 {
@@ -210,9 +223,11 @@ static void run(const char *s)
 			DO(cuKernelGetFunction, &h, fn(lib['L'], "k0"));
 			DO(cuFuncLoad, h);
 			break;
-		case 'o': graph(fn(lib['L'], "k0"), MADE); break;
-		case 'O': graph(fn(lib['L'], "k0"), UPLOADED); break;
-		case 'd': graph(fn(lib['L'], "k0"), LAUNCHED); break;
+		case 'o': graph(NULL, fn(lib['L'], "k0"), MADE); break;
+		case 'O': graph(NULL, fn(lib['L'], "k0"), UPLOADED); break;
+		case 'd': graph(NULL, fn(lib['L'], "k0"), LAUNCHED); break;
+		case 'K': ours(16384); break;
+		case 'j': ours(4096); break;
 		case 'x': DO(cuCtxSetLimit, 0, 16384); break;
 		case 'y': DO(cuCtxSetLimit, 0, 1024); break;
 		case 'i': {
@@ -242,11 +257,12 @@ static void one(const char *s)
 }
 /*
  * What could stand for a launch, where a session is made again: whatever leaves a variable of the second context (the last number of a line) where the line that launches (l) has it, and not where the first line does, which does not. The memory in
- * use says whether the driver has taken as much. First of one context before the other is made, then of one made already; last, whether a smaller launch before (u) has to be made again, too.
+ * use says whether the driver has taken as much. First of one context before the other is made, then of one made already; then, whether a smaller launch before (u) has to be made again, too, and what a worker does (K, j); last, whether a limit that is set
+ * behind a launch (y) gives back what that took, and what a worker's does.
  */
 static void local(void)
 {
-	static const char *const in_place_of_l[] = {"", "l", "c", "o", "O", "d", "xy", "x", "Jw", "Tul"};
+	static const char *const in_place_of_l[] = {"", "l", "c", "o", "O", "d", "xy", "x", "Jw", "K", "Tul", "TjK", "ly", "Ky"};
 	static const char *const begin[] = {"PqAaC0iL", "PqAa0iL"}, *const end[] = {"i1a", "iC1a"};
 	for (int how = 0; how < 2; how++)
 		for (unsigned i = 0; i < sizeof in_place_of_l / sizeof *in_place_of_l; i++) {
@@ -262,6 +278,7 @@ int main(int argc, char **argv)
 		personality(ADDR_NO_RANDOMIZE | ADDR_COMPAT_LAYOUT);
 		execv("/proc/self/exe", argv);
 	}
+	mallopt(M_ARENA_MAX, 1); // as in workers: arenas of threads, 64 MiB each, come by chance, and shift what the driver maps next
 	so = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!so) {
 		puts(dlerror());
@@ -295,6 +312,9 @@ int main(int argc, char **argv)
 	S(cuGraphNodeSetEnabled);
 	S(cuGraphExecDestroy);
 	S(cuGraphDestroy);
+	S(cuModuleLoadDataEx);
+	S(cuModuleGetFunction);
+	S(cuModuleUnload);
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "local"))
 			local();
