@@ -31,6 +31,7 @@ func FuzzReplayed(f *testing.F) {
 		f.Add(placedAnywhere(alloc, 1, at))
 		f.Add(placedAnywhere(allocations(f), 1, at))
 	}
+	f.Add(placedAnywhere(recordsOf(f, request{Args: &wire.PrimaryCtxRetainArgs{Ctx: 5}}, request{Args: &wire.CtxSetLimitArgs{Value: 4096}}, request{Args: &wire.LocalMemoryArgs{Bytes: 16384}}), 0))
 	drv := mappingDriver()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cudatest.RestartLiving()
