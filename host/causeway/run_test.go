@@ -241,6 +241,8 @@ func TestRunErrors(t *testing.T) {
 		"bad memory": {[]string{"run", "--memory", "lots", "--lib", "LIB", "--", "true"}, "4GiB"},
 		"public":     {[]string{"serve-plain", "--listen", "0.0.0.0:0"}, "no transport security"},
 		"no address": {[]string{"serve-plain", "--listen", "here"}, "127.0.0.1:7070"},
+		"no network": {[]string{"serve-plain", "--listen", "127.0.0.1:0", "--trusted-network", "ours"}, "192.0.2.0/24"},
+		"elsewhere":  {[]string{"serve-plain", "--listen", "127.0.0.1:0", "--trusted-network", "192.0.2.0/24"}, "an address of a --trusted-network"},
 		"no run":     {[]string{"rebuild", "--pid", "1"}, "causeway run"},
 		"worker":     {[]string{"worker"}, "not by users"},
 	} {
