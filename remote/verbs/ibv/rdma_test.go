@@ -154,6 +154,9 @@ func TestEcho(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := base.Write([]byte{ready}); err != nil {
+		t.Fatal(err)
+	}
 	c := upgraded(t, base, ds.Adapters()[0], false)
 	if _, err := io.Copy(struct{ io.Writer }{c}, c); err != nil {
 		t.Error(err)
@@ -163,7 +166,10 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// echo starts it.
+// ready is what that process says when it runs: in an emulated guest that takes longer than two ends have to agree.
+const ready = 'R'
+
+// echo starts it, and waits until it runs.
 func echo(t *testing.T) (net.Conn, *exec.Cmd) {
 	t.Helper()
 	near, far := pair(t)
@@ -178,6 +184,10 @@ func echo(t *testing.T) (net.Conn, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	_ = f.Close()
+	var said [1]byte
+	if _, err := io.ReadFull(near, said[:]); err != nil || said[0] != ready {
+		t.Fatalf("the other process says %q, %v", said, err)
+	}
 	return near, cmd
 }
 
