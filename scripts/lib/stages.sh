@@ -233,6 +233,7 @@ stage_remote() {
     scripts/run-tests.sh --label relay --variants 13.0-static --may-skip "$mapped" --runner "$CAUSEWAY run --relay $dir/lease --" $programs
   ) || bad=1
   scripts/remote.sh || bad=1
+  scripts/remote-page.sh || bad=1
   if [ "${RELAY_PROGRAMS:-}" = all ]; then scripts/relay-lost.sh || [ $? = 77 ] || bad=1; fi
   return $bad
 }
