@@ -27,6 +27,7 @@ type gpuFlags struct {
 	peer    bool
 	conns   int
 	pairs   int
+	part    string
 	sandbox sandboxFlag
 }
 
@@ -45,6 +46,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().BoolVar(&f.peer, "gpu-direct", false, "at a GPU server with --rdma: tell the adapter of GPU memory, by dma-buf or nvidia-peermem, so that copies do not pass through this host's; not tried on hardware yet")
 	c.Flags().IntVar(&f.conns, "copy-connections", resume.DefaultBranches, "TCP connections that a session between this host and a GPU server may have for its copies, beside the one for its calls, once it copies: 0 to 8")
 	c.Flags().IntVar(&f.pairs, "rdma-queue-pairs", 1, "queue pairs that a session's copies may have with --rdma, over the ports of this host's adapters: 1 to 8; 0: one for each port")
+	c.Flags().StringVar(&f.part, "rdma-partition", "", "the `P_KEY`, as in 0x8001, of the InfiniBand partition that sessions go by with --rdma (default: the first of a port's table)")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
@@ -109,6 +111,11 @@ func (f *gpuFlags) config() (link.Config, error) {
 		return c, fmt.Errorf("--rdma-queue-pairs %d: use 1 to %d, or 0 for one of each port", f.pairs, verbs.MostPairs)
 	}
 	c.Pairs = f.pairs
+	partition, err := verbs.ParsePartition(f.part)
+	if err != nil {
+		return c, fmt.Errorf("--rdma-partition: %w", err)
+	}
+	c.Partition = uint16(partition)
 	return c, nil
 }
 

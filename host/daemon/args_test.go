@@ -45,6 +45,9 @@ func TestArgumentsOfADevice(t *testing.T) {
 		"--lease /run/causeway/vm1/gpu0.lease --rdma auto --copy-connections 3 --rdma-queue-pairs 0": func(c *config.Config, r *record, _ *Options) {
 			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections, c.Remote.RDMAPairs = "id", "auto", 3, 0
 		},
+		"--lease /run/causeway/vm1/gpu0.lease --rdma off --copy-connections 4 --rdma-partition 0x8001": func(c *config.Config, r *record, _ *Options) {
+			r.Spec.Lease, c.Remote.RDMA, c.Remote.CopyConnections, c.Remote.RDMAPairs, c.Remote.RDMAPartition = "id", "off", 4, 1, "0x8001"
+		},
 	} {
 		got := args(set)
 		words := strings.Split(want, " ")
@@ -66,6 +69,9 @@ func TestArgumentsOfADevice(t *testing.T) {
 		t.Errorf("of a lease whose GPU memory adapters reach: %q", got)
 	}
 	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.RDMAPairs = 4 }); slices.Contains(got, "--rdma-queue-pairs") {
+		t.Errorf("of a vGPU of this host: %q", got)
+	}
+	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.RDMAPartition = "0x8001" }); slices.Contains(got, "--rdma-partition") {
 		t.Errorf("of a vGPU of this host: %q", got)
 	}
 	if got := args(func(c *config.Config, _ *record, _ *Options) { c.Remote.GPUDirect = true }); slices.Contains(got, "--gpu-direct") {

@@ -125,6 +125,9 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if (s.Lease != "" || s.Remote != "") && c.Remote.RDMAPairs != 1 {
 		args = append(args, "--rdma-queue-pairs", fmt.Sprint(c.Remote.RDMAPairs))
 	}
+	if (s.Lease != "" || s.Remote != "") && c.Remote.RDMAPartition != "" {
+		args = append(args, "--rdma-partition", c.Remote.RDMAPartition)
+	}
 	if s.Lease != "" && c.Remote.GPUDirect {
 		args = append(args, "--gpu-direct")
 	}

@@ -31,7 +31,7 @@ func (r *rdma) open(cfg link.Config, confined bool, log *slog.Logger) {
 	if name == link.RDMAAuto {
 		name = ""
 	}
-	ds, err := ibv.Open(name)
+	ds, err := ibv.Open(name, verbs.Partition(cfg.Partition))
 	if err != nil {
 		r.why = err.Error()
 		log.Info("no RDMA here", "why", err)

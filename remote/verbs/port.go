@@ -49,6 +49,9 @@ type Port struct {
 	LID    uint16 // InfiniBand's address within a subnet
 	MTU    MTU    // in use
 	GIDs   []GID
+	// PKey is where in the port's table the partition of its queue pairs stands, and Partition what stands there; 0: the kernel shows no table.
+	PKey      int
+	Partition Partition
 	// Software: there is no adapter, the kernel makes its packets (soft RoCE). Each post is then a write(2), which it takes only with the very credentials that opened
 	// the device: from threads that have confined themselves since it does not.
 	Software bool
@@ -56,7 +59,11 @@ type Port struct {
 
 // String names it.
 func (p Port) String() string {
-	return fmt.Sprintf("%s port %d (%v, MTU %d)", p.Device, p.Number, p.Link, p.MTU.Bytes())
+	in := ""
+	if p.PKey != 0 {
+		in = ", partition " + p.Partition.String()
+	}
+	return fmt.Sprintf("%s port %d (%v, MTU %d%s)", p.Device, p.Number, p.Link, p.MTU.Bytes(), in)
 }
 
 // ErrNoPort: no RDMA port goes where a connection goes.

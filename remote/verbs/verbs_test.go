@@ -329,6 +329,41 @@ func TestStays(t *testing.T) {
 	}
 }
 
+// TestPartitions: what is not of the same partition of the fabric, with a full member at one end, does not reach it, and the session stays on TLS.
+func TestPartitions(t *testing.T) {
+	for _, x := range []struct {
+		near, far verbs.Partition
+		reaches   bool
+	}{
+		{0x8001, 0x8001, true}, {0x8001, 0x0001, true}, {0x0001, 0x8001, true}, {0x8001, 0x8002, false}, {0x8001, 0xffff, false},
+	} {
+		f := verbstest.New()
+		near, far := f.InfiniBand("near", 7).In(x.near), f.InfiniBand("far", 9).In(x.far)
+		e, err1, err2 := upgrade(t, []verbs.Adapter{near}, []verbs.Adapter{far})
+		if x.reaches && errors.Join(err1, err2) != nil || !x.reaches && (!errors.Is(err1, verbs.ErrStays) || !errors.Is(err2, verbs.ErrStays)) {
+			t.Errorf("%v to %v: %v, %v", x.near, x.far, err1, err2)
+		}
+		if s := near.Port().String(); !strings.HasSuffix(s, ", partition "+x.near.String()+")") {
+			t.Error(s)
+		}
+		_ = e.near.Close()
+		_ = e.far.Close()
+	}
+}
+
+func TestParsePartition(t *testing.T) {
+	for in, want := range map[string]verbs.Partition{"": 0, "0x8001": 0x8001, "0x1": 1, "0xffff": 0xffff} {
+		if got, err := verbs.ParsePartition(in); got != want || err != nil {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"8001", "0x", "0x0", "0x8000", "0x18001", "0x-1", "0x80 01", "first"} {
+		if got, err := verbs.ParsePartition(in); got != 0 || !errors.Is(err, verbs.ErrPartition) {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+}
+
 func TestChoose(t *testing.T) {
 	f := verbstest.New()
 	a, b, ib := f.Adapter("a", netip.MustParseAddr("192.0.2.1")), f.Adapter("b", netip.MustParseAddr("2001:db8::1")), f.InfiniBand("ib", 9)

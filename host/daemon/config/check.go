@@ -108,6 +108,9 @@ func (c *Config) Check() error {
 	}
 	bad(c.Remote.Domain != "" && !api.IsName(c.Remote.Domain), "remote.domain", strconv.Quote(c.Remote.Domain), `write a domain, as in "example.net", or nothing`)
 	bad(!rdma.MatchString(c.Remote.RDMA), "remote.rdma", strconv.Quote(c.Remote.RDMA), `use "off", "auto", or an RDMA device or one port of it, as in "mlx5_0" or "mlx5_0/1"`)
+	if _, err := verbs.ParsePartition(c.Remote.RDMAPartition); err != nil {
+		errs = append(errs, wrong("remote.rdma_partition", strconv.Quote(c.Remote.RDMAPartition), `write the partition's P_Key, as in "0x8001", or nothing`))
+	}
 	bad(c.Remote.CopyConnections < 0 || c.Remote.CopyConnections > resume.MostBranches, "remote.copy_connections", c.Remote.CopyConnections, fmt.Sprintf("use 0 to %d", resume.MostBranches))
 	bad(c.Remote.RDMAPairs < 0 || c.Remote.RDMAPairs > verbs.MostPairs, "remote.rdma_queue_pairs", c.Remote.RDMAPairs, fmt.Sprintf("use 1 to %d, or 0 for one of each port", verbs.MostPairs))
 	return errors.Join(errs...)

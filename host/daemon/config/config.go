@@ -126,6 +126,8 @@ type Remote struct {
 	Servers []string `toml:"servers"`
 	Domain  string   `toml:"domain"`
 	RDMA    string   `toml:"rdma"`
+	// RDMAPartition is InfiniBand's, by its P_Key; empty: the first of a port's table.
+	RDMAPartition string `toml:"rdma_partition"`
 
 	GuestRDMA bool `toml:"guest_rdma"`
 	GPUDirect bool `toml:"gpu_direct"`

@@ -98,7 +98,7 @@ func runDevice(args []string) error {
 	f.UintVar(&share, "share", 100, "")
 	f.UintVar(&limit, "cap", 0, "")
 	f.UintVar(&sessions, "sessions", 0, "")
-	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler", "sandbox", "ioctls", "rdma", "copy-connections", "rdma-queue-pairs", "cgroup", "cgroup-memory", "cgroup-memory-high", "cgroup-cpu", "cgroup-weight", "cgroup-processes", "suspend-to"} {
+	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler", "sandbox", "ioctls", "rdma", "copy-connections", "rdma-queue-pairs", "rdma-partition", "cgroup", "cgroup-memory", "cgroup-memory-high", "cgroup-cpu", "cgroup-weight", "cgroup-processes", "suspend-to"} {
 		f.String(name, "", "")
 	}
 	f.Bool("verbose", false, "")

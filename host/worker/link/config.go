@@ -83,6 +83,8 @@ type Config struct {
 	Session remote.SessionID `json:"session,omitzero"`
 	// RDMA, with Relay or TLS: frames go by RDMA if both ends can; RDMAAuto, or a device, or one port of it as in mlx5_0/1. Empty: they do not.
 	RDMA string `json:"rdma,omitempty"`
+	// Partition, with RDMA: the P_Key of InfiniBand's partition that queue pairs are of; 0: the first of each port's table.
+	Partition uint16 `json:"partition,omitempty"`
 	// Pairs, with RDMA: how many queue pairs copies may have, if the other end takes as many; 0: one for each port of the adapters.
 	Pairs int `json:"pairs,omitempty"`
 	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's; the worker passes on no more than the handshake.

@@ -1,6 +1,7 @@
 package guestend_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -67,19 +68,8 @@ func fabric(t *testing.T) (sysfs string, a verbs.Adapter, f *guestend.Fabric) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sysfs = t.TempDir()
-	for name, text := range map[string]string{
-		"state": "4: ACTIVE", "link_layer": "Ethernet", "lid": "0x0", "gids/0": "0000:0000:0000:0000:0000:ffff:7f00:0001", "gid_attrs/types/0": "RoCE v2",
-	} {
-		path := filepath.Join(sysfs, "fake0/ports/1", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ds, err := ibv.OpenIn(os.DirFS(sysfs), "")
+	sysfs = port(t)
+	ds, err := ibv.OpenIn(os.DirFS(sysfs), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,4 +79,53 @@ func fabric(t *testing.T) (sysfs string, a verbs.Adapter, f *guestend.Fabric) {
 		}
 	})
 	return sysfs, ds.Adapters()[0], f
+}
+
+// port is what the kernel shows of it.
+func port(t *testing.T) (sysfs string) {
+	sysfs = t.TempDir()
+	for name, text := range map[string]string{
+		"state": "4: ACTIVE", "link_layer": "Ethernet", "lid": "0x0", "gids/0": "0000:0000:0000:0000:0000:ffff:7f00:0001", "gid_attrs/types/0": "RoCE v2",
+		"pkeys/0": "0xffff", "pkeys/1": "0x8001",
+	} {
+		path := filepath.Join(sysfs, "fake0/ports/1", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sysfs
+}
+
+// TestPartition: queue pairs are readied for the partition that is asked for, by where it stands in the port's table.
+func TestPartition(t *testing.T) {
+	load(t)
+	sysfs, _, f := fabric(t)
+	peer, err := verbs.ParseOffer(verbs.Offer{
+		Link: verbs.Ethernet, MTU: 3, Queue: 7, GID: [16]byte{15: 1}, Window: verbs.Window{Address: 1 << 20, Size: verbs.LeastWindow},
+	}.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		partition verbs.Partition
+		index     int
+	}{{0x8001, 1}, {0, 0}, {0xffff, 0}, {0x0001, 1}} {
+		ds, err := ibv.OpenIn(os.DirFS(sysfs), "", want.partition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := ds.Adapters()[0].NewQueue(verbs.QueueSize{Send: 1, Receive: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Connect(verbs.Path{MTU: 3, Peer: peer}); err != nil || f.Partition() != want.index {
+			t.Errorf("%v: index %d, want %d; %v", want.partition, f.Partition(), want.index, err)
+		}
+		if err := errors.Join(q.Close(), ds.Close()); err != nil {
+			t.Error(err)
+		}
+	}
 }

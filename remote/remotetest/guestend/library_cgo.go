@@ -53,6 +53,7 @@ static void flap(struct fake_verbs *f, long each)
 }
 static long lost(struct fake_verbs *f) { return atomic_load(&f->lost); }
 static long refused(struct fake_verbs *f) { return atomic_load(&f->refused); }
+static int pkey(struct fake_verbs *f) { return atomic_load(&f->pkey); }
 */
 import "C"
 
@@ -123,6 +124,9 @@ func (f *Fabric) Lost() int { return int(C.lost(f.c)) }
 
 // Refused is described with Lost.
 func (f *Fabric) Refused() int { return int(C.refused(f.c)) }
+
+// Partition is where in its port's table the partition of the queue pair stands that was readied last.
+func (f *Fabric) Partition() int { return int(C.pkey(f.c)) }
 
 // errUsed says that a test has not ended its session.
 var errUsed = errors.New("the guest library has a session")

@@ -19,6 +19,8 @@ import (
 var (
 	ErrNoLibrary = errors.New("libibverbs.so.1 cannot be loaded; install rdma-core's libraries (Debian: libibverbs1, ibverbs-providers)")
 	ErrNoDevice  = errors.New("this machine has no active RDMA port")
+	// ErrNoPartition: there are ports, and the subnet manager has put none into the partition.
+	ErrNoPartition = errors.New("no active RDMA port has in its table of P_Keys the partition")
 )
 
 // libraryName is what is loaded.
@@ -33,12 +35,15 @@ type Devices struct {
 	adapters []verbs.Adapter
 }
 
-// Open opens all devices with active ports; or one, by its name, and of that one port if the name ends in /PORT.
-func Open(name string) (*Devices, error) { return OpenIn(os.DirFS(sysfs), name) }
+// Open opens all devices with active ports; or one, by its name, and of that one port if the name ends in /PORT. Queue pairs are of a partition, and ports that are not
+// left out; 0: of each port's first.
+func Open(name string, partition verbs.Partition) (*Devices, error) {
+	return OpenIn(os.DirFS(sysfs), name, partition)
+}
 
 // OpenIn is Open of devices that are shown elsewhere, and that the library which is loaded has: for tests.
-func OpenIn(sys fs.FS, name string) (*Devices, error) {
-	found, err := scan(sys, name)
+func OpenIn(sys fs.FS, name string, partition verbs.Partition) (*Devices, error) {
+	found, err := scan(sys, name, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +131,7 @@ func (a *adapter) NewQueue(size verbs.QueueSize) (verbs.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{pair: p, port: a.port.Number}
+	q := &queue{pair: p, port: a.port.Number, pkey: a.port.PKey}
 	if q.file, err = events(p.channel()); err == nil {
 		q.raw, err = q.file.SyscallConn()
 	}
@@ -153,6 +158,7 @@ func events(fd int) (*os.File, error) {
 type queue struct {
 	*pair
 	port int
+	pkey int // where in the port's table its partition stands
 	file *os.File
 	raw  interface {
 		Read(f func(fd uintptr) (done bool)) error
@@ -169,7 +175,7 @@ func (q *queue) Number() uint32 { return q.number() }
 func (q *queue) Inline() int { return q.inline }
 
 // Connect implements verbs.Queue.
-func (q *queue) Connect(p verbs.Path) error { return q.connect(q.port, p) }
+func (q *queue) Connect(p verbs.Path) error { return q.connect(q.port, q.pkey, p) }
 
 // Post implements verbs.Queue.
 func (q *queue) Post(ws []verbs.Work) error { return q.post(ws) }

@@ -177,10 +177,10 @@ func (p *pair) number() uint32 { return uint32(p.c.qp.qp_num) }
 // channel is the descriptor that is readable when there is an event. The library's.
 func (p *pair) channel() int { return int(p.c.channel.fd) }
 
-func (p *pair) connect(port int, path verbs.Path) error {
+func (p *pair) connect(port, pkey int, path verbs.Path) error {
 	peer := path.Peer.Offer()
 	c := C.struct_cw_path{
-		port: C.int(port), gid_index: C.int(path.GIDIndex), mtu: C.uint32_t(path.MTU), own_psn: C.uint32_t(path.OwnPSN),
+		port: C.int(port), pkey_index: C.uint16_t(pkey), gid_index: C.int(path.GIDIndex), mtu: C.uint32_t(path.MTU), own_psn: C.uint32_t(path.OwnPSN),
 		peer_psn: C.uint32_t(peer.PSN), peer_qp: C.uint32_t(peer.Queue), peer_lid: C.uint16_t(peer.LID), timeout: timeout,
 	}
 	for i, b := range peer.GID {

@@ -46,7 +46,7 @@ func openTwo(t *testing.T) (ds *ibv.Devices, nic string) {
 		run(t, "/usr/bin/ip link delete ve2")
 	})
 	for end := time.Now().Add(remotetest.Limit); ; time.Sleep(10 * time.Millisecond) { // its port becomes active, and has its address
-		ds, err := ibv.Open("")
+		ds, err := ibv.Open("", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

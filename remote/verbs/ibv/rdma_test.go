@@ -30,7 +30,7 @@ func open(t *testing.T) *ibv.Devices {
 	if name == "" {
 		t.Skip("RDMA_DEVICE names no device: scripts/test.sh rdma runs this in a VM that has one")
 	}
-	ds, err := ibv.Open(name)
+	ds, err := ibv.Open(name, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,11 @@ import (
 // sysfs is where the kernel shows RDMA devices.
 const sysfs = "/sys/class/infiniband"
 
-// mostGIDs bounds a port's addresses.
-const mostGIDs = 1024
+// mostGIDs bounds a port's addresses, and mostPKeys the partitions that it may be a member of.
+const (
+	mostGIDs  = 1024
+	mostPKeys = 1024
+)
 
 // found is a device and its active ports, whose MTU is not known yet.
 type found struct {
@@ -24,14 +27,15 @@ type found struct {
 	ports  []verbs.Port
 }
 
-// scan finds the active ports. name: all; one device's (mlx5_0), or one port's (mlx5_0/2).
-func scan(sys fs.FS, name string) ([]found, error) {
+// scan finds the active ports that are of a partition. name: all; one device's (mlx5_0), or one port's (mlx5_0/2).
+func scan(sys fs.FS, name string, partition verbs.Partition) ([]found, error) {
 	device, port, _ := strings.Cut(name, "/")
 	entries, err := fs.ReadDir(sys, ".")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("RDMA devices: %w", err)
 	}
 	var all []found
+	var outside []string // ports that are not of the partition
 	for _, e := range entries {
 		if device != "" && e.Name() != device {
 			continue
@@ -45,7 +49,12 @@ func scan(sys fs.FS, name string) ([]found, error) {
 			if port != "" && p.Name() != port {
 				continue
 			}
-			if one, ok := scanPort(sys, e.Name(), p.Name()); ok {
+			one, ok := scanPort(sys, e.Name(), p.Name())
+			switch {
+			case !ok:
+			case !inPartition(sys, &one, partition):
+				outside = append(outside, path.Join(e.Name(), p.Name()))
+			default:
 				f.ports = append(f.ports, one)
 			}
 		}
@@ -56,6 +65,8 @@ func scan(sys fs.FS, name string) ([]found, error) {
 	switch {
 	case len(all) > 0:
 		return all, nil
+	case len(outside) > 0:
+		return nil, fmt.Errorf("%w %v (%s)", ErrNoPartition, partition, strings.Join(outside, ", "))
 	case name != "":
 		return nil, fmt.Errorf("%w %q", ErrNoDevice, name)
 	}
@@ -93,6 +104,25 @@ func scanPort(sys fs.FS, device, port string) (verbs.Port, bool) {
 		p.GIDs = append(p.GIDs, verbs.GID{Index: i, Addr: [16]byte(b), RoCEv2: text(sys, dir, fmt.Sprintf("gid_attrs/types/%d", i)) == "RoCE v2"})
 	}
 	return p, true
+}
+
+// inPartition finds a partition in the port's table, as a full member of it if the port is that, too; 0: the table's first. false: the port is not of it.
+func inPartition(sys fs.FS, p *verbs.Port, want verbs.Partition) bool {
+	for i := range mostPKeys {
+		s := text(sys, path.Join(p.Device, "ports", strconv.Itoa(p.Number)), fmt.Sprintf("pkeys/%d", i))
+		if s == "" {
+			break
+		}
+		key, err := verbs.ParsePartition(s)
+		if want == 0 {
+			p.Partition = key // an empty first entry is 0, as no table is: the queue pairs say what comes of it
+			return true
+		}
+		if err == nil && key.Same(want) && (p.Partition == 0 || key.Full() && !p.Partition.Full()) {
+			p.PKey, p.Partition = i, key
+		}
+	}
+	return want == 0 || p.Partition != 0
 }
 
 // text is a file's line; empty: there is none, or it cannot be read.

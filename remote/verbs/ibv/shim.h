@@ -174,7 +174,7 @@ static inline int cw_queue_open(struct cw_lib *lib, struct ibv_context *ctx, str
 struct cw_path {
 	int port, gid_index;
 	uint32_t mtu, own_psn, peer_psn, peer_qp;
-	uint16_t peer_lid;
+	uint16_t pkey_index, peer_lid;
 	int global;
 	uint8_t peer_gid[16];
 	uint8_t timeout;
@@ -185,6 +185,7 @@ static inline int cw_connect(struct cw_lib *lib, struct ibv_qp *qp, const struct
 {
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = p->pkey_index,
 		.port_num = (uint8_t)p->port,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 	};

@@ -146,6 +146,12 @@ func (f *Fabric) InfiniBand(name string, lid uint16) *Adapter {
 	return &Adapter{f, verbs.Port{Device: name, Number: 1, Link: verbs.InfiniBand, LID: lid, MTU: 5, GIDs: []verbs.GID{{Addr: [16]byte{0xfe, 0x80, 15: byte(lid)}}}}}
 }
 
+// In puts a port into a partition: it reaches those alone that reach that.
+func (a *Adapter) In(p verbs.Partition) *Adapter {
+	a.port.PKey, a.port.Partition = 1, p
+	return a
+}
+
 // Port implements verbs.Adapter.
 func (a *Adapter) Port() verbs.Port { return a.port }
 

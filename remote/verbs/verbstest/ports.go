@@ -56,6 +56,8 @@ func (f *Fabric) MovedBy(a *Adapter, op verbs.Op) uint64 {
 func (f *Fabric) faultLocked(from, to *Adapter) verbs.Status {
 	x, y := f.ports[from], f.ports[to]
 	switch {
+	case from.port.Partition != to.port.Partition && !from.port.Partition.Reaches(to.port.Partition):
+		return verbs.RetryExceeded // the other end drops what is not of its partition
 	case x != nil && x.down, y != nil && y.down:
 		return verbs.RetryExceeded
 	case x != nil && x.fails != verbs.Success:

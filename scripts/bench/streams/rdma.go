@@ -12,7 +12,7 @@ import (
 
 // overRDMA goes on by a device of this machine, which stays open as long as the process lives.
 func overRDMA(c net.Conn, device string, client bool) (net.Conn, error) {
-	ds, err := ibv.Open(device)
+	ds, err := ibv.Open(device, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func ToWorker(fd int) []link.ToWorker {
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
 		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Rehearsal: true, Shared: true, Spare: true, Tenant: true, GPUDirect: true,
-		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key, Session: remote.SessionID{1}, RDMA: "mlx5_0/1", Direct: true, Branches: 3, Pairs: 4,
+		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key, Session: remote.SessionID{1}, RDMA: "mlx5_0/1", Direct: true, Branches: 3, Pairs: 4, Partition: 0x8001,
 	}
 	return []link.ToWorker{
 		link.Configure{Config: cfg, Connection: f},

@@ -327,6 +327,8 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 	struct qp *q = (struct qp *)base;
 	if (fails(&fake_verbs.no_modify))
 		return EINVAL;
+	if (mask & IBV_QP_PKEY_INDEX)
+		fake_verbs.pkey = a->pkey_index;
 	pthread_mutex_lock(&lock);
 	if (mask & IBV_QP_DEST_QPN)
 		q->peer = a->dest_qp_num;

@@ -10,6 +10,7 @@ struct fake_verbs {
 	_Atomic int no_register;					 /* n: the n-th fails */
 	_Atomic int no_deregister;
 	_Atomic int no_post;
+	_Atomic int pkey;	    /* index of the partition that the last queue pair was readied for */
 	_Atomic int status;	    /* of the next work request, and 5 of all behind it */
 	_Atomic int deaf;	    /* what is posted is taken, and nothing comes of it */
 	_Atomic int live;	    /* objects that are not given back */
