@@ -280,7 +280,7 @@ stage_guest() { scripts/guest.sh && scripts/errors.sh --vm; }
 stage_rdma() {
   local bad=0
   scripts/rdma.sh --check || bad=1
-  scripts/verbs.sh vectoradd copies threads || bad=1
+  scripts/verbs.sh --own vectoradd copies threads || bad=1
   scripts/vf.sh || bad=1
   return $bad
 }
