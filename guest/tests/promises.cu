@@ -1,10 +1,27 @@
 // What a device's attributes promise, and what they say is not there, against the calls that it is about. needs: cuda 13.0
 #include "driver.h"
 
+#include <atomic>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
 __global__ void nothing(int *p) { *p = 1; }
+
+// Both sides answer each other while the kernel runs, or it gives up: p[0] is the kernel's, p[1] the processor's, p[2] what the kernel saw of that.
+__global__ void meet(volatile unsigned *p)
+{
+    p[0] = 1;
+    __threadfence_system();
+    for (int i = 0; i < 400000000 && p[1] == 0; i++)
+        ;
+    p[2] = p[1];
+}
+__global__ void count(unsigned *p, int each)
+{
+    for (int i = 0; i < each; i++)
+        atomicAdd_system(p, 1u);
+}
 
 static CUdevice dev;
 static CUstream s;
@@ -85,6 +102,37 @@ static CUresult managed_memory()
         CU(cuMemFree(p));
     }
     return r;
+}
+
+// As CONCURRENT_MANAGED_ACCESS has it. Memory that comes to the processor only when the kernel has ended fails: neither hears the other before.
+static bool meet_in(unsigned *p)
+{
+    volatile unsigned *words = p;
+    words[0] = words[1] = words[2] = 0;
+    meet<<<1, 1>>>(p);
+    while (words[0] == 0 && cudaStreamQuery(nullptr) == cudaErrorNotReady)
+        ;
+    words[1] = 7;
+    CUDA(cudaDeviceSynchronize());
+    return words[2] == 7;
+}
+
+// No update of either side is lost, though both count at once.
+static bool count_both(unsigned *p)
+{
+    enum { EACH = 100, LANES = 128 };
+    std::atomic<bool> stop{false};
+    unsigned mine = 0;
+    *p = 0;
+    std::thread side([&] {
+        for (; mine < 1000 || !stop; mine++)
+            __atomic_fetch_add(p, 1u, __ATOMIC_SEQ_CST);
+    });
+    count<<<4, LANES / 4>>>(p, EACH);
+    CUDA(cudaDeviceSynchronize());
+    stop = true;
+    side.join();
+    return *(volatile unsigned *)p == mine + EACH * LANES;
 }
 
 static CUresult from_pool()
@@ -216,6 +264,33 @@ static void host_memory()
     holds("pools of a node", HAS(HOST_NUMA_MEMORY_POOLS_SUPPORTED), pool(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0));
 }
 
+// What is said of both sides at the same memory. Each holds where it is promised; what is not promised is not tried, as a kernel that runs off its memory takes the
+// context along. Where the GPU would need the host's page tables, or the processor the GPU's memory, the weaker promise has to hold as well.
+static void both_sides()
+{
+    const bool at_once = HAS(CONCURRENT_MANAGED_ACCESS), atomics = HAS(HOST_NATIVE_ATOMIC_SUPPORTED), pageable = HAS(PAGEABLE_MEMORY_ACCESS);
+    const bool tables = HAS(PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES), direct = HAS(DIRECT_MANAGED_MEM_ACCESS_FROM_HOST);
+    note("both at managed memory: %d, directly: %d, atomics: %d, memory of malloc: %d, by the host's tables: %d", at_once, direct, atomics, pageable, tables);
+    unsigned *managed_words = nullptr, *pinned = nullptr;
+    if (HAS(MANAGED_MEMORY))
+        CUDA(cudaMallocManaged(&managed_words, 4096));
+    expect(!at_once || (managed_words && meet_in(managed_words)), "managed memory while a kernel runs");
+    expect(!at_once || count_both(managed_words), "atomics of both on managed memory");
+    if (atomics)
+        CUDA(cudaHostAlloc(&pinned, 4096, cudaHostAllocMapped));
+    expect(!atomics || (meet_in(pinned) && count_both(pinned)), "atomics of both on the host's memory");
+    CUDA(cudaFree(managed_words));
+    CUDA(cudaFreeHost(pinned));
+    int *of_malloc = (int *)malloc(4096);
+    *of_malloc = 0;
+    if (pageable)
+        nothing<<<1, 1>>>(of_malloc);
+    expect(!pageable || (cudaDeviceSynchronize() == cudaSuccess && *of_malloc == 1), "memory of malloc in a kernel");
+    free(of_malloc);
+    expect(!tables || pageable, "the host's page tables");
+    expect(!direct || at_once, "managed memory that the processor reaches at the GPU");
+}
+
 static void sharing()
 {
     const int kinds = attribute(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES);
@@ -262,5 +337,6 @@ int main()
     CU(cuStreamSynchronize(s));
     CU(cuMemFree(mem));
     CU(cuStreamDestroy(s));
+    both_sides();
     return finish();
 }

@@ -1,7 +1,9 @@
 /* Contexts: the primary context's life, the stack of a thread, context-local storage, and what ends with a context. */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "fake_host.h"
+#include "memory/managed.h"
 
 static void *destroyed_with_key;
 static int destroyed;
@@ -44,6 +46,29 @@ static void before_init(void)
 	CHECK_RES(cuInit(0), 0);
 	CHECK_RES(cuDeviceGetCount(&n), 0);
 	CHECK(n == 2);
+}
+
+/* The driver says 1 of all; what is told is what holds here: kernels do not reach ordinary memory, nor the processor the GPU's, and memory that moves is not
+ * used at once. */
+static void both_sides(void)
+{
+	static const struct {
+		int attr, value;
+	} want[] = {
+		{CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
+		{CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 1},
+		{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0},
+		{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0},
+		{CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0},
+	};
+	int v;
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		CHECK_RES(cuDeviceGetAttribute(&v, want[i].attr, 1), 0);
+		CHECK(v == want[i].value);
+	}
+	CHECK_RES(cuDeviceGetAttribute(&v, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1), 0);
+	CHECK(v == !cw_managed_moves(1));
 }
 
 static void primary(void)
@@ -305,7 +330,9 @@ static void memory_operations(void)
 
 int main(void)
 {
+	setenv("CAUSEWAY_MANAGED", "gpu", 1);
 	before_init();
+	both_sides();
 	primary();
 	stack();
 	storage();
