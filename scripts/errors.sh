@@ -90,6 +90,38 @@ lost() {
   row "managed memory of a worker that was killed" "status $rc" || cat "$tmp/out" "$tmp/log"
 }
 
+# debugged: gdb stops a program whose managed memory kernels had, reads and changes words of it, and steps over an access to what is at the GPU. While a kernel may have it
+# gdb is told that it cannot be had; it is never told an old word.
+debugged() {
+  local args=() command rc=0
+  if ! have gdb; then echo "skipped: managed memory in gdb: no gdb"; return; fi
+  while read -r command; do args+=(-ex "$command"); done <<'GDB'
+set pagination off
+set confirm off
+set debuginfod enabled off
+break stopped
+break *first_word
+run
+print *(unsigned *)($rdi + 40)
+set var *(unsigned *)($rdi + 40) = 1000
+continue
+print *(unsigned *)($rdi + 80)
+set var *(unsigned *)($rdi + 120) = 5
+continue
+print *(unsigned *)($rdi + 80)
+continue
+stepi
+print $eax
+continue
+print *(unsigned *)($rdi + 4 * 1000000)
+continue
+GDB
+  timeout -k 5 120 "$CAUSEWAY" run --gpu soft -- gdb -q -nx -batch "${args[@]}" --args "$(dirname "$program")/managedouter" debugged </dev/null >"$tmp/out" 2>&1 || rc=$?
+  command=$(grep -E '^\$[0-9]+ = |^Cannot access|^PASSED' "$tmp/out" | sed 's/^\$[0-9]* = //' | paste -sd,)
+  [[ $rc = 0 && $command =~ ^10,40,('Cannot access memory at address '0x[0-9a-f]+|80),160,4000000,PASSED$ ]]
+  row "gdb reads, changes and steps over managed memory" "$command" || sed 's/^/        | /' "$tmp/out"
+}
+
 # begin_there ADDRESS:PORT: `run` is a program on that server, with its bytes there. What one before it had may be about to be free: it is tried again.
 begin_there() {
   for _ in $(seq 30); do
@@ -187,6 +219,7 @@ else
   on_host
   killed
   lost
+  debugged
   [ "$(id -u)" != 0 ] || over_there # userfaultfd may be refused to others
 fi
 echo "errors: $passed passed, $failed failed in $SECONDS s"

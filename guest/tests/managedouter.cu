@@ -1,6 +1,7 @@
 // Managed memory that somebody else reads and writes, as a debugger does: another process by process_vm_readv and process_vm_writev, by ptrace word by word and by
 // /proc/PID/mem, while the program runs, while one of its threads is stopped, and while all are. Never an old byte, and what it wrote the kernels find. What is at
-// the GPU the first two get, when threads go on that stand still; the others get it natively, and may be refused it (EIO). needs: cuda 13.0
+// the GPU the first two get, when threads go on that stand still; the others get it natively, and may be refused it (EIO).
+// With "debugged" it is a program for gdb to stop (scripts/errors.sh), which changes words 10 and 30. needs: cuda 13.0
 #include "driver.h"
 
 #include <cerrno>
@@ -167,6 +168,34 @@ static void debugger(const talk &t, pid_t pid, uint32_t *p)
     _exit(0);
 }
 
+// Where gdb stops, and an access that is the first instruction of a function, so that a breakpoint is at the access itself.
+extern "C" __attribute__((noinline)) void stopped(uint32_t *p, int step) { asm volatile("" ::"r"(p), "r"(step) : "memory"); }
+extern "C" uint32_t first_word(const uint32_t *p);
+asm(".text\n.globl first_word\n.type first_word, @function\nfirst_word: movl (%rdi), %eax\nret\n.size first_word, . - first_word\n");
+
+static int debugged()
+{
+    uint32_t *p;
+    managed(&p, N * 4);
+    for (size_t i = 0; i < N; i++)
+        p[i] = (uint32_t)i;
+    stopped(p, 1); // p[10] = 1000
+    twice<<<8, 256>>>(p, N);
+    CUDA(cudaDeviceSynchronize());
+    stopped(p, 2); // p[30] = 5
+    twice<<<8, 256>>>(p, N);
+    stopped(p, 3); // at work
+    expect(first_word(p + 40) == 160, "an access that is stepped over");
+    CUDA(cudaDeviceSynchronize());
+    stopped(p, 4);
+    size_t bad = 0;
+    for (size_t i = 0; i < N; i++)
+        bad += p[i] != (i == 10 ? 4000 : i == 30 ? 10 : 4 * (uint32_t)i);
+    expect(bad == 0, "every word");
+    CUDA(cudaFree(p));
+    return finish();
+}
+
 static char have(const talk &t, char what) { return say(t.to[1], what) ? hear(t.from[0]) : 'n'; }
 // What may be refused where the bytes are at the GPU must not be where the program has just written them.
 static bool here(const talk &t, char what, volatile uint32_t *p, volatile uint32_t *q)
@@ -178,9 +207,11 @@ static bool here(const talk &t, char what, volatile uint32_t *p, volatile uint32
     return (first == 'y' || first == 'e') && second == 'y';
 }
 
-int main()
+int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    if (argc > 1 && !strcmp(argv[1], "debugged"))
+        return debugged();
     talk t;
     int place[2];
     if (pipe(t.to) || pipe(t.from) || pipe(place))

@@ -163,6 +163,8 @@ int cw_has_come(uint32_t stream);
 CUresult cw_own_wait(uint32_t stream);
 CUresult cw_stream_wait(uint32_t stream);
 CUresult cw_ctx_wait(void);
+/* The current context has done all that was given before cw_work was so much: a debugger's turn (traced.c). */
+void cw_traced_waited(uint64_t work);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
 /* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the program's next wait ends with it. */
 extern _Atomic uint32_t cw_owed;

@@ -97,6 +97,21 @@ int cw_gpu_idle(void)
 	return atomic_load(&cw_resident_users) == 0 && atomic_load(&idle_at) == cw_work();
 }
 
+static int lives(struct cw_obj *o, void *count)
+{
+	*(int *)count += atomic_load(&((struct cw_ctx *)o)->state) == CW_CTX_LIVE;
+	return 0;
+}
+
+int cw_gpu_was_idle(uint64_t work)
+{
+	int count = 0;
+	cw_handle_each(CW_KIND_CTX, lives, &count);
+	if (count == 1)
+		atomic_store(&idle_at, work);
+	return count == 1;
+}
+
 static _Atomic int graph_ahead; /* since the GPU was last seen idle */
 
 void cw_host_in_graph(void) { atomic_store(&graph_ahead, 1); }

@@ -11,6 +11,7 @@
  *   touch.c      the CPU's accesses: threads that serve faults
  *   forbidden.c  those that end with a signal
  *   duplicates.c those of memory that is read mostly, out of sight while the GPU works
+ *   traced.c     what a debugger finds
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
  *
  * CUDA's rule for devices without CONCURRENT_MANAGED_ACCESS is what makes this exact: the CPU leaves managed memory alone while the GPU works. So
@@ -224,6 +225,8 @@ void cw_resident_left(const struct cw_stream *stream);
 
 /* Starts to serve, once. */
 CUresult cw_touch_start(void);
+/* Under the lock: the CPU gets all of an area, to write it, if the GPU is known to have done with it. 0: it is not, or that failed. */
+int cw_touch_all(struct cw_area *a);
 
 /* --- accesses that end with a signal: forbidden.c -------------------------------------------------------------------------- */
 
@@ -243,6 +246,8 @@ void cw_voice_end(const struct cw_voice *v);
 uint32_t cw_ctx_on(int device);
 /* Whether all that the GPU was given has ended. Whoever is about to rely on that has made cw_copies say so before. */
 int cw_gpu_idle(void);
+/* The current context has done all that was given before cw_work was so much. Whether that is so of all contexts, and taken note of. */
+int cw_gpu_was_idle(uint64_t work);
 /* Waits until the GPU has done what it was given before; stream: only that of this stream, 0: all. An error that belongs to the program's work is
  * kept for it (cw_owed); what is returned is that nothing more can be had of the GPU. */
 CUresult cw_gpu_wait(uint32_t stream);

@@ -57,7 +57,10 @@ CUresult cw_stream_wait(uint32_t stream)
 CUresult cw_ctx_wait(void)
 {
 	uint64_t work = cw_work();
-	return cw_waited(cwop_CtxSynchronize(), EVERY, work);
+	CUresult res = cw_waited(cwop_CtxSynchronize(), EVERY, work);
+	if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0) && res == 0)
+		cw_traced_waited(work);
+	return res;
 }
 
 CUresult cw_own_wait(uint32_t stream)

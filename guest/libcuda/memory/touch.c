@@ -170,6 +170,18 @@ static int comes_ahead(struct cw_area *a)
 	return more;
 }
 
+int cw_touch_all(struct cw_area *a)
+{
+	const struct cw_fault nobodys = {0};
+	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY); /* as in absent */
+	int may = !a->region && !a->fresh && settled(a, &nobodys, 0);
+	if (may && a->kept)
+		cw_kept_show(a, 0, a->units);
+	may = may && cw_area_bring(a, 0, a->units, 1) == 0 && cw_area_change(a, 0, a->units) == 0;
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+	return may;
+}
+
 static int ahead(void)
 {
 	int more = 0;

@@ -88,11 +88,35 @@ static void functions(void)
 	atomic_store(&cw_callback_thread, 0);
 }
 
+/* A debugger's turn: all comes to be written, once nothing of the GPU's is under way. */
+static void all_of_it(void)
+{
+	anew();
+	idle = 0;
+	cw_lock_acquire(&cw_resident_lock);
+	CHECK(cw_touch_all(area) == 0 && did[BRING] == 0 && atomic_load(&cw_copies) == 0);
+	idle = 1;
+	attach(5); /* whose work nobody has waited for */
+	CHECK(cw_touch_all(area) == 0 && did[BRING] == 0);
+	area->attach = CU_MEM_ATTACH_GLOBAL;
+	area->fresh = 1; /* the processor's anyhow */
+	CHECK(cw_touch_all(area) == 0 && did[BRING] == 0);
+	area->fresh = 0;
+	area->holder[7] = CW_AT_BOTH;
+	CHECK(cw_touch_all(area) == 1 && did[BRING] == 1 && did[CHANGE] == 1 && atomic_load(&cw_copies) == 0);
+	for (uint32_t u = 0; u < UNITS; u++)
+		CHECK(area->holder[u] == CW_AT_CPU);
+	result = CUDA_ERROR_UNKNOWN;
+	CHECK(cw_touch_all(area) == 0 && atomic_load(&cw_copies) == 0);
+	cw_lock_release(&cw_resident_lock);
+}
+
 int main(void)
 {
 	again();
 	wishes();
 	functions();
+	all_of_it();
 	puts("ahead_test ok");
 	return 0;
 }
