@@ -30,6 +30,9 @@ static struct {
 	double told;	     /* what the mover is told that the time is: when it began to wait */
 	double moving;	     /* s that went into moves */
 	uint64_t room;	     /* bytes of the GPU's memory that are free */
+	uint64_t over;	     /* that the program has beyond a limit that was lowered: none are free until these have left */
+	int lowered;	     /* that has happened */
+	int refused;	     /* pieces that found no room for that reason */
 	int by_link, turning;
 	int function, barred; /* one of the application is ahead; none can be */
 } gpu;
@@ -115,14 +118,20 @@ CUresult cw_piece_out(struct cw_area *a)
 	CHECK(!a->region);
 	a->region = (struct cw_region *)a;
 	a->memory = 0;
-	gpu.room += a->backed;
+	uint64_t back = gpu.over < a->backed ? gpu.over : a->backed;
+	gpu.over -= back;
+	gpu.room += a->backed - back;
 	moved(a->size);
 	return CUDA_SUCCESS;
 }
 
 CUresult cw_piece_in(struct cw_area *a)
 {
-	CHECK(a->region && gpu.room >= a->backed);
+	CHECK(a->region && (gpu.room >= a->backed || gpu.lowered));
+	if (gpu.room < a->backed) {
+		gpu.refused++;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	a->region = NULL;
 	a->memory = 1;
 	gpu.room -= a->backed;

@@ -241,6 +241,40 @@ static void behind_a_function(void)
 	end();
 }
 
+static int at_gpu_now(void)
+{
+	int n = 0;
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		n += !cw_piece_away(a);
+	return n;
+}
+
+/* The vGPU's limit falls by half of what the program has at the GPU. Nothing leaves for that alone; as what lies here is used, pieces leave until the
+ * limit is kept, one for each that finds no room, and what is used is at the GPU in the end. */
+static void lowered(void)
+{
+	enum { EACH = 16, LESS = EACH };
+	work_of(3, EACH, 2 * EACH);
+	begin();
+	for (int k = 0; k < 60; k++)
+		launch(k % 2);
+	CHECK(at_gpu_now() == 2 * EACH);
+	gpu.lowered = 1;
+	gpu.over = LESS * PIECE;
+	for (int k = 0; k < 60; k++)
+		launch(k % 2);
+	CHECK(at_gpu_now() == 2 * EACH && gpu.refused == 0);
+	for (int k = 0; k < 2000; k++) {
+		launch(2);
+		wait_for_gpu();
+	}
+	printf("a limit lowered by %d of %d pieces: %d are at the GPU, %d found no room\n", LESS, 2 * EACH, at_gpu_now(), gpu.refused);
+	CHECK(gpu.over == 0 && at_gpu_now() == 2 * EACH - LESS && gpu.refused > 0 && gpu.refused <= LESS);
+	for (int i = 0; i < EACH; i++)
+		CHECK(!set[2]->all[i]->region);
+	end();
+}
+
 /* What a prefetch names goes to another GPU, piece by piece, when all are idle. */
 static void to_another(void)
 {
@@ -298,6 +332,7 @@ int main(void)
 {
 	behind_a_function();
 	to_another();
+	lowered();
 	for (int costly = 0; costly < 2; costly++) {
 		moves_at = costly ? 5e9 : 25e9;
 		printf("moves at %.0f GB/s\n", moves_at / 1e9);
