@@ -8,9 +8,10 @@
 #   --image FILE        the guest's image, made before by
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
+#   --append TEXT  more of the guest kernel's command line
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
 #                is room for, which takes all of the vGPU and runs alone, only if named)
-#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, gpus (the VM stays, its programs go to this machine's
+#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, once (how many bytes of managed memory at the GPU travel), gpus (the VM stays, its programs go to this machine's
 #                other GPU and back, by what links the two), faults (some of scripts/lib/faults.sh),
 #                allfaults, train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
 #
@@ -24,7 +25,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/faults.sh"
 . "$ROOT/scripts/lib/train.sh"
 
-kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image=''
+kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image='' append=''
 modes=$rounds_modes
 while [ $# -gt 0 ]; do
   case $1 in
@@ -34,8 +35,9 @@ while [ $# -gt 0 ]; do
     --image) image=$2; shift 2 ;;
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
+    --append) append=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -86,7 +88,7 @@ vm() {
   "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp "$cpus" -m "$ram" -object "memory-backend-memfd,id=mem,size=$ram,share=on" -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append "$guest_append causeway.tag=gpu0" \
+    -append "$guest_append causeway.tag=gpu0 $append" \
     -monitor "unix:$tmp/$host.monitor,server=on,wait=off" "${gpu[@]}" "$@" </dev/null >>"$logs/qemu-$host.log" 2>&1 9>&- 3>&- 4>&- &
   vm_pid[$host]=$!
   until_true 10 [ -S "$tmp/$host.monitor" ]
@@ -318,6 +320,30 @@ phase_large() {
   done
 }
 
+# travelled HOST sets of_ram and of_state: MiB of the VM's memory that QEMU has sent, pages of zeroes left out, and of its programs' state, which the device process of the host it left has.
+travelled() {
+  of_ram=$(sed -n 's/^normal bytes: *\([0-9]*\) kbytes.*/\1/p' "$tmp/info")
+  of_state=$(grep -o 'msg="session saved" .*' "$logs/device-$1.log" | sed -n 's/.* bytes=\([0-9]*\).*/\1/p' | tail -n 1)
+  of_ram=$((${of_ram:-0} / 1024)) of_state=$((${of_state:-0} >> 20))
+  [ $of_ram -gt 0 ]
+}
+# What lies at the GPU travels in the state once. The pages that it was in before the guest's kernel has back, and what they hold
+# goes with the VM's memory unless it is zero (init_on_free=1).
+phase_once() {
+  local mib from of_ram of_state rams=() states=()
+  for mib in 0 96; do
+    guest "export ROUNDS_MIB=$mib"
+    spawn handed; row "a program with $mib MiB of managed memory at the GPU" "" || return
+    from=$at_host
+    move && travelled $from; row "it moves to $at_host" "$of_ram MiB of the VM's memory, $of_state MiB of state" || return
+    end_spawned; row "every byte of it is right" ""
+    rams+=($of_ram) states+=($of_state)
+  done
+  of_state=$((states[1] - states[0])) of_ram=$((rams[1] - rams[0]))
+  [ $of_state -ge 96 ] && [ $of_state -lt 112 ]; row "96 MiB are in the state once" "$of_state MiB more"
+  [[ " $append " != *" init_on_free=1 "* ]] || [ $of_ram -lt 48 ]; row "in the VM's memory, to which they have been given back${append:+ ($append)}" "$of_ram MiB more"
+}
+
 if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
 serves=serve
 if [[ " ${phases[*]} " == *faults* ]]; then
@@ -335,7 +361,7 @@ boot || exit 1
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS
-  case $p in idle | large | train) ;; *) begin || break ;; esac
+  case $p in idle | large | once | train) ;; *) begin || break ;; esac
   "phase_$p"
   printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
 done

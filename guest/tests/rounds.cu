@@ -386,7 +386,7 @@ static const struct {
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared}, {"lasting", lasting}, {"waits", waits}, {"idle", idle}, {"times", times}, {"written", written}, {"graphs", graphs},
-             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"tiles", tiles, true}, {"kernels", kernels, true}, {"locals", locals, true}, {"over", over, true}};
+             {"ordered", ordered}, {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"training", training}, {"captures", captures, true}, {"processes", processes, true}, {"green", green, true}, {"tiles", tiles, true}, {"kernels", kernels, true}, {"locals", locals, true}, {"over", over, true}, {"handed", handed, true}};
 
 int main(int argc, char **argv)
 {

@@ -59,3 +59,22 @@ static void over(Rounds &r)
         CUDA(cudaFree(x));
     CUDA(cudaFree(hog));
 }
+
+// handed: ROUNDS_MIB MiB that the processor has filled and a kernel then had: they lie at the GPU while nothing is called at all, and are compared in the end.
+static void handed(Rounds &r)
+{
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
+    const uint32_t mib = getenv("ROUNDS_MIB") ? (uint32_t)strtoul(getenv("ROUNDS_MIB"), nullptr, 10) : 1, words = mib << 18, steps = words / 64;
+    uint32_t *p, wrong = 0;
+    managed(&p, mib ? (size_t)words * 4 : 4);
+    for (uint32_t i = 0; i < words; i++)
+        p[i] = mix(i);
+    strides<<<(steps + 127) / 128 + 1, 128>>>(p, steps, 5);
+    CUDA(cudaDeviceSynchronize());
+    while (r.next())
+        nap_ms(few ? 0 : 100);
+    for (uint32_t i = 0; i < words; i++)
+        wrong += p[i] != (i % 64 ? mix(i) : scramble(mix(i), 5));
+    r.check(wrong == 0);
+    CUDA(cudaFree(p));
+}

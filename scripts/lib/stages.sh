@@ -273,7 +273,7 @@ stage_libvirt() { scripts/libvirt.sh; }
 stage_migrate() {
   local bad=0
   scripts/migrate.sh pause move || bad=1
-  scripts/migrate.sh --modes "streams pinned" idle often file refused fail late faults || bad=1
+  scripts/migrate.sh --modes "streams pinned handed" idle often file refused fail late faults || bad=1
   scripts/migrate-libvirt.sh --modes "streams pinned" ahead often document abort killed refuse remote || bad=1
   scripts/precopy.sh || bad=1
   return $bad
