@@ -35,7 +35,7 @@ const (
 	// mostWriting is how many WRITEs of a guest process may wait for its worker: each has an entry of the queue of all programs. An honest one has one, or one for each of its threads that speak.
 	mostWriting = 4
 	writeLimit  = 5 * time.Second
-	hearLimit  = 5 * time.Second // somebody else may hold the end of a worker that is gone
+	hearLimit   = 5 * time.Second // somebody else may hold the end of a worker that is gone
 )
 
 // direct is the device's end of it. session.mu guards it, but conn.

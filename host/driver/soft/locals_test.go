@@ -32,8 +32,11 @@ func TestLocalMovesVariables(t *testing.T) {
 		take  func(r *rig, f wire.ID)
 		bytes uint64 // for each thread, beside what a context has
 	}{
-		"nothing":     {func(*rig, wire.ID) {}, 0},
-		"a launch":    {func(r *rig, f wire.ID) { r.ok(r.launch(f, wire.StreamLegacy, 1, 1, 0)); r.ok(r.launch(f, wire.StreamLegacy, 1, 1, 0)) }, 8192 - 1024},
+		"nothing": {func(*rig, wire.ID) {}, 0},
+		"a launch": {func(r *rig, f wire.ID) {
+			r.ok(r.launch(f, wire.StreamLegacy, 1, 1, 0))
+			r.ok(r.launch(f, wire.StreamLegacy, 1, 1, 0))
+		}, 8192 - 1024},
 		"a graph":     {func(r *rig, f wire.ID) { r.graphOf(f) }, 8192 - 1024},
 		"a limit":     {func(r *rig, _ wire.ID) { r.stack(4096) }, 3072},
 		"a low limit": {func(r *rig, f wire.ID) { r.ok(r.launch(f, wire.StreamLegacy, 1, 1, 0)); r.stack(4096); r.stack(1024) }, 0},
