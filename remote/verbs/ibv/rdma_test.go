@@ -234,7 +234,12 @@ func TestProcesses(t *testing.T) {
 // reachable is both ends of a connection, and memory of the near one that the far one reaches: of a memory file, as a guest's is.
 func reachable(t *testing.T, size int) (near, far *verbs.Conn, mem []byte, g frame.Granted, revoke func()) {
 	t.Helper()
-	near, far = twoEnds(t)
+	a := open(t).Adapters()[0]
+	nearBase, farBase := pair(t)
+	other := make(chan net.Conn, 1)
+	go func() { other <- upgraded(t, farBase, a, false) }()
+	near = upgraded(t, nearBase, a, true).(*verbs.Conn)
+	far = (<-other).(*verbs.Conn)
 	fd, mem, err := sys.NewPage("reached", size, 0)
 	if err != nil {
 		t.Fatal(err)
