@@ -18,6 +18,7 @@ enum { CW_RDMA_WINDOW = 1 << 20, CW_RDMA_LEAST_WINDOW = 64 << 10, CW_RDMA_INFINI
 struct cw_rdma_port {
 	char device[64];
 	int number, link, gid_index;
+	int software; /* the kernel makes its packets (soft RoCE) */
 	uint16_t lid;
 	uint8_t gid[16];
 };

@@ -122,6 +122,7 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 	if (!r)
 		return failed(ENOMEM, why, cap, "RDMA");
 	memset(own, 0, sizeof *own);
+	r->software = port->software;
 	const char *what = port->device;
 	int err = cw_open(&cw_rdma_lib, port->device, &r->ctx, &r->pd);
 	if (err)
@@ -198,8 +199,9 @@ int cw_rdma_register(struct cw_rdma *r, void *p, size_t n, void **mr, uint32_t *
 	struct ibv_mr *m = NULL;
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	int err = cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access, &m);
-	if (err && cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access | IBV_ACCESS_ON_DEMAND, &m) == 0)
-		err = 0; /* an adapter that looks pages up when it comes to them need not pin them */
+	/* An adapter that looks pages up when it comes to them need not pin them. Linux 7.2's soft RoCE says that it does, and has other bytes then. */
+	if (err && !r->software && cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access | IBV_ACCESS_ON_DEMAND, &m) == 0)
+		err = 0;
 	if (err)
 		return -err;
 	*mr = m;

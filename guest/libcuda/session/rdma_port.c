@@ -44,6 +44,8 @@ static int add_port(const char *sysfs, const char *device, int number, struct cw
 	text_of(text, sysfs, device, rest);
 	const char *hex = !strncmp(text, "0x", 2) ? text + 2 : text;
 	p->lid = (uint16_t)cw_hex(&hex);
+	text_of(text, sysfs, device, "parent"); /* the network device that it is on */
+	p->software = text[0] != 0;
 	return 1;
 }
 

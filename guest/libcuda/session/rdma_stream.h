@@ -21,7 +21,8 @@ struct cw_rdma {
 	struct cw_lock lock;
 	_Atomic uint32_t turn, waiters;
 	int polling;
-	int err; /* final: -errno */
+	int software; /* its port's */
+	int err;      /* final: -errno */
 	int flushed;
 	char why[400];
 	/* As in remote/verbs.Conn. */

@@ -98,7 +98,7 @@ func (a *adapter) Port() verbs.Port { return a.port }
 
 // Register implements verbs.Adapter.
 func (a *adapter) Register(mem []byte, may verbs.Access) (verbs.Memory, error) {
-	m, err := a.d.register(mem, may)
+	m, err := a.d.register(mem, may, !a.port.Software)
 	if err != nil {
 		return nil, err
 	}

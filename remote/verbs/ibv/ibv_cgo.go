@@ -85,8 +85,9 @@ type memory struct {
 	addr uint64
 }
 
-// register pins memory. Its bytes are not Go's: they stay where they are.
-func (d *device) register(mem []byte, may verbs.Access) (*memory, error) {
+// register pins memory; onDemand: where that is refused it may be found page by page when the other end reads it, which Linux 7.2's soft RoCE offers and does wrong: other bytes come
+// and go. Its bytes are not Go's: they stay where they are.
+func (d *device) register(mem []byte, may verbs.Access, onDemand bool) (*memory, error) {
 	access := C.int(C.IBV_ACCESS_LOCAL_WRITE)
 	if may&verbs.RemoteWrite != 0 {
 		access |= C.IBV_ACCESS_REMOTE_WRITE
@@ -96,7 +97,7 @@ func (d *device) register(mem []byte, may verbs.Access) (*memory, error) {
 	}
 	m := &memory{d: d, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))}
 	n := C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access, &m.mr)
-	if n != 0 && may&verbs.RemoteRead != 0 && C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access|C.IBV_ACCESS_ON_DEMAND, &m.mr) == 0 {
+	if n != 0 && onDemand && may&verbs.RemoteRead != 0 && C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access|C.IBV_ACCESS_ON_DEMAND, &m.mr) == 0 {
 		return m, nil // an adapter that looks pages up when it comes to them need not pin them
 	}
 	if n != 0 {

@@ -346,6 +346,13 @@ static void registers(void)
 		CHECK(cw_rdma_register(r, memory, 12345, &mr, &key) == want[on_demand] && registrations == (on_demand ? 2 : 1));
 		CHECK(on_demand == 2 ? !mr && key == 0 : mr == &region[1] && key == 502);
 	}
+	on_demand = 1; /* which is not asked of the kernel's own */
+	registrations = 0;
+	r->software = 1;
+	void *mr = NULL;
+	uint32_t key = 0;
+	CHECK(cw_rdma_register(r, memory, 12345, &mr, &key) == -ENOMEM && registrations == 1 && !mr);
+	r->software = 0;
 	fail_err = EBUSY;
 	CHECK(cw_rdma_deregister(r, &region[1]) == EBUSY);
 	fail_err = 0;
