@@ -2,8 +2,8 @@ package cuda
 
 import "fmt"
 
-// Result is a CUresult. It implements error; Success is the one value that is no error, so compare with it (or use Err)
-// before treating a Result as an error.
+// Result is a CUresult. It implements error; Success is the one value that is no error, so compare
+// with it (or use Err) before treating a Result as an error.
 type Result int32
 
 // Name is the public name, as cuGetErrorName returns it: "CUDA_ERROR_OUT_OF_MEMORY".
@@ -40,7 +40,8 @@ func (r Result) Err() error {
 	return r
 }
 
-// Sticky reports whether a context that reported r answers nothing else any more: the fault destroyed it.
+// Sticky reports whether a context that reported r answers nothing else any more: the fault
+// destroyed it.
 func (r Result) Sticky() bool {
 	switch r {
 	case ErrorECCUncorrectable, ErrorNvlinkUncorrectable, ErrorContained, ErrorIllegalAddress, ErrorLaunchTimeout, ErrorAssert,

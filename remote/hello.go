@@ -5,7 +5,8 @@ import "strings"
 // MaxText bounds the text behind a Hello.
 const MaxText = 512
 
-// ParseHello reads a handshake message and checks what every message has in common. Text is what follows it.
+// ParseHello reads a handshake message and checks what every message has in common. Text is what
+// follows it.
 func ParseHello(b []byte) (h Hello, text string, err error) {
 	if len(b) < HelloSize {
 		return h, "", Violation("handshake message of %d bytes", len(b))

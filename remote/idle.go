@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spinning: how long a consumer polls an empty ring before it sleeps. It grows when sleeping turned out to be rash, and shrinks when polling
-// was in vain.
+// Spinning: how long a consumer polls an empty ring before it sleeps. It grows when sleeping turned
+// out to be rash, and shrinks when polling was in vain.
 const (
 	spinLeast  = 20 * time.Microsecond
 	spinFirst  = 50 * time.Microsecond
 	SpinMost   = 200 * time.Microsecond
 	pollPauses = 24 // pauses between looks at the clock
 
-	// With fewer cores polling gives way to others between looks, and after others took the core for longer than it is worth polling it is left alone for so many sleeps.
+	// With fewer cores polling gives way to others between looks, and after others took the core
+	// for longer than it is worth polling it is left alone for so many sleeps.
 	plentyCores = 4
 	crowdedFor  = 256
 )
@@ -33,7 +34,8 @@ type Idle struct {
 	crowded int  // sleeps until the next attempt at polling
 }
 
-// NewIdle begins with a medium patience; with one core polling keeps the guest from what it is waited for, and there is none.
+// NewIdle begins with a medium patience; with one core polling keeps the guest from what it is
+// waited for, and there is none.
 func NewIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
 	i := &Idle{Ring: ring, Bell: bell, Pending: pending, spin: spinFirst}
 	if runtime.NumCPU() == 1 {

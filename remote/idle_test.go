@@ -25,7 +25,8 @@ type silentBell struct{ Doorbell }
 
 func (silentBell) Wait(context.Context) error { return nil }
 
-// TestCrowded: on few cores a consumer that was off its core for longer than polling is worth polls no more, and tries again after some sleeps; with many cores it does not ask.
+// TestCrowded: on few cores a consumer that was off its core for longer than polling is worth polls
+// no more, and tries again after some sleeps; with many cores it does not ask.
 func TestCrowded(t *testing.T) {
 	for _, few := range []bool{true, false} {
 		r := &slowRing{off: 2 * SpinMost}

@@ -19,7 +19,8 @@ var (
 	ErrVersion = errors.New("another version of Causeway: install the same on both hosts")
 )
 
-// LeaseID names a lease of a vGPU on a GPU server. It is random and says which lease a connection is for; it proves nothing.
+// LeaseID names a lease of a vGPU on a GPU server. It is random and says which lease a connection
+// is for; it proves nothing.
 type LeaseID [16]byte
 
 // NewLeaseID draws one.
@@ -49,7 +50,8 @@ func (id *LeaseID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// SessionID names a session of a lease, for connections that follow its first. It is random and proves nothing.
+// SessionID names a session of a lease, for connections that follow its first. It is random and
+// proves nothing.
 type SessionID [16]byte
 
 // NewSessionID draws one.
@@ -68,8 +70,9 @@ const (
 // PrefaceSize is the length of an encoded Preface.
 const PrefaceSize = prefaceMagic + 2 + 16 + 16
 
-// What a server answers, ahead of TLS, to a connection whose session does not begin, or is not there any more. Each is as long as a record's head of TLS, which it is none of. Whoever is on the way could say
-// it as well as cut the connection.
+// What a server answers, ahead of TLS, to a connection whose session does not begin, or is not
+// there any more. Each is as long as a record's head of TLS, which it is none of. Whoever is on the
+// way could say it as well as cut the connection.
 const (
 	Gone    = "CWGON" // the session that was to go on has ended
 	NoLease = "CWLSE" // there is no such lease
@@ -79,7 +82,8 @@ const (
 	Version = "CWVER" // the preface is of another version
 )
 
-// refuseLimit and refuseBytes bound what is read of a client that is refused: its first words of TLS.
+// refuseLimit and refuseBytes bound what is read of a client that is refused: its first words of
+// TLS.
 const (
 	refuseLimit = time.Second
 	refuseBytes = 64 << 10
@@ -91,7 +95,9 @@ type HalfCloser interface {
 	CloseWrite() error
 }
 
-// Refuse answers a connection so. It reads what the client has said meanwhile, until that has ended, for a second at most: closed with something unread, a connection is reset, and the answer may be lost with it.
+// Refuse answers a connection so. It reads what the client has said meanwhile, until that has
+// ended, for a second at most: closed with something unread, a connection is reset, and the answer
+// may be lost with it.
 func Refuse(c HalfCloser, said string) {
 	_ = c.SetDeadline(time.Now().Add(refuseLimit))
 	if _, err := io.WriteString(c, said); err == nil && c.CloseWrite() == nil {
@@ -99,7 +105,8 @@ func Refuse(c HalfCloser, said string) {
 	}
 }
 
-// Said is what a server has answered in the place of TLS's handshake, which has failed with err; "": nothing that is one of these words.
+// Said is what a server has answered in the place of TLS's handshake, which has failed with err;
+// "": nothing that is one of these words.
 func Said(err error) string {
 	var other tls.RecordHeaderError
 	if !errors.As(err, &other) {
@@ -112,19 +119,23 @@ func Said(err error) string {
 	return ""
 }
 
-// Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the connection goes.
+// Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the
+// connection goes.
 type Preface struct {
-	// Lease is the lease that a session's connection is for; zero: the connection is a host's, for control.
+	// Lease is the lease that a session's connection is for; zero: the connection is a host's, for
+	// control.
 	Lease LeaseID
 	// Session is the session's name, which the client has drawn.
 	Session SessionID
 	// Again: the session has begun, and goes on over this connection.
 	Again bool
-	// Ready: the session begins, and its program's environment asks for nothing that a driver must know when it starts: one that has started will do.
+	// Ready: the session begins, and its program's environment asks for nothing that a driver must
+	// know when it starts: one that has started will do.
 	Ready bool
 }
 
-// Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most significant first, the lease, the session.
+// Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most
+// significant first, the lease, the session.
 func (p Preface) Encode() []byte {
 	magic := sessionMagic
 	switch {

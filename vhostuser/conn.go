@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowMessage is how long a message may take without a warning. QEMU waits for a reply while it holds the lock that its virtual CPUs
-// need for each access to a device: a guest's CPU stands still for as long.
+// slowMessage is how long a message may take without a warning. QEMU waits for a reply while it
+// holds the lock that its virtual CPUs need for each access to a device: a guest's CPU stands still
+// for as long.
 const slowMessage = 100 * time.Millisecond
 
 // conn is one front end. Its fields belong to its goroutine.
@@ -59,7 +60,8 @@ func (c *conn) routine(ctx context.Context) {
 	}
 }
 
-// serve answers messages. If this process ends while the front end is there, the mirror keeps what it knows of it.
+// serve answers messages. If this process ends while the front end is there, the mirror keeps what
+// it knows of it.
 func (c *conn) serve(ctx context.Context) (err error) {
 	defer func() {
 		if ctx.Err() == nil {
@@ -116,7 +118,8 @@ func (c *conn) dispatch(m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// teardown undoes everything the front end set up, in the order in which users of a thing precede the thing.
+// teardown undoes everything the front end set up, in the order in which users of a thing precede
+// the thing.
 func (c *conn) teardown() {
 	if c.transfer != nil {
 		c.transfer.abort()

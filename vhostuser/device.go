@@ -12,38 +12,41 @@ type Device interface {
 	// without waiting for a kick. The queue owns cfg.Kick until StopQueue.
 	StartQueue(index int, cfg QueueConfig) error
 
-	// UpdateQueue tells a running queue of a new call or error eventfd or used-ring log address. Only these
-	// fields of cfg may differ from those given to StartQueue.
+	// UpdateQueue tells a running queue of a new call or error eventfd or used-ring log address.
+	// Only these fields of cfg may differ from those given to StartQueue.
 	UpdateQueue(index int, cfg QueueConfig)
 
-	// StopQueue completes every request taken from the ring, stops, and returns the index of the next
-	// available entry. Afterwards the queue touches neither guest memory nor its eventfds. It is called only
-	// for a running queue.
+	// StopQueue completes every request taken from the ring, stops, and returns the index of the
+	// next available entry. Afterwards the queue touches neither guest memory nor its eventfds. It
+	// is called only for a running queue.
 	StopQueue(index int) (next uint16)
 
 	// Reset is RESET_DEVICE: the guest was powered on or rebooted. All queues are stopped already.
 	Reset()
 
-	// Disconnect says that the front end is gone. All queues are stopped already; memory is still mapped.
+	// Disconnect says that the front end is gone. All queues are stopped already; memory is still
+	// mapped.
 	Disconnect()
 }
 
-// A StateHandler is a Device that can be migrated. Each method runs in its own goroutine, with all queues
-// stopped, and must end when reading or writing fails. Load must not touch guest memory: there is
-// none yet. After Save the device must be able to resume, because the migration may still fail.
+// A StateHandler is a Device that can be migrated. Each method runs in its own goroutine, with all
+// queues stopped, and must end when reading or writing fails. Load must not touch guest memory:
+// there is none yet. After Save the device must be able to resume, because the migration may still
+// fail.
 type StateHandler interface {
 	Save(w io.Writer) error
 	Load(r io.Reader) error
 }
 
-// A Leaver is a Device that hears when the front end has gone, before the queues stop for the last time: nobody comes back to them.
+// A Leaver is a Device that hears when the front end has gone, before the queues stop for the last
+// time: nobody comes back to them.
 type Leaver interface {
 	Device
 	Leave()
 }
 
-// QueueConfig describes a ring. Addresses are guest-physical and were valid when the front end set them;
-// the consumer translates them again.
+// QueueConfig describes a ring. Addresses are guest-physical and were valid when the front end set
+// them; the consumer translates them again.
 type QueueConfig struct {
 	Size  int    // entries, a power of two, at most 32768
 	Desc  uint64 // descriptor table

@@ -65,7 +65,8 @@ func (c *conn) beginTransfer(direction, phase uint32, fd int) (*transfer, error)
 			return nil, fmt.Errorf("another transfer is going on: %w", ErrProtocol)
 		}
 	}
-	// This end of the pipe is ours alone, unlike eventfds: non-blocking lets Close interrupt the transfer.
+	// This end of the pipe is ours alone, unlike eventfds: non-blocking lets Close interrupt the
+	// transfer.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("state pipe: %w", err)
 	}

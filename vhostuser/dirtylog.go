@@ -1,7 +1,7 @@
 package vhostuser
 
-// MarkDirty records that [gpa, gpa+size) was written, for a migration. It costs one load while no log is
-// enabled. Call it after the write.
+// MarkDirty records that [gpa, gpa+size) was written, for a migration. It costs one load while no
+// log is enabled. Call it after the write.
 func (m *Memory) MarkDirty(gpa, size uint64) {
 	if !m.logging.Load() {
 		return
@@ -13,11 +13,12 @@ func (m *Memory) MarkDirty(gpa, size uint64) {
 	m.logMu.RUnlock()
 }
 
-// Logging says whether the front end collects dirty pages (VHOST_F_LOG_ALL): a migration probably started.
+// Logging says whether the front end collects dirty pages (VHOST_F_LOG_ALL): a migration probably
+// started.
 func (m *Memory) Logging() bool { return m.logging.Load() }
 
-// StartLog marks pages in the bitmap that fd holds at offset, until StopLog. fd stays the caller's. Servers do this
-// themselves: it is for users without one.
+// StartLog marks pages in the bitmap that fd holds at offset, until StopLog. fd stays the caller's.
+// Servers do this themselves: it is for users without one.
 func (m *Memory) StartLog(fd int, size, offset uint64) error {
 	l, err := mapDirtyLog(fd, size, offset)
 	if err != nil {

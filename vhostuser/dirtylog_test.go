@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDirtyLogByChance: each page of what is marked has its bit, whether or not it ends at the end of all addresses, and no other has.
+// TestDirtyLogByChance: each page of what is marked has its bit, whether or not it ends at the end
+// of all addresses, and no other has.
 func TestDirtyLogByChance(t *testing.T) {
 	const pages = 200
 	fd, err := unix.MemfdCreate("dirty-log", unix.MFD_CLOEXEC)

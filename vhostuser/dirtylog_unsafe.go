@@ -10,8 +10,9 @@ import (
 
 const logPageShift = 12 // one bit per 4 KiB, whatever the guest's page size
 
-// dirtyLog is the bitmap that the front end shares for a migration: bit gpa/4096 of a little-endian array. The
-// front end clears bits while they are set here, so bits change by atomic operations only.
+// dirtyLog is the bitmap that the front end shares for a migration: bit gpa/4096 of a little-endian
+// array. The front end clears bits while they are set here, so bits change by atomic operations
+// only.
 type dirtyLog struct {
 	whole []byte // the mapping
 	words []uint32
@@ -45,8 +46,8 @@ func mapDirtyLog(fd int, size, offset uint64) (*dirtyLog, error) {
 
 func (l *dirtyLog) unmap() { _ = unix.Munmap(l.whole) }
 
-// mark sets the bits of all pages that [gpa, gpa+size) touches. Pages beyond the log are ignored: the
-// front end sized it for all guest memory.
+// mark sets the bits of all pages that [gpa, gpa+size) touches. Pages beyond the log are ignored:
+// the front end sized it for all guest memory.
 func (l *dirtyLog) mark(gpa, size uint64) {
 	if size == 0 {
 		return

@@ -17,16 +17,17 @@
 //
 // Memory maps guest-physical and front-end addresses to regions. A Region keeps the front end's
 // file descriptor, so that other processes can map the same pages: Regions, Generation and Observer
-// exist for them. An Observer hears of a region before it is unmapped. Within this process a View pins
-// all regions of one moment: memory reached through a View stays mapped until View.Release, whatever
-// the front end removes meanwhile.
+// exist for them. An Observer hears of a region before it is unmapped. Within this process a View
+// pins all regions of one moment: memory reached through a View stays mapped until View.Release,
+// whatever the front end removes meanwhile.
 //
 // # Goroutines and locks
 //
 // Server.Serve owns the listener; one goroutine per connection reads messages and makes every call
-// to Device and Observer. One further goroutine exists while device state is transferred.
-// Lock order: Server.mu, Memory.changeMu, Memory.mu, Memory.logMu. Device is called with none of them held,
-// Observer with changeMu: it may read the table, take Views and mark pages, but not change the table.
+// to Device and Observer. One further goroutine exists while device state is transferred. Lock
+// order: Server.mu, Memory.changeMu, Memory.mu, Memory.logMu. Device is called with none of them
+// held, Observer with changeMu: it may read the table, take Views and mark pages, but not change
+// the table.
 //
 // # What hangs QEMU, and therefore never happens here
 //

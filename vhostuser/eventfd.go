@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EventFD is an eventfd received from the front end. It is used through the Go poller, so that Wait blocks a
-// goroutine, not a thread, and Close wakes it.
+// EventFD is an eventfd received from the front end. It is used through the Go poller, so that Wait
+// blocks a goroutine, not a thread, and Close wakes it.
 //
-// The descriptor stays non-blocking for ever: O_NONBLOCK belongs to the open file description, which the front
-// end shares, and QEMU drains the same eventfd under its main lock. os.File.Fd would clear the flag: it must
-// not be called.
+// The descriptor stays non-blocking for ever: O_NONBLOCK belongs to the open file description,
+// which the front end shares, and QEMU drains the same eventfd under its main lock. os.File.Fd
+// would clear the flag: it must not be called.
 type EventFD struct{ f *os.File }
 
 // newEventFD takes over fd, also when it fails.
@@ -40,8 +40,8 @@ func DupEventFD(fd int, name string) (*EventFD, error) {
 	return newEventFD(d, name)
 }
 
-// Wait blocks until the other side signals. It fails with os.ErrDeadlineExceeded after Interrupt and with
-// os.ErrClosed after Close.
+// Wait blocks until the other side signals. It fails with os.ErrDeadlineExceeded after Interrupt
+// and with os.ErrClosed after Close.
 func (e *EventFD) Wait() error {
 	var buf [8]byte
 	_, err := e.f.Read(buf[:])

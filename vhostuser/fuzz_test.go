@@ -16,9 +16,10 @@ import (
 	"causeway/vhostuser/vhosttest"
 )
 
-// FuzzMessages sends a sequence of messages over a real socket. Each is encoded in the input as: id, flags, number of
-// payload bytes, kinds of descriptors (two bits each: none, memory, eventfd, pipe), payload. The server must answer or
-// hang up, never stop answering, and be ready for the next front end.
+// FuzzMessages sends a sequence of messages over a real socket. Each is encoded in the input as:
+// id, flags, number of payload bytes, kinds of descriptors (two bits each: none, memory, eventfd,
+// pipe), payload. The server must answer or hang up, never stop answering, and be ready for the
+// next front end.
 func FuzzMessages(f *testing.F) {
 	u64, u32 := vhosttest.U64, vhosttest.U32s
 	msg := func(id vhostuser.MessageID, fds byte, payload []byte) []byte {

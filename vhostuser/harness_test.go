@@ -191,7 +191,8 @@ func mappings(t *testing.T) int {
 	return strings.Count(string(b), "guest-ram") + strings.Count(string(b), "dirty-log")
 }
 
-// checkLeaks compares goroutines, descriptors and mappings of guest memory before and after the test.
+// checkLeaks compares goroutines, descriptors and mappings of guest memory before and after the
+// test.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	if r, w, err := os.Pipe(); err == nil { // the first one opens the poller

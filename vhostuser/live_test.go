@@ -31,7 +31,8 @@ func newEvent(t *testing.T) *vhosttest.Event {
 	return e
 }
 
-// TestEventsOfARunningRing: interrupts and errors go to the newest eventfd, at once, and a new kick restarts the ring.
+// TestEventsOfARunningRing: interrupts and errors go to the newest eventfd, at once, and a new kick
+// restarts the ring.
 func TestEventsOfARunningRing(t *testing.T) {
 	dev, f, _, r := liveRing(t)
 	call, fault, kick := newEvent(t), newEvent(t), newEvent(t)
@@ -73,7 +74,8 @@ func TestEventsOfARunningRing(t *testing.T) {
 	}
 }
 
-// TestEventsAreLetGo: of eventfds that were replaced none stays open, nor of a ring that was asked for its base.
+// TestEventsAreLetGo: of eventfds that were replaced none stays open, nor of a ring that was asked
+// for its base.
 func TestEventsAreLetGo(t *testing.T) {
 	_, f, _, _ := liveRing(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them sooner or later
@@ -190,7 +192,8 @@ func TestRingsByFeatures(t *testing.T) {
 	}
 }
 
-// TestBaseOfARunningRing: a ring that runs when it is asked for its base stops first: the answer is where it stopped, and nothing of the guest is touched afterwards.
+// TestBaseOfARunningRing: a ring that runs when it is asked for its base stops first: the answer is
+// where it stopped, and nothing of the guest is touched afterwards.
 func TestBaseOfARunningRing(t *testing.T) {
 	dev, f, _, _ := liveRing(t)
 	for n, calls := range []string{"stop1", ""} {
@@ -204,7 +207,8 @@ func TestBaseOfARunningRing(t *testing.T) {
 	}
 }
 
-// TestRingsThatNobodyEnables: a ring of a front end without protocol features runs as soon as it is complete; with them it waits to be enabled.
+// TestRingsThatNobodyEnables: a ring of a front end without protocol features runs as soon as it is
+// complete; with them it waits to be enabled.
 func TestRingsThatNobodyEnables(t *testing.T) {
 	for features, calls := range map[uint64]string{vhostuser.FeatureVersion1: "start1", vhostuser.FeatureVersion1 | vhostuser.FeatureProtocolFeatures: ""} {
 		dev := &fakeDevice{}
@@ -222,7 +226,8 @@ func TestRingsThatNobodyEnables(t *testing.T) {
 	}
 }
 
-// TestRingWithoutASize: a ring of which everything is known but its size does not start, and does when that comes.
+// TestRingWithoutASize: a ring of which everything is known but its size does not start, and does
+// when that comes.
 func TestRingWithoutASize(t *testing.T) {
 	dev := &fakeDevice{}
 	f := serve(t, dev).connect()
@@ -246,7 +251,8 @@ func TestRingWithoutASize(t *testing.T) {
 	}
 }
 
-// TestEventsGoWithTheConnection: of a front end that goes no eventfd stays open, of whatever kind, whether its ring ran or not.
+// TestEventsGoWithTheConnection: of a front end that goes no eventfd stays open, of whatever kind,
+// whether its ring ran or not.
 func TestEventsGoWithTheConnection(t *testing.T) {
 	b := serve(t, &fakeDevice{})
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them sooner or later

@@ -18,12 +18,13 @@ var (
 // MaxRegions is the number of memory slots offered to the front end.
 const MaxRegions = 509
 
-// An Observer hears of changes of the memory table, on the connection's goroutine. It must not change the table.
+// An Observer hears of changes of the memory table, on the connection's goroutine. It must not
+// change the table.
 type Observer interface {
 	// MemoryAdded is called after r became part of the table.
 	MemoryAdded(r *Region)
-	// MemoryRemoving is called before r leaves the table. When it returns, nobody may touch r any more
-	// except through Views taken earlier. It must return promptly.
+	// MemoryRemoving is called before r leaves the table. When it returns, nobody may touch r any
+	// more except through Views taken earlier. It must return promptly.
 	MemoryRemoving(r *Region)
 }
 
@@ -64,8 +65,8 @@ func (m *Memory) Observe(o Observer) {
 // Generation counts changes of the table.
 func (m *Memory) Generation() uint64 { return m.gen.Load() }
 
-// Regions returns the regions of this moment, sorted by guest-physical address. A caller that wants to touch
-// their bytes needs an Observer or a View.
+// Regions returns the regions of this moment, sorted by guest-physical address. A caller that wants
+// to touch their bytes needs an Observer or a View.
 func (m *Memory) Regions() []*Region {
 	v := m.View()
 	defer v.Release()
@@ -94,8 +95,8 @@ func (m *Memory) UserToGPA(user, size uint64) (uint64, error) {
 	return 0, fmt.Errorf("front-end address %#x+%#x: %w", user, size, ErrNotMapped)
 }
 
-// Add maps size bytes of fd from offset as guest memory at gpa, which the front end knows as user. It takes over fd
-// if it succeeds. Servers add regions themselves: this is for users without one.
+// Add maps size bytes of fd from offset as guest memory at gpa, which the front end knows as user.
+// It takes over fd if it succeeds. Servers add regions themselves: this is for users without one.
 func (m *Memory) Add(fd int, gpa, size, user, offset uint64) error {
 	r, err := mapRegion(regionDesc{gpa: gpa, size: size, user: user, offset: offset}, fd)
 	if err != nil {
@@ -180,7 +181,8 @@ func checkRegions(rs []*Region) error {
 	return nil
 }
 
-// View is the table of one moment, pinned. Its methods may be called from any goroutine until Release.
+// View is the table of one moment, pinned. Its methods may be called from any goroutine until
+// Release.
 type View struct {
 	refs  atomic.Int64
 	byGPA []*Region

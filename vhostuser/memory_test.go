@@ -129,7 +129,8 @@ func TestMemoryTableKeepsUnchangedRegions(t *testing.T) {
 	}
 }
 
-// TestRegionsThatWrap: a region's ends lie behind its beginnings, for the guest, the front end and in the file.
+// TestRegionsThatWrap: a region's ends lie behind its beginnings, for the guest, the front end and
+// in the file.
 func TestRegionsThatWrap(t *testing.T) {
 	m := vhostuser.NewMemory()
 	defer m.Clear()
@@ -184,7 +185,8 @@ func TestViewBounds(t *testing.T) {
 	}
 }
 
-// TestViewsUnderChange has readers touch memory while regions come and go. An unmapped page would kill the process.
+// TestViewsUnderChange has readers touch memory while regions come and go. An unmapped page would
+// kill the process.
 func TestViewsUnderChange(t *testing.T) {
 	m := vhostuser.NewMemory()
 	g := ram(t, 0, 1<<16)

@@ -78,7 +78,8 @@ func (c *conn) addMemReg(m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// remMemReg removes a region by its three addresses; the mmap offset does not count (vhost-user.rst).
+// remMemReg removes a region by its three addresses; the mmap offset does not count
+// (vhost-user.rst).
 func (c *conn) remMemReg(m *message) ([]byte, error) {
 	d := m.region(8)
 	old := c.mem.Regions()

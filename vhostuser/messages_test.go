@@ -8,8 +8,9 @@ import (
 	"causeway/vhostuser/vhosttest"
 )
 
-// TestMessages sends each message in a right and several wrong forms to a fresh connection. What each answers: a
-// value, an acknowledgement, a refusal (connection kept) or the end of the connection.
+// TestMessages sends each message in a right and several wrong forms to a fresh connection. What
+// each answers: a value, an acknowledgement, a refusal (connection kept) or the end of the
+// connection.
 func TestMessages(t *testing.T) {
 	m := ram(t, 0, 1<<20)
 	file := m.File

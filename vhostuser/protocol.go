@@ -1,7 +1,7 @@
 package vhostuser
 
-// Feature bits of the virtio device that the transport owns (virtio 1.2, section 6; vhost-user.rst). The list is
-// closed: what QEMU offers beyond it is never acknowledged.
+// Feature bits of the virtio device that the transport owns (virtio 1.2, section 6;
+// vhost-user.rst). The list is closed: what QEMU offers beyond it is never acknowledged.
 const (
 	FeatureLogAll           = 1 << 26 // VHOST_F_LOG_ALL
 	FeatureIndirectDesc     = 1 << 28 // VIRTIO_RING_F_INDIRECT_DESC
@@ -90,7 +90,8 @@ type row struct {
 	handler func(*conn, *message) ([]byte, error)
 }
 
-// messages is the whole protocol. To add a message: its number above, a row here, a case in messages_test.go.
+// messages is the whole protocol. To add a message: its number above, a row here, a case in
+// messages_test.go.
 var messages = map[MessageID]row{
 	GetFeatures:         {"GET_FEATURES", 0, 0, 0, 0, replyAlways, (*conn).getFeatures},
 	SetFeatures:         {"SET_FEATURES", 8, 0, 0, 0, replyNone, (*conn).setFeatures},

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Region is one contiguous piece of guest memory, backed by a file that the front end shares. It stays mapped
-// while a table or a View refers to it.
+// Region is one contiguous piece of guest memory, backed by a file that the front end shares. It
+// stays mapped while a table or a View refers to it.
 type Region struct {
 	gpa, size, user uint64
 	offset          uint64 // of the region in its file
@@ -34,14 +34,15 @@ func (r *Region) UserAddr() uint64 { return r.user }
 // Offset is where the region starts in its file.
 func (r *Region) Offset() uint64 { return r.offset }
 
-// FD is the region's file. It belongs to the region: it is valid inside Observer calls and while a View
-// pins the region. Use DupFile to keep it.
+// FD is the region's file. It belongs to the region: it is valid inside Observer calls and while a
+// View pins the region. Use DupFile to keep it.
 func (r *Region) FD() int { return r.fd }
 
 // Bytes is the mapped memory, under the same conditions as FD.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// DupFile returns a new descriptor for the region's file, for another process to map Size bytes at Offset.
+// DupFile returns a new descriptor for the region's file, for another process to map Size bytes at
+// Offset.
 func (r *Region) DupFile() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(r.fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

@@ -16,10 +16,13 @@ import (
 // Options of a Server.
 type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
-	// Front hears that a front end has connected, or that everything of it is gone. nil: nobody does.
+	// Front hears that a front end has connected, or that everything of it is gone. nil: nobody
+	// does.
 	Front func(connected bool)
-	// Logging hears that a front end begins to log what is written for running rings, as QEMU does when a migration starts; Memory.Logging says how long.
-	// QEMU 10 cannot be told no here: it aborts if these features are refused, and does not look at what the answer to SET_LOG_BASE holds. nil: nobody does.
+	// Logging hears that a front end begins to log what is written for running rings, as QEMU does
+	// when a migration starts; Memory.Logging says how long. QEMU 10 cannot be told no here: it
+	// aborts if these features are refused, and does not look at what the answer to SET_LOG_BASE
+	// holds. nil: nobody does.
 	Logging func()
 	// Mirror hears what the front end says, for a Standby in another process. nil: there is none.
 	Mirror Mirror
@@ -74,12 +77,12 @@ func Listen(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// handover is how long a new front end waits for the end of the previous one, whose disconnect may not have been
-// noticed yet.
+// handover is how long a new front end waits for the end of the previous one, whose disconnect may
+// not have been noticed yet.
 const handover = 2 * time.Second
 
-// Serve accepts front ends until ctx ends, which is no error, or accepting fails. It closes ln, and returns after
-// the last connection was torn down.
+// Serve accepts front ends until ctx ends, which is no error, or accepting fails. It closes ln, and
+// returns after the last connection was torn down.
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()

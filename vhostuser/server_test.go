@@ -158,7 +158,8 @@ func TestRingThatCannotStart(t *testing.T) {
 	if !fault.Wait(0) {
 		t.Error("the front end does not hear of it by the ring's eventfd")
 	}
-	// Without an acknowledgement to carry the news, the connection survives: it is the guest's mistake.
+	// Without an acknowledgement to carry the news, the connection survives: it is the guest's
+	// mistake.
 	must(t, f.Send(vhostuser.SetVringEnable, 0, vhosttest.U32s(0, 1)))
 	if _, err := f.GetU64(vhostuser.GetFeatures, nil); err != nil {
 		t.Errorf("the connection ended: %v", err)
@@ -237,7 +238,8 @@ func TestDeviceState(t *testing.T) {
 	}
 }
 
-// TestTransfersInTurn: one transfer goes on at a time, undisturbed by another that is refused; what ended unchecked is in nobody's way.
+// TestTransfersInTurn: one transfer goes on at a time, undisturbed by another that is refused; what
+// ended unchecked is in nobody's way.
 func TestTransfersInTurn(t *testing.T) {
 	big := bytes.Repeat([]byte("state"), 100_000)
 	dev := &migratable{state: big}

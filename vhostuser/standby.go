@@ -6,7 +6,8 @@ import (
 	"net"
 )
 
-// A Mirror hears what a front end says, on the connection's goroutine, which must not wait long for it: QEMU does too.
+// A Mirror hears what a front end says, on the connection's goroutine, which must not wait long for
+// it: QEMU does too.
 type Mirror interface {
 	// Connected hands over nothing: the socket stays the connection's.
 	Connected(sock *net.UnixConn)
@@ -28,12 +29,13 @@ func (noMirror) Gone()                   {}
 // Resumable is a Device that can go on with a ring that another process has left.
 type Resumable interface {
 	Device
-	// ResumeQueue is StartQueue for such a ring, whose Base is not where it stands. At most once for each, before StartQueue.
+	// ResumeQueue is StartQueue for such a ring, whose Base is not where it stands. At most once
+	// for each, before StartQueue.
 	ResumeQueue(index int, cfg QueueConfig) error
 }
 
-// Standby knows what a Mirror heard, in another process, and serves the front end in its place when that process has ended. One goroutine calls
-// its methods.
+// Standby knows what a Mirror heard, in another process, and serves the front end in its place when
+// that process has ended. One goroutine calls its methods.
 type Standby struct {
 	srv  *Server
 	conn *conn // nil: no front end
@@ -41,7 +43,8 @@ type Standby struct {
 	owed []byte // reply to the last message, until it was answered
 }
 
-// NewStandby makes one for dev, which must have been built on mem and hears nothing before TakeOver.
+// NewStandby makes one for dev, which must have been built on mem and hears nothing before
+// TakeOver.
 func NewStandby(mem *Memory, dev Resumable, o Options) *Standby {
 	a := &asleep{Resumable: dev, rings: map[int]QueueConfig{}}
 	return &Standby{srv: NewServer(mem, a, o), dev: a}

@@ -21,8 +21,9 @@ func (d *resumable) ResumeQueue(i int, c vhostuser.QueueConfig) error {
 	return nil
 }
 
-// TestStandby: it hears what the front end says to another process, touches nothing, and goes on from there: a reply that is owed comes
-// first, one that was given does not come again, rings go on, and messages are answered.
+// TestStandby: it hears what the front end says to another process, touches nothing, and goes on
+// from there: a reply that is owed comes first, one that was given does not come again, rings go
+// on, and messages are answered.
 func TestStandby(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "s")

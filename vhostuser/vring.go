@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vring is what the front end said about one ring. A ring runs while it has everything it needs and is enabled; it
-// stops when it is disabled, asked for its base, reset or disconnected.
+// vring is what the front end said about one ring. A ring runs while it has everything it needs and
+// is enabled; it stops when it is disabled, asked for its base, reset or disconnected.
 type vring struct {
 	size    int
 	hasAddr bool
@@ -63,8 +63,8 @@ func (c *conn) config(v *vring) (QueueConfig, error) {
 	return cfg, nil
 }
 
-// start runs ring i if it is complete. A ring that cannot run is the guest's mistake: the front end hears of it
-// through the error eventfd, and by the reply if it asked for one.
+// start runs ring i if it is complete. A ring that cannot run is the guest's mistake: the front end
+// hears of it through the error eventfd, and by the reply if it asked for one.
 func (c *conn) start(i int) error {
 	v := &c.rings[i]
 	// Without VHOST_USER_F_PROTOCOL_FEATURES rings have no enabled state.
@@ -84,7 +84,8 @@ func (c *conn) start(i int) error {
 	return nil
 }
 
-// tryStart is start for messages whose sender cannot learn of a failure without losing the connection.
+// tryStart is start for messages whose sender cannot learn of a failure without losing the
+// connection.
 func (c *conn) tryStart(i int, m *message) error {
 	err := c.start(i)
 	if err != nil && m.flags&flagNeedReply == 0 {
@@ -160,8 +161,8 @@ func (c *conn) setVringBase(m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// getVringBase stops the ring. Requests in flight are completed by StopQueue, so that the next available entry is
-// the whole state of the ring.
+// getVringBase stops the ring. Requests in flight are completed by StopQueue, so that the next
+// available entry is the whole state of the ring.
 func (c *conn) getVringBase(m *message) ([]byte, error) {
 	i, v, err := c.ring(m.u32(0))
 	if err != nil {
@@ -234,8 +235,9 @@ func (c *conn) setVringCall(m *message) ([]byte, error) {
 	old := v.call
 	v.call = e
 	c.update(i)
-	// The front end changes it when the guest masks its interrupt or unmasks it, and looks at the old one before this message is read: what was
-	// completed by then may have been told to nobody. One interrupt too many harms no driver.
+	// The front end changes it when the guest masks its interrupt or unmasks it, and looks at the
+	// old one before this message is read: what was completed by then may have been told to nobody.
+	// One interrupt too many harms no driver.
 	if v.running {
 		e.Signal()
 	}

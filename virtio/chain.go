@@ -21,8 +21,9 @@ type Range struct {
 	Len uint32
 }
 
-// Segment is a piece of a guest buffer: guest-physical address and the same bytes mapped here. Neighbouring
-// descriptors whose bytes are adjacent share a segment; a buffer across two regions has two.
+// Segment is a piece of a guest buffer: guest-physical address and the same bytes mapped here.
+// Neighbouring descriptors whose bytes are adjacent share a segment; a buffer across two regions
+// has two.
 type Segment struct {
 	GPA  uint64
 	Data []byte
@@ -30,9 +31,11 @@ type Segment struct {
 	region *vhostuser.Region
 }
 
-// Chain is one request of the driver. Its segments may be touched until Complete; the Chain must not be used after it.
+// Chain is one request of the driver. Its segments may be touched until Complete; the Chain must
+// not be used after it.
 type Chain struct {
-	// Readable holds what the driver sent. The guest may change these bytes at any time: copy, then check.
+	// Readable holds what the driver sent. The guest may change these bytes at any time: copy, then
+	// check.
 	Readable []Segment
 	// Writable is where the device answers.
 	Writable []Segment

@@ -65,7 +65,8 @@ func TestOnlyWhatIsWrittenIsDirty(t *testing.T) {
 	}
 }
 
-// TestLongestChains: a chain may have as many descriptors as are promised, its table one of them, and not one more; its table may be full although little of it is used.
+// TestLongestChains: a chain may have as many descriptors as are promised, its table one of them,
+// and not one more; its table may be full although little of it is used.
 func TestLongestChains(t *testing.T) {
 	const most = 1024
 	q, d, _ := newQueue(t, 8, virtiotest.Options{Indirect: true})
@@ -116,7 +117,8 @@ func TestTableAcrossRegions(t *testing.T) {
 	c.Complete(0)
 }
 
-// TestPausedQueueIsTheSame: chains that were kept go on only if all of the queue is as it was, and where its used index stands.
+// TestPausedQueueIsTheSame: chains that were kept go on only if all of the queue is as it was, and
+// where its used index stands.
 func TestPausedQueueIsTheSame(t *testing.T) {
 	for what, change := range map[string]func(*vhostuser.QueueConfig, *virtiotest.Driver){
 		"":                 func(*vhostuser.QueueConfig, *virtiotest.Driver) {},
@@ -177,7 +179,8 @@ func (a asks) Handle(_ int, c *virtio.Chain) {
 }
 func (a asks) Quiesce(int) {}
 
-// TestNoKicksWhileBusy: whoever adds chains while the device takes some is told that no kick is needed.
+// TestNoKicksWhileBusy: whoever adds chains while the device takes some is told that no kick is
+// needed.
 func TestNoKicksWhileBusy(t *testing.T) {
 	b := newRunner(t, virtiotest.Options{})
 	a := asks{b.d, make(chan uint16, 10)}
@@ -192,7 +195,8 @@ func TestNoKicksWhileBusy(t *testing.T) {
 	b.r.StopQueue(0)
 }
 
-// TestWhatALogSays: of chains that make no sense there is a line a second, however many come; of chains that nobody completed there is one, and none where all came back.
+// TestWhatALogSays: of chains that make no sense there is a line a second, however many come; of
+// chains that nobody completed there is one, and none where all came back.
 func TestWhatALogSays(t *testing.T) {
 	b, l := newRunner(t, virtiotest.Options{}), &virtiotest.Log{}
 	b.r = virtio.NewRunner(b.mem, 1, b.k, slog.New(slog.NewTextHandler(l, nil)))
@@ -224,7 +228,8 @@ func TestWhatALogSays(t *testing.T) {
 	}
 }
 
-// TestRunnerTracks: what a queue that runs has in flight is where the device keeps it, for who takes over.
+// TestRunnerTracks: what a queue that runs has in flight is where the device keeps it, for who
+// takes over.
 func TestRunnerTracks(t *testing.T) {
 	b, f := diedInFlight(t, 0)
 	q, err := virtio.NewQueue(b.mem, b.cfg)

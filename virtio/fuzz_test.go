@@ -10,10 +10,11 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// FuzzChains lets the guest write anything into its ring: the input's first byte chooses features, the second the
-// available index; the rest is the memory that holds ring and tables (8 entries; descriptor table at 0, available ring
-// at 128, used ring at 152, spare memory behind). Every segment must be touchable, chains must not exceed their limits,
-// and each popped chain must come back exactly once.
+// FuzzChains lets the guest write anything into its ring: the input's first byte chooses features,
+// the second the available index; the rest is the memory that holds ring and tables (8 entries;
+// descriptor table at 0, available ring at 128, used ring at 152, spare memory behind). Every
+// segment must be touchable, chains must not exceed their limits, and each popped chain must come
+// back exactly once.
 func FuzzChains(f *testing.F) {
 	const base = 0x100000
 	mem := vhostuser.NewMemory()

@@ -13,8 +13,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestResume: whoever takes a queue over gets each chain that was in flight once, then those that nobody has taken, at whatever moment the
-// process before it died.
+// TestResume: whoever takes a queue over gets each chain that was in flight once, then those that
+// nobody has taken, at whatever moment the process before it died.
 func TestResume(t *testing.T) {
 	shared, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -164,7 +164,8 @@ func newInFlight(t *testing.T) *InFlight {
 	return f
 }
 
-// TestBeginsAnew: of what was before a queue begins nothing is left, a completion that was under way neither.
+// TestBeginsAnew: of what was before a queue begins nothing is left, a completion that was under
+// way neither.
 func TestBeginsAnew(t *testing.T) {
 	f := newInFlight(t)
 	if _, _, ok := f.left(0); ok {
@@ -181,7 +182,8 @@ func TestBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestCompletionUnderWay: of what was published and not noted nothing is in flight any more; a word that no process writes is none of a completion's, however it got there.
+// TestCompletionUnderWay: of what was published and not noted nothing is in flight any more; a word
+// that no process writes is none of a completion's, however it got there.
 func TestCompletionUnderWay(t *testing.T) {
 	for what, c := range map[string]struct {
 		last uint32
@@ -208,7 +210,8 @@ func TestCompletionUnderWay(t *testing.T) {
 	}
 }
 
-// TestResumeOfNonsense: what was in flight by another process's word, and cannot be, is not taken; a chain that makes no sense goes back.
+// TestResumeOfNonsense: what was in flight by another process's word, and cannot be, is not taken;
+// a chain that makes no sense goes back.
 func TestResumeOfNonsense(t *testing.T) {
 	f := newInFlight(t)
 	mem := vhostuser.NewMemory()
@@ -254,7 +257,8 @@ func TestResumeOfNonsense(t *testing.T) {
 	q.Stop(0)
 }
 
-// TestResumeOfNothing: a queue of which nothing is known goes on where its front end says that it stands.
+// TestResumeOfNothing: a queue of which nothing is known goes on where its front end says that it
+// stands.
 func TestResumeOfNothing(t *testing.T) {
 	mem := vhostuser.NewMemory()
 	ram, err := vhosttest.NewMemory(0x100000, 1<<20)
@@ -305,7 +309,8 @@ func TestShellsAreKept(t *testing.T) {
 	}
 }
 
-// TestEveryHeadIsKept: each of all heads that there may be is in flight from when it is taken until it is dropped, and says nothing of others; a completion that was under way is known for each.
+// TestEveryHeadIsKept: each of all heads that there may be is in flight from when it is taken until
+// it is dropped, and says nothing of others; a completion that was under way is known for each.
 func TestEveryHeadIsKept(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, 2*InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 // InFlightSize is how many bytes an InFlight takes.
 const InFlightSize = 4 * (inFlightHeads + 32768/32)
 
-// Words of an InFlight: whether the queue ran, the next entry to take, and the completion under way: its head plus one above the used index
-// that it leads to. The heads in flight follow, a bit each.
+// Words of an InFlight: whether the queue ran, the next entry to take, and the completion under
+// way: its head plus one above the used index that it leads to. The heads in flight follow, a bit
+// each.
 const (
 	inFlightRan = iota
 	inFlightNext
@@ -18,11 +19,13 @@ const (
 	inFlightHeads
 )
 
-// InFlight is what a device has taken from a queue and not completed, in memory that outlives its process: whoever takes the queue over
-// completes it. One process writes it at a time. A nil InFlight keeps nothing.
+// InFlight is what a device has taken from a queue and not completed, in memory that outlives its
+// process: whoever takes the queue over completes it. One process writes it at a time. A nil
+// InFlight keeps nothing.
 type InFlight struct{ words []uint32 }
 
-// NewInFlight keeps it in mem, which is of InFlightSize bytes, aligned to words and outside Go's heap, or pinned by the caller.
+// NewInFlight keeps it in mem, which is of InFlightSize bytes, aligned to words and outside Go's
+// heap, or pinned by the caller.
 func NewInFlight(mem []byte) (*InFlight, error) {
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	if len(mem) != InFlightSize || uintptr(p)%4 != 0 {
@@ -73,7 +76,8 @@ func (f *InFlight) has(head uint16) bool {
 	return atomic.LoadUint32(&f.words[inFlightHeads+int(head)/32])>>(head%32)&1 != 0
 }
 
-// left is where the queue stood and what was in flight, when its used index is used; ok is false if it never ran.
+// left is where the queue stood and what was in flight, when its used index is used; ok is false if
+// it never ran.
 func (f *InFlight) left(used uint16) (next uint16, heads []uint16, ok bool) {
 	if f == nil || atomic.LoadUint32(&f.words[inFlightRan]) == 0 {
 		return 0, nil, false

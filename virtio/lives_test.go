@@ -37,7 +37,8 @@ func TestQueueSizes(t *testing.T) {
 	}
 }
 
-// TestRingsLetGo: memory that a queue's ring lies in stays while the ring does, and no longer: also where a queue could not go on, and where one could not begin.
+// TestRingsLetGo: memory that a queue's ring lies in stays while the ring does, and no longer: also
+// where a queue could not go on, and where one could not begin.
 func TestRingsLetGo(t *testing.T) {
 	before := mapped(t)
 	for _, what := range []string{"stopped", "cannot begin", "another"} {
@@ -80,7 +81,8 @@ func TestRingsLetGo(t *testing.T) {
 	}
 }
 
-// TestKickThatFails: a queue whose kicks cannot be heard of ends, and says so once; it stops as any other.
+// TestKickThatFails: a queue whose kicks cannot be heard of ends, and says so once; it stops as any
+// other.
 func TestKickThatFails(t *testing.T) {
 	b, l := newRunner(t, virtiotest.Options{}), &virtiotest.Log{}
 	b.r = virtio.NewRunner(b.mem, 1, b.k, slog.New(slog.NewTextHandler(l, nil)))
@@ -98,7 +100,8 @@ func TestKickThatFails(t *testing.T) {
 	}
 }
 
-// TestRunnerResumes: a queue that another process has left goes on with what that had in flight, and each chain of it comes back.
+// TestRunnerResumes: a queue that another process has left goes on with what that had in flight,
+// and each chain of it comes back.
 func TestRunnerResumes(t *testing.T) {
 	b, f := diedInFlight(t, 1)
 	left := b.k.kept
@@ -135,7 +138,8 @@ func TestRunnerResumes(t *testing.T) {
 	b.r.UpdateQueue(1, b.cfg) // of one that has stopped
 }
 
-// TestBrokenOnce: of a queue that is broken the front end and the log hear once, and its goroutine looks at it no more.
+// TestBrokenOnce: of a queue that is broken the front end and the log hear once, and its goroutine
+// looks at it no more.
 func TestBrokenOnce(t *testing.T) {
 	b, l := newRunner(t, virtiotest.Options{}), &virtiotest.Log{}
 	b.r = virtio.NewRunner(b.mem, 1, b.k, slog.New(slog.NewTextHandler(l, nil)))

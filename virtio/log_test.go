@@ -10,7 +10,8 @@ import (
 	"causeway/vhostuser"
 )
 
-// vhosttestLog starts a dirty log on mem and returns a function that lists marked pages in hexadecimal.
+// vhosttestLog starts a dirty log on mem and returns a function that lists marked pages in
+// hexadecimal.
 func vhosttestLog(t *testing.T, mem *vhostuser.Memory) func() string {
 	t.Helper()
 	fd, err := unix.MemfdCreate("dirty-log", unix.MFD_CLOEXEC)

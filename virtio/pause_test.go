@@ -24,7 +24,8 @@ func (p *pauser) Pause(q int) bool {
 
 func (p *pauser) Resume(q int, same bool) { p.said = append(p.said, fmt.Sprint(q, " ", same)) }
 
-// TestPauses: chains that are kept go on with the same queue, and with it alone; every pause that kept some is resumed once, others are not.
+// TestPauses: chains that are kept go on with the same queue, and with it alone; every pause that
+// kept some is resumed once, others are not.
 func TestPauses(t *testing.T) {
 	b := newRunner(t, virtiotest.Options{EventIdx: true})
 	p := &pauser{keeper: keeper{came: make(chan int, 100)}}

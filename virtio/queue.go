@@ -14,7 +14,8 @@ import (
 // ErrBroken says that the ring's indexes make no sense. The queue cannot go on.
 var ErrBroken = errors.New("virtqueue is broken")
 
-// minChainLimit is the number of descriptors that a chain may always have: indirect tables may be longer than the queue.
+// minChainLimit is the number of descriptors that a chain may always have: indirect tables may be
+// longer than the queue.
 const minChainLimit = 1024
 
 // Queue is the device's end of one split virtqueue.
@@ -65,8 +66,8 @@ func NewQueue(mem *vhostuser.Memory, cfg vhostuser.QueueConfig) (*Queue, error) 
 	return q, nil
 }
 
-// Update takes over the call eventfd and used-ring log of cfg, and signals once, since the old eventfd may have
-// taken a signal that nobody read.
+// Update takes over the call eventfd and used-ring log of cfg, and signals once, since the old
+// eventfd may have taken a signal that nobody read.
 func (q *Queue) Update(cfg vhostuser.QueueConfig) {
 	q.signals.Store(&signals{call: cfg.Call, logUsed: cfg.LogUsed, logAddr: cfg.LogAddr})
 	cfg.Call.Signal()
@@ -78,7 +79,8 @@ func (q *Queue) Track(f *InFlight) {
 	f.begin(q.next)
 }
 
-// Resume goes on where another process has left the queue, as f says, and returns the chains that it had in flight. Before the first Pop.
+// Resume goes on where another process has left the queue, as f says, and returns the chains that
+// it had in flight. Before the first Pop.
 func (q *Queue) Resume(f *InFlight) []*Chain {
 	next, heads, ok := f.left(q.used)
 	if !ok {
@@ -106,7 +108,8 @@ func (q *Queue) Resume(f *InFlight) []*Chain {
 	return list
 }
 
-// restart goes on with a queue that was stopped with chains in flight. False, and nothing has changed: cfg is not where it stood.
+// restart goes on with a queue that was stopped with chains in flight. False, and nothing has
+// changed: cfg is not where it stood.
 func (q *Queue) restart(cfg vhostuser.QueueConfig) bool {
 	old := &q.cfg
 	if q.inflight == 0 || cfg.Base != q.next || cfg.Size != old.Size || cfg.Desc != old.Desc || cfg.Avail != old.Avail || cfg.Used != old.Used ||
@@ -134,8 +137,8 @@ func (q *Queue) restart(cfg vhostuser.QueueConfig) bool {
 // Next is the index of the next available entry.
 func (q *Queue) Next() uint16 { return q.next }
 
-// Pop takes the next chain, or returns nil if there is none. An error that is not ErrBroken concerns one chain,
-// which went back to the guest already.
+// Pop takes the next chain, or returns nil if there is none. An error that is not ErrBroken
+// concerns one chain, which went back to the guest already.
 func (q *Queue) Pop() (*Chain, error) {
 	if q.seen == q.next {
 		q.seen = q.ring.availIdx().load()
@@ -171,7 +174,8 @@ func (q *Queue) Pop() (*Chain, error) {
 func (q *Queue) take() (*Chain, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// A driver has no descriptors for more; without the limit it could make the device hold any amount.
+	// A driver has no descriptors for more; without the limit it could make the device hold any
+	// amount.
 	if q.inflight >= q.ring.size {
 		return nil, fmt.Errorf("more than %d chains in flight: %w", q.ring.size, ErrBroken)
 	}
@@ -184,8 +188,8 @@ func (q *Queue) take() (*Chain, error) {
 	return &Chain{q: q}, nil
 }
 
-// Complete returns the chain to the driver with the number of bytes written to the start of its writable buffers.
-// It may be called from any goroutine, once. After Stop it only ends the pin.
+// Complete returns the chain to the driver with the number of bytes written to the start of its
+// writable buffers. It may be called from any goroutine, once. After Stop it only ends the pin.
 func (c *Chain) Complete(written uint32) {
 	q := c.q
 	written = uint32(min(uint64(written), c.writable))
@@ -244,21 +248,23 @@ func (q *Queue) push(id, length uint32, sig *signals) bool {
 		q.mem.MarkDirty(sig.logAddr, 4)
 	}
 	if q.eventIdx {
-		// Interrupt if the driver's mark lies in the entries published since the last test, that is, this one.
+		// Interrupt if the driver's mark lies in the entries published since the last test, that
+		// is, this one.
 		return r.usedEvent().load() == idx
 	}
 	return r.availFlags().load()&availNoInterrupt == 0
 }
 
-// DisableKicks asks the driver not to kick while the consumer is busy. With event index there is nothing to do.
+// DisableKicks asks the driver not to kick while the consumer is busy. With event index there is
+// nothing to do.
 func (q *Queue) DisableKicks() {
 	if !q.eventIdx {
 		q.setFlags(usedNoNotify)
 	}
 }
 
-// EnableKicks asks for a kick with the next available entry. It returns true if entries became available meanwhile:
-// then the consumer must not wait.
+// EnableKicks asks for a kick with the next available entry. It returns true if entries became
+// available meanwhile: then the consumer must not wait.
 func (q *Queue) EnableKicks() bool {
 	if q.eventIdx {
 		q.ring.availEvent().store(q.next)
@@ -284,8 +290,9 @@ func (q *Queue) setFlags(f uint16) {
 	}
 }
 
-// Stop ends the queue after waiting up to limit for the chains in flight, and returns how many were not completed.
-// Those are lost to the guest: their Complete does nothing but end the pin. The consumer must be gone.
+// Stop ends the queue after waiting up to limit for the chains in flight, and returns how many were
+// not completed. Those are lost to the guest: their Complete does nothing but end the pin. The
+// consumer must be gone.
 func (q *Queue) Stop(limit time.Duration) (lost int) {
 	q.mu.Lock()
 	if q.inflight > 0 {

@@ -20,8 +20,9 @@ func (e echo) Handle(_ int, c *virtio.Chain) {
 }
 func (e echo) Quiesce(int) {}
 
-// TestNoKickIsLost: what a driver adds while the device is about to sleep is taken, although the driver was told that no kick is needed.
-// Each chain is added as soon as the one before was taken, which is when the device goes to sleep.
+// TestNoKickIsLost: what a driver adds while the device is about to sleep is taken, although the
+// driver was told that no kick is needed. Each chain is added as soon as the one before was taken,
+// which is when the device goes to sleep.
 func TestNoKickIsLost(t *testing.T) {
 	allOptions(t, func(t *testing.T, o virtiotest.Options) {
 		b := newRunner(t, o)
@@ -49,7 +50,8 @@ func TestNoKickIsLost(t *testing.T) {
 	})
 }
 
-// TestOnceStoppedNothingIsTaken: a queue that was stopped leaves what comes later for the next start.
+// TestOnceStoppedNothingIsTaken: a queue that was stopped leaves what comes later for the next
+// start.
 func TestOnceStoppedNothingIsTaken(t *testing.T) {
 	b := newRunner(t, virtiotest.Options{})
 	must(t, b.r.StartQueue(0, b.cfg))
@@ -105,7 +107,8 @@ func TestNoTableWithinATable(t *testing.T) {
 	}
 }
 
-// TestChainsAreBoundedInAll: what the device reads and what it writes count together (virtio 1.2, 2.7.5).
+// TestChainsAreBoundedInAll: what the device reads and what it writes count together (virtio 1.2,
+// 2.7.5).
 func TestChainsAreBoundedInAll(t *testing.T) {
 	const piece = 256 << 20
 	mem := vhostuser.NewMemory()
@@ -156,7 +159,8 @@ func TestChainsAreBoundedInAll(t *testing.T) {
 	}
 }
 
-// TestEveryWriteToTheRingIsLogged: of a ring over several pages those are marked that the device wrote, and no others.
+// TestEveryWriteToTheRingIsLogged: of a ring over several pages those are marked that the device
+// wrote, and no others.
 func TestEveryWriteToTheRingIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		options virtiotest.Options
@@ -183,7 +187,8 @@ func TestEveryWriteToTheRingIsLogged(t *testing.T) {
 				chain.Complete(0)
 				d.Poll()
 			}
-			// The used index is in the first page, entries of 8 bytes lie behind it: 511 is in two pages.
+			// The used index is in the first page, entries of 8 bytes lie behind it: 511 is in two
+			// pages.
 			for i := range 514 {
 				if i < 510 {
 					step()
@@ -210,7 +215,8 @@ func TestEveryWriteToTheRingIsLogged(t *testing.T) {
 	}
 }
 
-// TestUpdateSignalsOnce: who takes over the interrupts of a running queue hears of completions that the one before may have missed.
+// TestUpdateSignalsOnce: who takes over the interrupts of a running queue hears of completions that
+// the one before may have missed.
 func TestUpdateSignalsOnce(t *testing.T) {
 	b := newRunner(t, virtiotest.Options{EventIdx: true})
 	must(t, b.r.StartQueue(0, b.cfg))

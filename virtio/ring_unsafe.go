@@ -28,7 +28,8 @@ func descBytes(size int) uint64  { return uint64(size) * descSize }
 func availBytes(size int) uint64 { return 6 + 2*uint64(size) }
 func usedBytes(size int) uint64  { return 6 + 8*uint64(size) }
 
-// shared16 is a 16-bit field of guest memory, reached through the aligned 32-bit word that holds it.
+// shared16 is a 16-bit field of guest memory, reached through the aligned 32-bit word that holds
+// it.
 type shared16 struct {
 	word  *uint32
 	shift uint
@@ -36,7 +37,8 @@ type shared16 struct {
 
 func (s shared16) load() uint16 { return uint16(atomic.LoadUint32(s.word) >> s.shift) }
 
-// store leaves the other half of the word, which may belong to somebody else, as it is. It is a full barrier.
+// store leaves the other half of the word, which may belong to somebody else, as it is. It is a
+// full barrier.
 func (s shared16) store(v uint16) {
 	for {
 		old := atomic.LoadUint32(s.word)
@@ -100,14 +102,14 @@ func (r *ring) unmap() {
 	*r = ring{}
 }
 
-// at gives the 16-bit field at addr. The aligned word around it may reach two bytes past a ring's end, never past
-// the page.
+// at gives the 16-bit field at addr. The aligned word around it may reach two bytes past a ring's
+// end, never past the page.
 func at(addr uintptr) shared16 {
 	return shared16{word: word(addr &^ 3), shift: uint(addr&2) * 8}
 }
 
-// word turns an address inside a pinned mapping into a pointer. The mapping is not Go memory, so that the
-// garbage collector neither moves nor frees it.
+// word turns an address inside a pinned mapping into a pointer. The mapping is not Go memory, so
+// that the garbage collector neither moves nor frees it.
 func word(addr uintptr) *uint32 {
 	return *(**uint32)(unsafe.Pointer(&addr))
 }
@@ -128,8 +130,8 @@ func (r *ring) putUsed(idx uint16, id, length uint32) {
 	atomic.StoreUint32(word(e+4), length)
 }
 
-// publish stores used.flags and used.idx, both of which the device owns. It is a full barrier, as an exchange is under the race detector, too, whose
-// stores only release.
+// publish stores used.flags and used.idx, both of which the device owns. It is a full barrier, as
+// an exchange is under the race detector, too, whose stores only release.
 func (r *ring) publish(flags, idx uint16) {
 	atomic.SwapUint32(word(r.used), uint32(flags)|uint32(idx)<<16)
 }

@@ -12,28 +12,31 @@ import (
 
 // A Handler consumes the chains of a device's queues.
 type Handler interface {
-	// Handle takes over c. It is called on queue's goroutine, must not block for long, and completes c
-	// exactly once, now or later.
+	// Handle takes over c. It is called on queue's goroutine, must not block for long, and
+	// completes c exactly once, now or later.
 	Handle(queue int, c *Chain)
-	// Quiesce completes every chain of queue that Handle kept. No new ones come meanwhile. The front end waits.
+	// Quiesce completes every chain of queue that Handle kept. No new ones come meanwhile. The
+	// front end waits.
 	Quiesce(queue int)
 }
 
 // A Pauser is a Handler that may leave chains in flight while a queue stands.
 type Pauser interface {
 	Handler
-	// Pause is Quiesce for a queue that may go on. With kept some chains stay in flight: they are completed after Resume, and nothing of them is
-	// written before.
+	// Pause is Quiesce for a queue that may go on. With kept some chains stay in flight: they are
+	// completed after Resume, and nothing of them is written before.
 	Pause(queue int) (kept bool)
-	// Resume follows a Pause that kept chains. Without same the driver has another queue now, and they are lost: to complete them does nothing.
+	// Resume follows a Pause that kept chains. Without same the driver has another queue now, and
+	// they are lost: to complete them does nothing.
 	Resume(queue int, same bool)
 }
 
-// drainLimit is how long StopQueue waits for chains that Quiesce left behind. QEMU is blocked meanwhile.
+// drainLimit is how long StopQueue waits for chains that Quiesce left behind. QEMU is blocked
+// meanwhile.
 const drainLimit = time.Second
 
-// Runner runs one goroutine for each started queue. StartQueue, UpdateQueue and StopQueue have the contract of
-// vhostuser.Device, and its goroutine.
+// Runner runs one goroutine for each started queue. StartQueue, UpdateQueue and StopQueue have the
+// contract of vhostuser.Device, and its goroutine.
 type Runner struct {
 	mem     *vhostuser.Memory
 	handler Handler
@@ -47,7 +50,8 @@ type Runner struct {
 // Running reports whether any queue runs. It may be called from any goroutine.
 func (r *Runner) Running() bool { return r.live.Load() > 0 }
 
-// Track has the queues say what is in flight, for a process that takes over. Before the first StartQueue.
+// Track has the queues say what is in flight, for a process that takes over. Before the first
+// StartQueue.
 func (r *Runner) Track(track func(queue int) *InFlight) { r.track = track }
 
 type running struct {
@@ -87,7 +91,8 @@ func (r *Runner) StartQueue(index int, cfg vhostuser.QueueConfig) error {
 	})
 }
 
-// ResumeQueue starts a queue where another process has left it, as f says, with the chains that it had in flight.
+// ResumeQueue starts a queue where another process has left it, as f says, with the chains that it
+// had in flight.
 func (r *Runner) ResumeQueue(index int, cfg vhostuser.QueueConfig, f *InFlight) error {
 	return r.start(index, cfg, func(q *Queue) {
 		for _, c := range q.Resume(f) {

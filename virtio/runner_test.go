@@ -196,7 +196,8 @@ func TestRunnerForgottenChain(t *testing.T) {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// diedInFlight is a queue whose process died with three chains in flight, and where the device kept those.
+// diedInFlight is a queue whose process died with three chains in flight, and where the device kept
+// those.
 func diedInFlight(t *testing.T, queue int) (*runnerBench, *virtio.InFlight) {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, virtio.InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Code is an image for a driver, which takes no length: every length and offset in it that says where its parts lie holds. Check makes it.
+// Code is an image for a driver, which takes no length: every length and offset in it that says
+// where its parts lie holds. Check makes it.
 type Code struct {
 	bytes  []byte
 	format Format
@@ -38,9 +39,9 @@ func (c *Code) Format() Format { return c.format }
 // Parts are the code of the entries that were looked into, in their order.
 func (c *Code) Parts() []Part { return c.parts }
 
-// Check looks at an image. Compressed entries are unpacked if they are no text and wants says that a
-// driver would take them for a GPU of their architecture.
-// Wrappers, which hold addresses, and binary formats that are not known here are refused.
+// Check looks at an image. Compressed entries are unpacked if they are no text and wants says that
+// a driver would take them for a GPU of their architecture. Wrappers, which hold addresses, and
+// binary formats that are not known here are refused.
 func Check(data []byte, wants func(sm int) bool) (*Code, error) {
 	c := &Code{bytes: data, format: Detect(data)}
 	switch c.format {
@@ -62,7 +63,8 @@ func Check(data []byte, wants func(sm int) bool) (*Code, error) {
 	return c, nil
 }
 
-// plainText reports whether data cannot be taken for a binary format: it begins as PTX may, or as no format does.
+// plainText reports whether data cannot be taken for a binary format: it begins as PTX may, or as
+// no format does.
 func plainText(data []byte) bool {
 	if len(data) == 0 {
 		return true
@@ -103,8 +105,9 @@ func (c *Code) container(wants func(sm int) bool) error {
 	})
 }
 
-// CubinSize returns the length of the ELF image at the start of data, which may be followed by anything, and an error if a table, a segment
-// or a section of it lies beyond. The program headers may come after the section headers, so the end is the furthest of all.
+// CubinSize returns the length of the ELF image at the start of data, which may be followed by
+// anything, and an error if a table, a segment or a section of it lies beyond. The program headers
+// may come after the section headers, so the end is the furthest of all.
 func CubinSize(data []byte) (uint64, error) {
 	if len(data) >= 20 {
 		if m := binary.LittleEndian.Uint16(data[18:]); m != elfCUDA {
@@ -189,8 +192,8 @@ func elfSize(data []byte) (uint64, error) {
 	return end, nil
 }
 
-// CheckObject looks at an input of a linker that is an object or an archive of them: every table, segment and section must be there, and so
-// must those of the code within.
+// CheckObject looks at an input of a linker that is an object or an archive of them: every table,
+// segment and section must be there, and so must those of the code within.
 func CheckObject(data []byte) error {
 	const archive, member, magic = "!<arch>\n", 60, "`\n"
 	if !bytes.HasPrefix(data, []byte(archive)) {

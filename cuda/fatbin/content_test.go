@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// FuzzContent takes one of some good images and changes it as its input says: five bytes are a place and a value, of a width that the place
-// says, and what is left is cut off the end. Whatever Check lets through is held to by a reader that, as a driver does, knows no length.
+// FuzzContent takes one of some good images and changes it as its input says: five bytes are a
+// place and a value, of a width that the place says, and what is left is cut off the end. Whatever
+// Check lets through is held to by a reader that, as a driver does, knows no length.
 func FuzzContent(f *testing.F) {
 	images := contentImages(f)
 	for i := range images {
@@ -151,7 +152,8 @@ func readELF(b []byte) string {
 	return ""
 }
 
-// contentImages are machine code with every kind of table, alone and in containers, packed and not, and text.
+// contentImages are machine code with every kind of table, alone and in containers, packed and not,
+// and text.
 func contentImages(tb testing.TB) [][]byte {
 	le := binary.LittleEndian
 	elf := make([]byte, 64)
@@ -211,7 +213,8 @@ func TestContentImages(t *testing.T) {
 	}
 }
 
-// TestNamesEnd: the section that has the names is there, and they end in it, of whatever kind it says it is.
+// TestNamesEnd: the section that has the names is there, and they end in it, of whatever kind it
+// says it is.
 func TestNamesEnd(t *testing.T) {
 	le := binary.LittleEndian
 	image := contentImages(t)[0]
@@ -236,7 +239,8 @@ func TestNamesEnd(t *testing.T) {
 	}
 }
 
-// TestNothingIsMadeForALie: an entry that says it unpacks to more than its bytes can hold costs no memory.
+// TestNothingIsMadeForALie: an entry that says it unpacks to more than its bytes can hold costs no
+// memory.
 func TestNothingIsMadeForALie(t *testing.T) {
 	list, err := Decode(container(build(KindELF, 90, 0, 0x11|flagLZ4, packLZ4(t, text), 512<<20)))
 	if err != nil {

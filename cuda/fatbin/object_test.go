@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// object is an ELF image for some other machine with a section of each content. With extended numbering the first section header has
-// their count.
+// object is an ELF image for some other machine with a section of each content. With extended
+// numbering the first section header has their count.
 func object(extended bool, contents ...[]byte) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, elfHeader)
@@ -44,7 +44,8 @@ func member(name string, content []byte, size int) []byte {
 	return b
 }
 
-// TestObjects: what a linker is given is there, in every member of an archive and in every section, and so is all of the code within.
+// TestObjects: what a linker is given is there, in every member of an archive and in every section,
+// and so is all of the code within.
 func TestObjects(t *testing.T) {
 	good := container(build(KindELF, 90, 0, 0x11, cubin(), 0))
 	liar := bytes.Clone(cubin())

@@ -10,8 +10,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// leastWindow is the memory that a zstd decoder may use even for small entries: a frame may ask for a window larger than
-// its content (RFC 8878 recommends to support 8 MiB).
+// leastWindow is the memory that a zstd decoder may use even for small entries: a frame may ask for
+// a window larger than its content (RFC 8878 recommends to support 8 MiB).
 const leastWindow = 8 << 20
 
 // maxRatio is the most that LZ4 can expand a byte.
@@ -62,14 +62,16 @@ func (e *Entry) decompress() ([]byte, error) {
 // headSize is as much as tells an ELF image from text.
 const headSize = 4
 
-// head is the beginning of the entry's content, without unpacking the rest. Nothing, if it is packed in a way that is not known here.
+// head is the beginning of the entry's content, without unpacking the rest. Nothing, if it is
+// packed in a way that is not known here.
 func (e *Entry) head() ([]byte, error) {
 	switch {
 	case !e.Compressed:
 		return e.raw[:min(len(e.raw), headSize)], nil
 	case e.flags&flagLZ4 != 0:
-		// LZ4 block format: a token, whose upper half counts literals (15: more bytes count on), then they. Four different bytes, as
-		// ELF's are, can only be literals of the first sequence.
+		// LZ4 block format: a token, whose upper half counts literals (15: more bytes count on),
+		// then they. Four different bytes, as ELF's are, can only be literals of the first
+		// sequence.
 		if len(e.raw) < 1 || e.raw[0]>>4 < headSize {
 			return nil, nil
 		}
@@ -112,9 +114,10 @@ func (e *Entry) zstd() ([]byte, error) {
 	return out, nil
 }
 
-// Unpacked is how many bytes whoever loads an image gets out of it, by what it says of itself: the largest entry of a container, of each
-// where several follow one another, or the image as it is. Entries of other kinds than kind, unless that is 0, are nothing to whoever
-// loads it. What says more than MaxPayload is refused when it is unpacked, and counts for that.
+// Unpacked is how many bytes whoever loads an image gets out of it, by what it says of itself: the
+// largest entry of a container, of each where several follow one another, or the image as it is.
+// Entries of other kinds than kind, unless that is 0, are nothing to whoever loads it. What says
+// more than MaxPayload is refused when it is unpacked, and counts for that.
 func Unpacked(image []byte, kind Kind) uint64 {
 	if Detect(image) != Container {
 		return uint64(len(image))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPayloadHasItsLength: what unpacks to more or less than its header says is refused, by each way to pack, and nothing is made for it
-// that the packed bytes cannot hold.
+// TestPayloadHasItsLength: what unpacks to more or less than its header says is refused, by each
+// way to pack, and nothing is made for it that the packed bytes cannot hold.
 func TestPayloadHasItsLength(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags uint64

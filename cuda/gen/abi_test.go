@@ -12,7 +12,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// layouts are the structs of cuda_abi.h whose size and fields are compared with the public headers; fields by path.
+// layouts are the structs of cuda_abi.h whose size and fields are compared with the public headers;
+// fields by path.
 var layouts = []struct {
 	name   string
 	fields string
@@ -55,7 +56,8 @@ var newerThan = map[string][]string{
 		"CUmemcpyAttributes", "CUgraphEdgeData", "CUgraphNodeParams", "CUDA_GRAPH_INSTANTIATE_PARAMS"},
 }
 
-// moved names numbers that CUDA 12 gave a new meaning; the old ones have names of their own (..._V1) since.
+// moved names numbers that CUDA 12 gave a new meaning; the old ones have names of their own
+// (..._V1) since.
 var moved = map[string]bool{
 	"CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS": true,
 	"CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR": true,

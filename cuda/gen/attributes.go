@@ -2,8 +2,8 @@ package main
 
 import "causeway/cuda/idl"
 
-// adjustment is a device attribute that the guest is told otherwise than by the host's driver, because it would promise what a call
-// then refuses.
+// adjustment is a device attribute that the guest is told otherwise than by the host's driver,
+// because it would promise what a call then refuses.
 type adjustment struct {
 	name     string // without CU_DEVICE_ATTRIBUTE_
 	value    int

@@ -154,7 +154,8 @@ func (m *method) callFloats(w *writer) {
 	w.f("return d.fn.%s.callFloats(%s, %s, %s)", m.e.Symbol, args[0], args[1], args[2])
 }
 
-// callFrame writes a call whose arguments lie in memory, with words for what the driver answers behind them.
+// callFrame writes a call whose arguments lie in memory, with words for what the driver answers
+// behind them.
 func (m *method) callFrame(w *writer, swallowed []string) {
 	w.f("var f frame")
 	at := map[string]int{} // of C parameters among the arguments

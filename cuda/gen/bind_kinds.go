@@ -31,7 +31,8 @@ type out struct {
 
 func (m *method) refuse(why string) { panic(fmt.Sprintf("%s: %s: %s", m.e.Pos, m.e.Symbol, why)) }
 
-// kind is what an idl kind does for a parameter p, called name in Go. Words are other parameters or numbers:
+// kind is what an idl kind does for a parameter p, called name in Go. Words are other parameters or
+// numbers:
 //
 //	mem N [UNIT]     Mem: N is its size, in units of so many bytes
 //	host N           Host: N is its size

@@ -92,7 +92,8 @@ func newBinder(f *idl.File) (*binder, error) {
 	return b, b.parse(abiStructs)
 }
 
-// goName is the Go name of a C type: CUgraphNode is GraphNode, CUDA_ARRAY3D_DESCRIPTOR is Array3DDescriptor.
+// goName is the Go name of a C type: CUgraphNode is GraphNode, CUDA_ARRAY3D_DESCRIPTOR is
+// Array3DDescriptor.
 func (b *binder) goName(c string) string {
 	if rest, ok := strings.CutPrefix(c, "CUDA_"); ok {
 		return strings.ReplaceAll(enumName(rest), "3d", "3D")
@@ -194,7 +195,8 @@ func (b *binder) body(s *boundStruct, t []string) ([]string, error) {
 	return t[1:], nil
 }
 
-// part reads a struct or union within another. Without a name C finds its members in the outer one; in Go it has one.
+// part reads a struct or union within another. Without a name C finds its members in the outer one;
+// in Go it has one.
 func (b *binder) part(s, part *boundStruct, t []string) ([]string, error) {
 	depth, end := 1, 0
 	for ; depth > 0; end++ {

@@ -6,7 +6,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// cSession is everything that the session layer needs without the encoders: constants, layouts, operation numbers.
+// cSession is everything that the session layer needs without the encoders: constants, layouts,
+// operation numbers.
 func cSession(w *writer, f *idl.File) {
 	w.cFile("CW_GEN_SESSION_H", "<stddef.h>", "<stdint.h>")
 	w.f("/* Numbers of cuda/api/session.idl and ops.idl, which say what they mean. */")

@@ -2,14 +2,16 @@ package main
 
 import "strconv"
 
-// exportTable is one of cuGetExportTable's, by the first four bytes of its id; words are driver 580's, 0 if they are not known.
+// exportTable is one of cuGetExportTable's, by the first four bytes of its id; words are driver
+// 580's, 0 if they are not known.
 type exportTable struct {
 	id, asks, does string
 	words          int
 	served         bool
 }
 
-// exportTables are all that a library was seen to ask for. Those served are in guest/libcuda/api/exporttables.c.
+// exportTables are all that a library was seen to ask for. Those served are in
+// guest/libcuda/api/exporttables.c.
 var exportTables = []exportTable{
 	{"6bd5fb6c", "libcudart", "the runtime's own interface", 13, true},
 	{"a094798c", "libcudart", "flags of callbacks for tools: none is ever set", 7, true},

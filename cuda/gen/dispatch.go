@@ -2,7 +2,8 @@ package main
 
 import "causeway/cuda/idl"
 
-// signature is a Driver method's parameter list: arguments and reply only where the operation has them.
+// signature is a Driver method's parameter list: arguments and reply only where the operation has
+// them.
 func signature(o *idl.Op, named bool) string {
 	a, r := "", ""
 	if len(o.In) > 0 {

@@ -14,8 +14,9 @@ import (
 	"causeway/cuda/wire"
 )
 
-// The C encoders run against a session that writes records to a file and answers from files; Go decodes what they wrote and
-// encodes what they read. Values of fields follow from their place alone.
+// The C encoders run against a session that writes records to a file and answers from files; Go
+// decodes what they wrote and encodes what they read. Values of fields follow from their place
+// alone.
 
 const fakeSession = `#include <stdio.h>
 #include <stdlib.h>
@@ -124,7 +125,8 @@ func cCall(b *strings.Builder, o *idl.Op) {
 	b.WriteString("\t}\n")
 }
 
-// fields sets every field of a request or reply to what cCall uses, and lists a reply's as the program prints them.
+// fields sets every field of a request or reply to what cCall uses, and lists a reply's as the
+// program prints them.
 func fields(v reflect.Value, o *idl.Op, list []idl.Field) (printed []string) {
 	for i, fd := range list {
 		f, name := v.Field(i), o.Name+"."+fd.Name

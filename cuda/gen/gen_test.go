@@ -22,7 +22,8 @@ func description(t *testing.T) *idl.File {
 	return f
 }
 
-// TestRegenerate fails when the committed files are not what the description says: run go generate ./cuda.
+// TestRegenerate fails when the committed files are not what the description says: run go generate
+// ./cuda.
 func TestRegenerate(t *testing.T) {
 	f := description(t)
 	all, err := everything(root, f)
@@ -88,7 +89,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestVersion: what changes the protocol changes its version; where it stands in the description does not.
+// TestVersion: what changes the protocol changes its version; where it stands in the description
+// does not.
 func TestVersion(t *testing.T) {
 	version := func(change func(*idl.File)) uint64 {
 		f, err := idl.ParseDir(filepath.Join(root, "cuda/api"))

@@ -13,7 +13,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// toolkits are the versions whose public headers the description is compared with; scripts/setup.sh cuda fetches them.
+// toolkits are the versions whose public headers the description is compared with; scripts/setup.sh
+// cuda fetches them.
 var toolkits = []string{"11.8", "12.9", "13.0"}
 
 // undescribed lists what headers declare and the library does not export.
@@ -50,7 +51,8 @@ type header struct {
 	pfns    map[pfn][]string
 }
 
-// pfn is a typedef of a function pointer: base name, version and twin say which symbol cuGetProcAddress gives.
+// pfn is a typedef of a function pointer: base name, version and twin say which symbol
+// cuGetProcAddress gives.
 type pfn struct {
 	base    string
 	version int
@@ -175,7 +177,8 @@ func compareSymbols(t *testing.T, f *idl.File, h *header) {
 	}
 }
 
-// compareVersions checks what cuGetProcAddress must find. newest: every version of ours must be in this header.
+// compareVersions checks what cuGetProcAddress must find. newest: every version of ours must be in
+// this header.
 func compareVersions(t *testing.T, f *idl.File, h *header, newest bool) {
 	ours := map[pfn]*idl.Entry{}
 	for i := range f.Entries {

@@ -18,7 +18,8 @@ func camel(s string) string {
 	return b.String()
 }
 
-// snake turns a Go-like name into words with underscores: MemcpyHtoD is memcpy_hto_d, Memcpy3D is memcpy_3d.
+// snake turns a Go-like name into words with underscores: MemcpyHtoD is memcpy_hto_d, Memcpy3D is
+// memcpy_3d.
 func snake(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

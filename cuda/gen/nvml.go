@@ -7,7 +7,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// nvmlOutputs are the files that cuda/api/nvml describes: the entries of libnvidia-ml, and the snapshot that it asks its host.
+// nvmlOutputs are the files that cuda/api/nvml describes: the entries of libnvidia-ml, and the
+// snapshot that it asks its host.
 func nvmlOutputs() []output {
 	return []output{
 		{"guest/libnvml/gen/nvml_abi.h", nvmlABI, nil},
@@ -35,7 +36,8 @@ func nvmlField(f *idl.File, e *idl.Entry) *idl.StructField {
 	return nil
 }
 
-// checkNVML verifies what nvmlEntries relies on: a getter has the parameters (device, pointer to the field's type).
+// checkNVML verifies what nvmlEntries relies on: a getter has the parameters (device, pointer to
+// the field's type).
 func checkNVML(f *idl.File) error {
 	numbers := map[string]bool{"unsigned int": true}
 	for _, t := range f.Types {

@@ -13,7 +13,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// nvmlUndeclared lists what libnvidia-ml exports and the public header does not declare, with the reason it has a prototype here.
+// nvmlUndeclared lists what libnvidia-ml exports and the public header does not declare, with the
+// reason it has a prototype here.
 var nvmlUndeclared = map[string]string{
 	"nvmlGetBlacklistDeviceCount":            "old name of nvmlGetExcludedDeviceCount",
 	"nvmlGetBlacklistDeviceInfoByIndex":      "old name of nvmlGetExcludedDeviceInfoByIndex",
@@ -64,7 +65,8 @@ func TestNVMLExports(t *testing.T) {
 	}
 }
 
-// nvmlHeader is the public header, which the module go-nvml carries; the module is pinned in go.mod and not linked.
+// nvmlHeader is the public header, which the module go-nvml carries; the module is pinned in go.mod
+// and not linked.
 func nvmlHeader(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("go", "mod", "download", "-json", "github.com/NVIDIA/go-nvml").Output()

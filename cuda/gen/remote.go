@@ -6,7 +6,8 @@ import (
 	"causeway/cuda/idl"
 )
 
-// remoteLayout gives package remote, which imports nothing of ours, the layout of region 0 and of messages.
+// remoteLayout gives package remote, which imports nothing of ours, the layout of region 0 and of
+// messages.
 func remoteLayout(w *writer, f *idl.File) {
 	w.goFile("remote", "encoding/binary")
 	w.f("// Numbers of cuda/api/session.idl, which says what they mean.\nconst (")

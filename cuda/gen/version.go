@@ -10,9 +10,10 @@ import (
 
 const versionName = "ProtocolVersion"
 
-// setVersion makes the protocol's version a digest of all that a guest's library and a host must agree on: the numbers of operations,
-// their arguments, and layouts. So two that were generated from different descriptions refuse each other by name, instead of taking one
-// operation for another.
+// setVersion makes the protocol's version a digest of all that a guest's library and a host must
+// agree on: the numbers of operations, their arguments, and layouts. So two that were generated
+// from different descriptions refuse each other by name, instead of taking one operation for
+// another.
 func setVersion(f *idl.File) error {
 	h := fnv.New32a()
 	var version *idl.Const

@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// Bind says that the worker calls an entry of the real driver, and how its binding takes the parameters whose C type does not say it:
+// Bind says that the worker calls an entry of the real driver, and how its binding takes the
+// parameters whose C type does not say it:
 //
 //	bind SYMBOL [call|hidden|hand] [or SYMBOL] [as NAME] [has] ["PARAMETER KIND [WORD]..., ..."]
 //
-// call: the method returns a call to be made later, on another thread too. hidden: only the bindings' own package calls it. hand: the
-// address alone, for a trampoline written by hand. or: an older entry of the same parameters, where a driver lacks the first. as: the
-// method's name. has: a method tells whether the driver has it. Kinds are those of cuda/gen/bind_kinds.go.
+// call: the method returns a call to be made later, on another thread too. hidden: only the
+// bindings' own package calls it. hand: the address alone, for a trampoline written by hand. or: an
+// older entry of the same parameters, where a driver lacks the first. as: the method's name. has: a
+// method tells whether the driver has it. Kinds are those of cuda/gen/bind_kinds.go.
 type Bind struct {
 	Pos
 	Symbol, Or, Name string

@@ -1,7 +1,7 @@
 // Package idl parses the description of the protocol and of the driver API in cuda/api/*.idl.
 //
-// A file is lines. '#' starts a comment (outside quotes). A line that begins in column 0 opens a declaration; indented
-// lines are its body. Declarations:
+// A file is lines. '#' starts a comment (outside quotes). A line that begins in column 0 opens a
+// declaration; indented lines are its body. Declarations:
 //
 //	const NAME TYPE VALUE
 //	struct NAME [message]                 body: FIELD TYPE[COUNT]; no implicit padding. message: Go gets a codec
@@ -12,6 +12,7 @@
 //	theme NAME "title" [refuse "reason"]  entries that follow belong to it
 //	entry NAME MODE ...                   see Entry
 //
-// The attributes of an operation say what it is: cuda/api/ops.idl explains them. What nobody may guess an operation has to say.
-// Parsing has no state besides the file being read; errors name file and line.
+// The attributes of an operation say what it is: cuda/api/ops.idl explains them. What nobody may
+// guess an operation has to say. Parsing has no state besides the file being read; errors name file
+// and line.
 package idl

@@ -29,9 +29,10 @@ type Theme struct {
 //
 //	entry SYMBOL SINCE hand|local|refuse [ptsz|ptds] [base NAME] [as NAME] [field NAME] [free|alive] "PARAMETERS" [reason "WHY"]
 //
-// SINCE is the CUDA version from which cuGetProcAddress finds it under its base name (the symbol without _vN); 0: never.
-// as: the hand-written function of another symbol does. free: callable before cuInit. alive: still works when a context is
-// poisoned. field: generated; gives that field of the device (NVML only).
+// SINCE is the CUDA version from which cuGetProcAddress finds it under its base name (the symbol
+// without _vN); 0: never. as: the hand-written function of another symbol does. free: callable
+// before cuInit. alive: still works when a context is poisoned. field: generated; gives that field
+// of the device (NVML only).
 type Entry struct {
 	Pos
 	Symbol string

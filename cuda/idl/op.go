@@ -112,13 +112,15 @@ const (
 	ObjectSession ObjectIn = "session" // there is one
 )
 
-// namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have numbers of their own, there
-// is one session, and of access to another context and of a library's code there is one for each.
+// namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have
+// numbers of their own, there is one session, and of access to another context and of a library's
+// code there is one for each.
 func namedOtherwise(kind string) bool {
 	return kind == "mem" || kind == "region" || kind == "session" || kind == "peer" || kind == "instance"
 }
 
-// Object finds the field that names the object of the effect: the first newid or id; for mem the address ptr.
+// Object finds the field that names the object of the effect: the first newid or id; for mem the
+// address ptr.
 func (o *Op) Object() (ObjectIn, *Field) {
 	if !o.Effect.Recorded() {
 		return ObjectNone, nil

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// line is one line of a file, split into words; a quoted word keeps its blanks and loses its quotes.
+// line is one line of a file, split into words; a quoted word keeps its blanks and loses its
+// quotes.
 type line struct {
 	Pos
 	indented bool

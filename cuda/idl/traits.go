@@ -18,7 +18,8 @@ var (
 	others = []string{"order", "capture", "counts", "awaited", string(Transient), string(Unrecorded)}
 )
 
-// Condition restricts an attribute to requests with a value in a field: a number, or the name of a constant. The zero Condition holds.
+// Condition restricts an attribute to requests with a value in a field: a number, or the name of a
+// constant. The zero Condition holds.
 type Condition struct{ Field, Value string }
 
 // words reads the attributes of an operation one behind the other.
@@ -102,7 +103,8 @@ func (w *words) keys() {
 	}
 }
 
-// checkTraits verifies that the operation says what nobody may guess, and nothing that contradicts it.
+// checkTraits verifies that the operation says what nobody may guess, and nothing that contradicts
+// it.
 func (o *Op) checkTraits(consts []Const) error {
 	var errs []error
 	no := func(bad bool, format string, args ...any) {
@@ -140,8 +142,9 @@ func (o *Op) checkTraits(consts []Const) error {
 	return errors.Join(errs...)
 }
 
-// OwnReply reports whether the reply may not bring the error of another operation: it is the worker's own affair, or the guest must
-// learn that an object began or ended, what an id names, or what the fields say.
+// OwnReply reports whether the reply may not bring the error of another operation: it is the
+// worker's own affair, or the guest must learn that an object began or ended, what an id names, or
+// what the fields say.
 func (o *Op) OwnReply() bool {
 	return o.OwnResult || o.Place == "worker" || o.Always || o.Effect.Begins() || o.Effect.Ends() || o.HasIn("newid")
 }

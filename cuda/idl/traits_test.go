@@ -31,7 +31,8 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-// TestTraitErrors: what nobody may guess has to be said, once, with a word that exists, and must not contradict the rest.
+// TestTraitErrors: what nobody may guess has to be said, once, with a word that exists, and must
+// not contradict the rest.
 func TestTraitErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"sync capture any transient":                                              "op A: who executes it?",

@@ -29,7 +29,8 @@ func TestSpansByTheByte(t *testing.T) {
 	}
 }
 
-// TestUsedBuffers: what stood in a buffer before is in no record and in no reply, also not between their parts: the guest reads all of it.
+// TestUsedBuffers: what stood in a buffer before is in no record and in no reply, also not between
+// their parts: the guest reads all of it.
 func TestUsedBuffers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	used := func() []byte { return bytes.Repeat([]byte{0xa5}, 4096)[:0] }
@@ -49,7 +50,8 @@ func TestUsedBuffers(t *testing.T) {
 	}
 }
 
-// TestRefused: a request that is not wanted is read, its bytes that were sent ahead are taken, and the driver does not see it; one that breaks the protocol does so all the same.
+// TestRefused: a request that is not wanted is read, its bytes that were sent ahead are taken, and
+// the driver does not see it; one that breaks the protocol does so all the same.
 func TestRefused(t *testing.T) {
 	sent := blobs{}
 	e := &Encoder{Blob: func(p []byte) (uint32, error) { sent[9] = p; return 9, nil }}

@@ -7,26 +7,32 @@ import (
 	"causeway/cuda"
 )
 
-// Call is one request on its way through a Driver. The worker owns it; it is valid until the method returns.
+// Call is one request on its way through a Driver. The worker owns it; it is valid until the method
+// returns.
 type Call struct {
 	Op     Op
 	Ctx    ID     // the calling thread's current context, 0 if none
 	Thread uint32 // names the calling thread's per-thread stream
 	Slot   uint32
 	Seq    uint32
-	// Replay: a recorded request is executed again, in another process. Addresses must come out as they were.
+	// Replay: a recorded request is executed again, in another process. Addresses must come out as
+	// they were.
 	Replay bool
-	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order, and whatever else must come out as it was:
-	// tokens of what is shared, sizes of what others share. A driver appends them; on replay they are given and Place hands them out.
+	// Placed holds the addresses that the operation allocated (memory, module globals), in the
+	// driver's order, and whatever else must come out as it was: tokens of what is shared, sizes of
+	// what others share. A driver appends them; on replay they are given and Place hands them out.
 	Placed []uint64
-	// Instances are of libraries that have got code and variables in a context by this operation, whether or not it then succeeds: a driver appends them.
+	// Instances are of libraries that have got code and variables in a context by this operation,
+	// whether or not it then succeeds: a driver appends them.
 	Instances []Instance
-	// Locals say of contexts whose local memory has grown by this operation how much each thread has now, in bytes: a driver appends them.
+	// Locals say of contexts whose local memory has grown by this operation how much each thread
+	// has now, in bytes: a driver appends them.
 	Locals []Local
-	// Keep asks whether one more may be recorded, of so many variables; nil: any may. Who makes one asks before.
+	// Keep asks whether one more may be recorded, of so many variables; nil: any may. Who makes one
+	// asks before.
 	Keep func(variables int) bool
-	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
-	// that bytes that were sent ahead for it are taken.
+	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place.
+	// The request is decoded all the same, so that bytes that were sent ahead for it are taken.
 	Refuse cuda.Result
 	// Replier answers later. The worker sets it for wait operations.
 	Replier Replier
@@ -38,7 +44,8 @@ type Call struct {
 	atReturn func()
 }
 
-// Instance is a library's code in a context, where its variables lie at addresses that code holds: Placed of a LibraryInstance that makes it again.
+// Instance is a library's code in a context, where its variables lie at addresses that code holds:
+// Placed of a LibraryInstance that makes it again.
 type Instance struct {
 	Library, Ctx ID
 	Placed       []uint64
@@ -79,7 +86,8 @@ func (c *Call) MayKeep(variables int) bool { return c.Keep == nil || c.Keep(vari
 // AtReturn has f called when the operation's method has returned. At most one function is.
 func (c *Call) AtReturn(f func()) { c.atReturn = f }
 
-// Place returns the next address that a replayed operation must use; ok is false when not replaying, or beyond the last.
+// Place returns the next address that a replayed operation must use; ok is false when not
+// replaying, or beyond the last.
 func (c *Call) Place() (addr uint64, ok bool) {
 	if !c.Replay || c.next >= len(c.Placed) {
 		return 0, false
@@ -112,8 +120,8 @@ type Reason struct{ text string }
 
 func (r *Reason) Error() string { return r.text }
 
-// Later keeps the reply of a wait operation open. The method then returns cuda.Success, which is ignored. Calling it again
-// returns the same Pending.
+// Later keeps the reply of a wait operation open. The method then returns cuda.Success, which is
+// ignored. Calling it again returns the same Pending.
 func (c *Call) Later() *Pending {
 	if c.pending == nil {
 		c.pending = &Pending{op: c.Op, slot: c.Slot, seq: c.Seq, to: c.Replier}
@@ -134,7 +142,8 @@ type Replier interface {
 	WakeSlot(slot, seq uint32)
 }
 
-// Pending is an open reply. Exactly one of Done and Wake ends it; later calls do nothing. Any goroutine may call.
+// Pending is an open reply. Exactly one of Done and Wake ends it; later calls do nothing. Any
+// goroutine may call.
 type Pending struct {
 	op        Op
 	slot, seq uint32
@@ -157,8 +166,9 @@ func (p *Pending) Done(res cuda.Result, reply Reply) {
 	p.to.Reply(p.slot, p.seq, res, payload)
 }
 
-// GPUDone is the alternative to Done for operations without a reply: a GPU that stores seq at addr has answered Success. The
-// driver then calls Wake when it notices. ok is false if the carrier cannot share the slot with a GPU.
+// GPUDone is the alternative to Done for operations without a reply: a GPU that stores seq at addr
+// has answered Success. The driver then calls Wake when it notices. ok is false if the carrier
+// cannot share the slot with a GPU.
 func (p *Pending) GPUDone() (addr uintptr, seq uint32, ok bool) {
 	if p.to == nil {
 		return 0, 0, false
@@ -167,7 +177,8 @@ func (p *Pending) GPUDone() (addr uintptr, seq uint32, ok bool) {
 	return addr, p.seq, ok
 }
 
-// Wake ends a Pending that the GPU has answered through GPUDone, and wakes the guest thread if it sleeps.
+// Wake ends a Pending that the GPU has answered through GPUDone, and wakes the guest thread if it
+// sleeps.
 func (p *Pending) Wake() {
 	if !p.ended.Swap(true) && p.to != nil {
 		p.to.WakeSlot(p.slot, p.seq)

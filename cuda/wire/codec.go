@@ -35,8 +35,8 @@ type BlobSource interface {
 	Take(id uint32, size uint32) (b []byte, ok bool)
 }
 
-// reader decodes one request or reply. The fixed part is copied out of shared memory once and read from the copy; what
-// spans point to is checked against the private lengths and touched once.
+// reader decodes one request or reply. The fixed part is copied out of shared memory once and read
+// from the copy; what spans point to is checked against the private lengths and touched once.
 type reader struct {
 	fixedCopy [maxFixed]byte
 	all       []byte // the whole record or payload; may be shared memory

@@ -12,7 +12,8 @@ const maxKept = 1 << 20
 
 // Dispatcher decodes requests and hands them to a Driver. One goroutine uses it.
 type Dispatcher struct {
-	// Captures says how many streams of the session capture: while none does, nothing is asked of Admit. nil: it always is.
+	// Captures says how many streams of the session capture: while none does, nothing is asked of
+	// Admit. nil: it always is.
 	Captures *atomic.Int32
 
 	requests requests
@@ -25,10 +26,11 @@ type Dispatcher struct {
 	reply    Reply
 }
 
-// Dispatch executes one request. rec is the whole record, header included; it may be memory that the guest changes meanwhile,
-// and its header is not read: c carries the private copy. An error means that the bytes break the protocol. If bytes sent
-// ahead are missing the operation fails with cuda.ErrorInvalidValue. payload is valid until the next Dispatch; it is nil
-// if the operation has no reply, failed, or was taken by a Pending (c.Taken()).
+// Dispatch executes one request. rec is the whole record, header included; it may be memory that
+// the guest changes meanwhile, and its header is not read: c carries the private copy. An error
+// means that the bytes break the protocol. If bytes sent ahead are missing the operation fails with
+// cuda.ErrorInvalidValue. payload is valid until the next Dispatch; it is nil if the operation has
+// no reply, failed, or was taken by a Pending (c.Taken()).
 func (d *Dispatcher) Dispatch(drv Driver, c *Call, rec []byte, blobs BlobSource) (payload []byte, res cuda.Result, err error) {
 	d.release()
 	d.last = c.Op
@@ -71,5 +73,6 @@ func (d *Dispatcher) Dispatch(drv Driver, c *Call, rec []byte, blobs BlobSource)
 
 func (d *Dispatcher) capturing() bool { return d.Captures == nil || d.Captures.Load() != 0 }
 
-// Args is the request that Dispatch last gave to the driver, nil if it gave none. It is valid until the next Dispatch.
+// Args is the request that Dispatch last gave to the driver, nil if it gave none. It is valid until
+// the next Dispatch.
 func (d *Dispatcher) Args() Args { return d.args }

@@ -15,16 +15,19 @@ type Header struct {
 	Thread uint32
 }
 
-// recordAlign is the multiple that a guest keeps records to, so that an OpSkip header fits whatever is left of the ring.
+// recordAlign is the multiple that a guest keeps records to, so that an OpSkip header fits whatever
+// is left of the ring.
 const recordAlign = 32
 
 // Encoder writes records as a guest does; the zero Encoder sends nothing ahead.
 type Encoder struct {
-	// Blob sends bytes ahead and returns their id (1 to 1<<31-1). nil: records may be of any length.
+	// Blob sends bytes ahead and returns their id (1 to 1<<31-1). nil: records may be of any
+	// length.
 	Blob func(p []byte) (id uint32, err error)
 }
 
-// Record appends the record of one request to b. Bytes that do not fit MaxRecord are sent ahead, the longest first.
+// Record appends the record of one request to b. Bytes that do not fit MaxRecord are sent ahead,
+// the longest first.
 func (e *Encoder) Record(b []byte, h Header, a Args) ([]byte, error) {
 	var w writer
 	w.begin(b, RecordSize, a.fixed())
@@ -53,7 +56,8 @@ func (e *Encoder) Record(b []byte, h Header, a Args) ([]byte, error) {
 	return b, nil
 }
 
-// AppendRecord appends a self-contained record of any length: what a recorder keeps. It fails only beyond 2 GiB.
+// AppendRecord appends a self-contained record of any length: what a recorder keeps. It fails only
+// beyond 2 GiB.
 func AppendRecord(b []byte, h Header, a Args) ([]byte, error) {
 	return (&Encoder{}).Record(b, h, a)
 }
@@ -122,7 +126,8 @@ func DecodeReply(payload []byte, r Reply) error {
 	return nil
 }
 
-// Decode reads one whole record (header included) into new Args, for tools and tests. Data fields alias rec.
+// Decode reads one whole record (header included) into new Args, for tools and tests. Data fields
+// alias rec.
 func Decode(op Op, rec []byte, blobs BlobSource) (Args, error) {
 	a := NewArgs(op)
 	if a == nil {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// FuzzDispatch gives a driver arbitrary records. Whatever arrives: no panic, bytes fields are private copies, data fields lie
-// within the record, and what was accepted survives encoding and decoding.
+// FuzzDispatch gives a driver arbitrary records. Whatever arrives: no panic, bytes fields are
+// private copies, data fields lie within the record, and what was accepted survives encoding and
+// decoding.
 func FuzzDispatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, op uint16, rec []byte) {
 		private := bytes.Clone(rec)
@@ -85,7 +86,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// TestSeeds keeps a seed of every operation in testdata/fuzz; with CAUSEWAY_WRITE_SEEDS=1 it writes them.
+// TestSeeds keeps a seed of every operation in testdata/fuzz; with CAUSEWAY_WRITE_SEEDS=1 it writes
+// them.
 func TestSeeds(t *testing.T) {
 	seed := func(target string, op Op, b []byte) {
 		path := filepath.Join("testdata/fuzz", target, op.String())

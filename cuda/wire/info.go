@@ -31,7 +31,8 @@ func (op Op) Info() *OpInfo {
 // OpCount is the number of operations: valid numbers are 1 to OpCount.
 const OpCount = Op(len(operations) - 1)
 
-// ID is a guest-picked number of an object. It means nothing until a table of its kind has been asked.
+// ID is a guest-picked number of an object. It means nothing until a table of its kind has been
+// asked.
 type ID = uint32
 
 // Stream is StreamLegacy, StreamPerThread (of Call.Thread) or the ID of a stream.
@@ -140,22 +141,25 @@ type Awaiter interface {
 	Awaited() bool
 }
 
-// Marker is implemented by requests whose effect is Marks: they are frequent, and found without being encoded.
+// Marker is implemented by requests whose effect is Marks: they are frequent, and found without
+// being encoded.
 type Marker interface{ Marked() ID }
 
 // Streamed is implemented by requests of work on a stream that a capture may take up or forbid.
 type Streamed interface{ OnStream() Stream }
 
-// Admitter judges operations that a capture of streams may change or forbid: those whose OpInfo says so in Capture.
+// Admitter judges operations that a capture of streams may change or forbid: those whose OpInfo
+// says so in Capture.
 type Admitter interface {
-	// Admit is asked before the operation's own method, with its arguments, and with its reply if it has one. done: it has been dealt
-	// with, and res is what came of it.
+	// Admit is asked before the operation's own method, with its arguments, and with its reply if
+	// it has one. done: it has been dealt with, and res is what came of it.
 	Admit(c *Call, a Args, r Reply) (done bool, res cuda.Result)
 }
 
 // User has a current context.
 type User interface {
-	// Use makes a call's context current, before the method of an operation that is said to need it.
+	// Use makes a call's context current, before the method of an operation that is said to need
+	// it.
 	Use(c *Call) cuda.Result
 }
 
@@ -187,8 +191,8 @@ type OpInfo struct {
 	Keys       []Key
 }
 
-// Supersedes reports whether nothing is left of an earlier modification of the same object after this operation's later one. Both are
-// private copies of records.
+// Supersedes reports whether nothing is left of an earlier modification of the same object after
+// this operation's later one. Both are private copies of records.
 func (i *OpInfo) Supersedes(later, earlier []byte) bool {
 	if !i.Keyed || len(later) < RecordSize+i.Fixed || len(earlier) < RecordSize+i.Fixed || [2]byte(later[4:6]) != [2]byte(earlier[4:6]) {
 		return false
@@ -202,8 +206,9 @@ func (i *OpInfo) Supersedes(later, earlier []byte) bool {
 	return true
 }
 
-// ObjectOf finds the object of the effect: an id, or the address of memory. rec is a private copy of the record, reply the
-// payload that answered it, ctx the Call's context. ok is false if the operation has no effect or the bytes are too short.
+// ObjectOf finds the object of the effect: an id, or the address of memory. rec is a private copy
+// of the record, reply the payload that answered it, ctx the Call's context. ok is false if the
+// operation has no effect or the bytes are too short.
 func (i *OpInfo) ObjectOf(rec, reply []byte, ctx ID) (object uint64, ok bool) {
 	switch i.In {
 	case InRequest:

@@ -7,7 +7,8 @@ import (
 	"causeway/cuda"
 )
 
-// TestBytesAreCopied: a bytes argument stays what it was when the guest changes its ring; data is where the guest put it.
+// TestBytesAreCopied: a bytes argument stays what it was when the guest changes its ring; data is
+// where the guest put it.
 func TestBytesAreCopied(t *testing.T) {
 	l, d := &loader{}, &Dispatcher{}
 	rec := record(t, &Encoder{}, &ModuleLoadArgs{Module: 20, Options: []byte("options"), Image: []byte("image")})
@@ -41,7 +42,8 @@ func TestBytesHaveTheirLength(t *testing.T) {
 	}
 }
 
-// TestDataStaysInTheRecord: data is never sent ahead, bytes are, the longest first and no more than needed.
+// TestDataStaysInTheRecord: data is never sent ahead, bytes are, the longest first and no more than
+// needed.
 func TestDataStaysInTheRecord(t *testing.T) {
 	var sent [][]byte
 	e := &Encoder{Blob: func(p []byte) (uint32, error) {
@@ -90,7 +92,8 @@ func (c *collected) Reply(slot, seq uint32, res cuda.Result, payload []byte) {
 func (c *collected) GPUDone(slot uint32) (uintptr, bool) { return 4096 + uintptr(slot), slot != 0 }
 func (c *collected) WakeSlot(slot, seq uint32)           { c.slot, c.seq, c.woken = slot, seq, c.woken+1 }
 
-// TestPendings: an open reply is answered once, a payload travels only where its operation says so, and of the two ends one counts.
+// TestPendings: an open reply is answered once, a payload travels only where its operation says so,
+// and of the two ends one counts.
 func TestPendings(t *testing.T) {
 	open := func(op Op, slot uint32) (*Pending, *collected) {
 		to := &collected{}

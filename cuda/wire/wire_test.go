@@ -231,7 +231,8 @@ func TestSupersedes(t *testing.T) {
 	}
 }
 
-// TestAwaiters: requests say whether the guest polls for them exactly where the table says that they can.
+// TestAwaiters: requests say whether the guest polls for them exactly where the table says that
+// they can.
 func TestAwaiters(t *testing.T) {
 	for op := Op(1); op <= OpCount; op++ {
 		if _, ok := NewArgs(op).(Awaiter); ok != op.Info().Awaited {
@@ -341,7 +342,8 @@ func (j *judge) Admit(c *Call, a Args, _ Reply) (bool, cuda.Result) {
 	return c.Op != OpMemFree, cuda.ErrorStreamCaptureUnsupported
 }
 
-// TestAdmit: exactly what a capture may change or forbid is asked about, and what was dealt with is not done.
+// TestAdmit: exactly what a capture may change or forbid is asked about, and what was dealt with is
+// not done.
 func TestAdmit(t *testing.T) {
 	var d Dispatcher
 	j := &judge{}

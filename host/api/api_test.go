@@ -73,7 +73,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestUnreached: nobody there, and nobody whom this user may ask, are told apart from what went wrong on the way.
+// TestUnreached: nobody there, and nobody whom this user may ask, are told apart from what went
+// wrong on the way.
 func TestUnreached(t *testing.T) {
 	c := NewClient("/run/x.sock")
 	defer c.Close()

@@ -113,7 +113,8 @@ func printable(s string) string {
 	return Printable(s[:min(len(s), most)])
 }
 
-// Printable is somebody else's text with a question mark for each character that a terminal should not get.
+// Printable is somebody else's text with a question mark for each character that a terminal should
+// not get.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -166,7 +167,8 @@ func (c *Client) VGPU(ctx context.Context, vm, name string) (v VGPU, err error) 
 	return v, c.Do(ctx, http.MethodGet, path(vm, name), nil, &v)
 }
 
-// Ensure has a vGPU ready: its socket takes connections when this returns. What a wish leaves out stays as it is.
+// Ensure has a vGPU ready: its socket takes connections when this returns. What a wish leaves out
+// stays as it is.
 func (c *Client) Ensure(ctx context.Context, w Wish) (v VGPU, err error) {
 	return v, c.Do(ctx, http.MethodPut, path(w.VM, w.Name), w, &v)
 }
@@ -205,8 +207,8 @@ func (c *Client) Resume(ctx context.Context, gpu string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/gpus/"+url.PathEscape(gpu)+"/resume", nil, nil)
 }
 
-// Log opens a vGPU's log, which the caller closes. It begins lines before the end (negative: at the beginning), and goes on until ctx ends if
-// follow is set.
+// Log opens a vGPU's log, which the caller closes. It begins lines before the end (negative: at the
+// beginning), and goes on until ctx ends if follow is set.
 func (c *Client) Log(ctx context.Context, vm, name string, lines int, follow bool) (io.ReadCloser, error) {
 	q := url.Values{}
 	if lines >= 0 {
@@ -223,7 +225,8 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Stays waits at a device process for a migration, with a higher number than after, that will fail because of what cannot move.
+// Stays waits at a device process for a migration, with a higher number than after, that will fail
+// because of what cannot move.
 func (c *Client) Stays(ctx context.Context, after uint64) (s Stays, err error) {
 	return s, c.Do(ctx, http.MethodGet, "/v1/stays?after="+strconv.FormatUint(after, 10), nil, &s)
 }

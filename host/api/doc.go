@@ -1,5 +1,6 @@
-// Package api is what causewayd says to those who use it, and what each vGPU's device process says to causewayd: HTTP with JSON
-// bodies over Unix sockets. It holds the types, the paths and a client, and imports nothing of the parts behind it.
+// Package api is what causewayd says to those who use it, and what each vGPU's device process says
+// to causewayd: HTTP with JSON bodies over Unix sockets. It holds the types, the paths and a
+// client, and imports nothing of the parts behind it.
 //
 // causewayd serves at /run/causeway/causewayd.sock:
 //
@@ -22,6 +23,7 @@
 //	POST   /v1/rebuild                    sessions move to fresh workers
 //	POST   /v1/stop                       ends the device
 //
-// Every error is an Error, with the HTTP status that fits: 400 a request that is wrong in itself, 403 a role that does not allow it, 404 nothing of
-// that name, 409 a state that does not allow it, 507 no room.
+// Every error is an Error, with the HTTP status that fits: 400 a request that is wrong in itself,
+// 403 a role that does not allow it, 404 nothing of that name, 409 a state that does not allow it,
+// 507 no room.
 package api

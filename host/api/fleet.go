@@ -11,10 +11,12 @@ import (
 	"causeway/host/limit"
 )
 
-// What the controller of a fleet and the causewayd of a GPU server say to each other, on the port for other hosts: docs/KUBERNETES.md. The controller says which host may have which lease; hosts take
-// those leases as any.
+// What the controller of a fleet and the causewayd of a GPU server say to each other, on the port
+// for other hosts: docs/KUBERNETES.md. The controller says which host may have which lease; hosts
+// take those leases as any.
 
-// ClaimPrefix begins the name by which causewayds know what a fleet's claim has, where others have a VM's name: claim-UID.
+// ClaimPrefix begins the name by which causewayds know what a fleet's claim has, where others have
+// a VM's name: claim-UID.
 const ClaimPrefix = "claim-"
 
 // FleetState is a GPU server's heartbeat, which the controller of its fleet asks for.
@@ -27,20 +29,23 @@ type FleetState struct {
 	Reserved []Reserved `json:"reserved"`
 }
 
-// FleetGPU is a GPU, and how much of its memory claims may have: all that was not promised to others.
+// FleetGPU is a GPU, and how much of its memory claims may have: all that was not promised to
+// others.
 type FleetGPU struct {
 	GPU
 	Claimable uint64 `json:"claimable"`
 }
 
-// Reservation is a lease that a host may have, and room that is kept for it until then. The server gives the leases of a fleet's claims to nobody else and in no other size.
+// Reservation is a lease that a host may have, and room that is kept for it until then. The server
+// gives the leases of a fleet's claims to nobody else and in no other size.
 type Reservation struct {
 	VM   string `json:"vm"`   // at the host: ClaimPrefix and the claim's UID
 	Name string `json:"name"` // of the vGPU there: gpu0
 	ID   string `json:"id"`   // of what was allocated: another one takes the place of this
 	Of   string `json:"of"`   // the claim, as NAMESPACE/NAME
 	Host string `json:"host"` // that may have it, by its certificate's name
-	// Heir is the host that may take the lease over with its VM; empty: none. Moved counts how often it has changed hosts: who has not heard of the last time changes nothing.
+	// Heir is the host that may take the lease over with its VM; empty: none. Moved counts how
+	// often it has changed hosts: who has not heard of the last time changes nothing.
 	Heir  string `json:"heir,omitempty"`
 	Moved uint64 `json:"moved,omitempty"`
 	GPU   string `json:"gpu"` // UUID
@@ -121,7 +126,8 @@ func (c *Client) Reserve(ctx context.Context, epoch uint64, r *Reservation) erro
 	return c.Do(ctx, http.MethodPut, epochQuery(ReservationPath(r.VM, r.Name), epoch), r, nil)
 }
 
-// Withdraw ends a reservation, with the lease that its host has of it. One that is not there any more, or is another by now, is no error.
+// Withdraw ends a reservation, with the lease that its host has of it. One that is not there any
+// more, or is another by now, is no error.
 func (c *Client) Withdraw(ctx context.Context, epoch uint64, r *Reservation) error {
 	return c.Do(ctx, http.MethodDelete, epochQuery(ReservationPath(r.VM, r.Name), epoch)+"&id="+url.QueryEscape(r.ID), nil, nil)
 }

@@ -17,8 +17,9 @@ func strict(b []byte, v any) error {
 	return d.Decode(v)
 }
 
-// FuzzWish: a wish that is right has its files in its VM's folder, says the same when it is written and read again, and makes of right
-// limits right ones, the same whether it is granted once or twice.
+// FuzzWish: a wish that is right has its files in its VM's folder, says the same when it is written
+// and read again, and makes of right limits right ones, the same whether it is granted once or
+// twice.
 func FuzzWish(f *testing.F) {
 	for _, s := range []string{
 		`{"vm":"vm1","name":"gpu0","memory":"16GiB","share":300,"cap":"25%","sessions":4}`, `{"vm":"vm1","name":"gpu0","gpu":"0,1","numa":1}`,

@@ -14,15 +14,18 @@ import (
 	"causeway/remote/sys"
 )
 
-// What causewayds say to one another about vGPUs of one for VMs of the other, over TLS behind remote.Preface: docs/REMOTE.md.
+// What causewayds say to one another about vGPUs of one for VMs of the other, over TLS behind
+// remote.Preface: docs/REMOTE.md.
 
-// RemoteProtocol is what they speak (ALPN), RemotePort is where a GPU server listens unless its configuration says otherwise.
+// RemoteProtocol is what they speak (ALPN), RemotePort is where a GPU server listens unless its
+// configuration says otherwise.
 const (
 	RemoteProtocol = "causeway-remote/1"
 	RemotePort     = "7745"
 )
 
-// A lease is renewed every LeaseRenew. One that was not renewed for LeaseTerm is ended by its server, and all that it held is free.
+// A lease is renewed every LeaseRenew. One that was not renewed for LeaseTerm is ended by its
+// server, and all that it held is free.
 const (
 	LeaseRenew = 5 * time.Second
 	LeaseTerm  = 30 * time.Second
@@ -65,10 +68,12 @@ type Lease struct {
 	Migratable bool `json:"migratable,omitempty"`
 }
 
-// LeaseRenewal renews a lease. Epoch grows with each causewayd of the host that has the lease: of an earlier one nothing is taken any more.
+// LeaseRenewal renews a lease. Epoch grows with each causewayd of the host that has the lease: of
+// an earlier one nothing is taken any more.
 type LeaseRenewal struct {
 	Epoch uint64 `json:"epoch"`
-	// Take: programs of the VM run at the host that renews. If it may, it has the lease from now on.
+	// Take: programs of the VM run at the host that renews. If it may, it has the lease from now
+	// on.
 	Take bool `json:"take,omitempty"`
 }
 
@@ -116,8 +121,10 @@ type UpstreamState struct {
 	Why string `json:"why,omitempty"` // no program can begin; empty: they can
 }
 
-// Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT of its causewayd), which may take over the lease; empty: to none. Awaited: only if its VM is awaited there. Why, which
-// causewayd tells a device process, is why no host may although a migration has begun: nothing more is tried.
+// Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT
+// of its causewayd), which may take over the lease; empty: to none. Awaited: only if its VM is
+// awaited there. Why, which causewayd tells a device process, is why no host may although a
+// migration has begun: nothing more is tried.
 type Handover struct {
 	Host    string `json:"host,omitempty"`
 	Awaited bool   `json:"awaited,omitempty"`
@@ -138,7 +145,8 @@ type Server struct {
 	Offer
 }
 
-// LeasePath is a file that holds a vGPU's lease, for the server's device process or the host's: {run}/{vm}/{name}.lease.
+// LeasePath is a file that holds a vGPU's lease, for the server's device process or the host's:
+// {run}/{vm}/{name}.lease.
 func (s *Spec) LeasePath(run string) string { return filepath.Join(run, s.VM, s.Name+".lease") }
 
 // Servers lists the GPU servers that causewayd is configured with, and what each offers.
@@ -154,7 +162,8 @@ func ServerAddress(name string) string {
 	return net.JoinHostPort(name, RemotePort)
 }
 
-// NewServerClient returns a client for the causewayd of a GPU server, at HOST or HOST:PORT. identity makes the configuration for a host's name.
+// NewServerClient returns a client for the causewayd of a GPU server, at HOST or HOST:PORT.
+// identity makes the configuration for a host's name.
 func NewServerClient(address string, identity func(host string) (*tls.Config, error)) (*Client, error) {
 	at := ServerAddress(address)
 	host, _, err := net.SplitHostPort(at)

@@ -10,11 +10,14 @@ import (
 // Relocation is the wish to have a vGPU on another GPU of its host, or on another GPU server.
 type Relocation struct {
 	GPU string `json:"gpu"` // a number, a UUID, or soft/1
-	// Remote is the GPU server to which programs are to go whose GPU is another server's; causewayd's to see to.
+	// Remote is the GPU server to which programs are to go whose GPU is another server's;
+	// causewayd's to see to.
 	Remote string `json:"remote,omitempty"`
-	// OtherModel permits another model than the programs began with, for which their code can be compiled.
+	// OtherModel permits another model than the programs began with, for which their code can be
+	// compiled.
 	OtherModel bool `json:"other_model,omitempty"`
-	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent to another GPU server.
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it
+	// is sent to another GPU server.
 	Throttle bool `json:"throttle,omitempty"`
 }
 
@@ -26,7 +29,8 @@ type Relocated struct {
 	// Lost are programs that got an error in place of going along.
 	Lost  int    `json:"lost,omitempty"`
 	Nanos uint64 `json:"ns"` // that all of it took
-	// To another GPU server: rounds in which memory went ahead, its bytes, for how many hundredths of the time programs were held back in the end, and how long they stood at most behind them.
+	// To another GPU server: rounds in which memory went ahead, its bytes, for how many hundredths
+	// of the time programs were held back in the end, and how long they stood at most behind them.
 	Rounds int    `json:"rounds,omitempty"`
 	Ahead  uint64 `json:"ahead,omitempty"`
 	Held   int    `json:"held_back,omitempty"`

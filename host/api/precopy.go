@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// PreCopy connects to another host's device process for a vGPU. awaited: only if its VM is awaited there.
+// PreCopy connects to another host's device process for a vGPU. awaited: only if its VM is awaited
+// there.
 func (c *Client) PreCopy(ctx context.Context, w Wish, awaited bool) (io.ReadWriteCloser, error) {
 	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w, awaited})
 }
@@ -35,7 +36,8 @@ type Crossing struct {
 	wg    sync.WaitGroup
 }
 
-// Cross connects a vGPU's device process here with the one of another host, by as many connections as how says. awaited: only if its VM is awaited there.
+// Cross connects a vGPU's device process here with the one of another host, by as many connections
+// as how says. awaited: only if its VM is awaited there.
 func Cross(ctx context.Context, near, far *Client, w Wish, awaited bool, how Copying) (*Crossing, error) {
 	how.Connections = max(how.Connections, 1)
 	how.Attempt = rand.Uint64()

@@ -2,7 +2,8 @@ package api
 
 import "time"
 
-// RoomStatus is what a device process says of its GPU's memory where more is promised than there is.
+// RoomStatus is what a device process says of its GPU's memory where more is promised than there
+// is.
 type RoomStatus struct {
 	Room     uint64        `json:"room"` // bytes that its sessions may hold now; 0: all that the limit allows
 	Used     uint64        `json:"used"` // that they hold

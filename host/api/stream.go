@@ -19,10 +19,11 @@ import (
 	"causeway/remote/sys"
 )
 
-// A connection becomes a stream by HTTP's Upgrade, to what device processes speak with each other: memory that goes ahead of sessions.
+// A connection becomes a stream by HTTP's Upgrade, to what device processes speak with each other:
+// memory that goes ahead of sessions.
 
-// StreamProtocol is what such a connection is upgraded to, and HostProtocol what hosts speak with each other over TLS (ALPN; net/http serves
-// no name that it does not know).
+// StreamProtocol is what such a connection is upgraded to, and HostProtocol what hosts speak with
+// each other over TLS (ALPN; net/http serves no name that it does not know).
 const (
 	StreamProtocol = "causeway-precopy"
 	HostProtocol   = "http/1.1"
@@ -31,7 +32,8 @@ const (
 // HostPort is where a causewayd listens for others, unless its configuration says otherwise.
 const HostPort = "7744"
 
-// Switch answers a request by making its connection a stream, which the caller closes. Nothing of the request may be left to read.
+// Switch answers a request by making its connection a stream, which the caller closes. Nothing of
+// the request may be left to read.
 func Switch(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
 	if r.Header.Get("Upgrade") != StreamProtocol {
 		return nil, &Error{Status: http.StatusUpgradeRequired, Text: "this needs Upgrade: " + StreamProtocol}
@@ -57,7 +59,8 @@ type stream struct {
 // Read implements net.Conn.
 func (s *stream) Read(b []byte) (int, error) { return s.r.Read(b) }
 
-// Stream sends in as JSON and makes the connection a stream, which the caller closes. It ends with ctx.
+// Stream sends in as JSON and makes the connection a stream, which the caller closes. It ends with
+// ctx.
 func (c *Client) Stream(ctx context.Context, path string, in any) (io.ReadWriteCloser, error) {
 	b, err := json.Marshal(in)
 	if err != nil {
@@ -83,7 +86,8 @@ func (c *Client) Stream(ctx context.Context, path string, in any) (io.ReadWriteC
 	return nil, c.refusal(resp, http.MethodPost, path)
 }
 
-// Relay copies both ways between two connections, which it closes when either ends. The error says why, io.EOF that one was closed.
+// Relay copies both ways between two connections, which it closes when either ends. The error says
+// why, io.EOF that one was closed.
 func Relay(a, b io.ReadWriteCloser) error {
 	done := make(chan error, 2)
 	one := func(to, from io.ReadWriteCloser) {
@@ -103,13 +107,15 @@ func Relay(a, b io.ReadWriteCloser) error {
 
 const relayBuffer = 256 << 10
 
-// hostDial bounds how long another host may take to be reached, hostSilence how long its kernel may then acknowledge nothing of what was sent.
+// hostDial bounds how long another host may take to be reached, hostSilence how long its kernel may
+// then acknowledge nothing of what was sent.
 const (
 	hostDial    = 10 * time.Second
 	hostSilence = 20 * time.Second
 )
 
-// NewHostClient returns a client for another host's causewayd, at HOST or HOST:PORT. identity makes the configuration for a host's name.
+// NewHostClient returns a client for another host's causewayd, at HOST or HOST:PORT. identity makes
+// the configuration for a host's name.
 func NewHostClient(address string, identity func(host string) (*tls.Config, error)) (*Client, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -146,13 +152,15 @@ func (c *Client) unreachedFar(err error) error {
 
 // Arriving is what a host asks another to make ready for memory that goes ahead of a VM.
 type Arriving struct {
-	// Wish is the vGPU as the source has it; the other host starts it if it has none of that name, and ends it again if no VM comes.
+	// Wish is the vGPU as the source has it; the other host starts it if it has none of that name,
+	// and ends it again if no VM comes.
 	Wish Wish `json:"wish"`
 	// Awaited: only if a VM is awaited there, for the vGPU of that name.
 	Awaited bool `json:"awaited,omitempty"`
 }
 
-// Departs answers GET /v1/departs of a device process, which waits for the beginning of a migration, at most DepartsLimit.
+// Departs answers GET /v1/departs of a device process, which waits for the beginning of a
+// migration, at most DepartsLimit.
 type Departs struct {
 	Departs bool `json:"departs"`
 }
@@ -164,11 +172,13 @@ const DepartsLimit = 25 * time.Second
 type Copying struct {
 	Bandwidth uint64        `json:"bandwidth,omitempty"` // bytes a second
 	Pause     time.Duration `json:"pause_ns,omitempty"`  // what the memory that is left may take
-	// Connections is how many there are in all, 0: one. Along: this is another of those of an Attempt that has begun.
+	// Connections is how many there are in all, 0: one. Along: this is another of those of an
+	// Attempt that has begun.
 	Connections int    `json:"connections,omitempty"`
 	Attempt     uint64 `json:"attempt,omitempty"`
 	Along       bool   `json:"along,omitempty"`
-	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent.
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it
+	// is sent.
 	Throttle bool `json:"throttle,omitempty"`
 }
 

@@ -15,7 +15,8 @@ const (
 	DaemonSocket = "causewayd.sock" // below RunDir
 )
 
-// Spec is what a vGPU is: what was wished of it, what the configuration filled in, and what was changed since.
+// Spec is what a vGPU is: what was wished of it, what the configuration filled in, and what was
+// changed since.
 type Spec struct {
 	VM     string `json:"vm"`   // the domain's name
 	Name   string `json:"name"` // of the vGPU within the VM: gpu0
@@ -30,7 +31,8 @@ type Spec struct {
 	MovesAs string `json:"moves_as,omitempty"`
 	// Programs: as in Wish.
 	Programs bool `json:"programs,omitempty"`
-	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was changed since.
+	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was
+	// changed since.
 	Profile string `json:"profile,omitempty"`
 	Limits
 	Owner string `json:"owner,omitempty"`
@@ -77,7 +79,8 @@ type Status struct {
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
 	Refused   uint64    `json:"refused"` // sessions refused by a limit
-	// Room is for how much of Memory there is room now, where more is promised than there is; 0: for all of it.
+	// Room is for how much of Memory there is room now, where more is promised than there is; 0:
+	// for all of it.
 	Room uint64 `json:"room,omitempty"`
 	// Away is what sessions held that are suspended for others' sake.
 	Away  uint64 `json:"away,omitempty"`
@@ -92,19 +95,23 @@ type Status struct {
 	Copy *Copy `json:"copy,omitempty"`
 	// CopyEnd is why the last one ended.
 	CopyEnd string `json:"copy_end,omitempty"`
-	// SaveEnd is why the VM's state could not be saved last, for another host or a file; empty: it could.
+	// SaveEnd is why the VM's state could not be saved last, for another host or a file; empty: it
+	// could.
 	SaveEnd string `json:"save_end,omitempty"`
 	// Copied is how many bytes of GPU memory went ahead to other hosts so far, as they travelled.
 	Copied uint64 `json:"copied,omitempty"`
 	// CopySaved is how many more it would be, had nothing been compressed.
 	CopySaved uint64 `json:"copy_saved,omitempty"`
-	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to another host, or into a file.
+	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to
+	// another host, or into a file.
 	Migrating bool `json:"migrating,omitempty"`
-	// Runs: the VM's rings run. They stand while it is paused, and from the moment at which it leaves.
+	// Runs: the VM's rings run. They stand while it is paused, and from the moment at which it
+	// leaves.
 	Runs bool `json:"runs,omitempty"`
 	// Heir is the host that may take over the lease of the GPU server with the VM; empty: none.
 	Heir string `json:"heir,omitempty"`
-	// Lease is that of the GPU server by which its programs go, Next that to which they are on their way, which is not decided yet; zero: none.
+	// Lease is that of the GPU server by which its programs go, Next that to which they are on
+	// their way, which is not decided yet; zero: none.
 	Lease remote.LeaseID `json:"lease,omitzero"`
 	Next  remote.LeaseID `json:"next,omitzero"`
 }
@@ -156,14 +163,16 @@ type Copy struct {
 type Progress struct {
 	Done int `json:"done"`
 	Of   int `json:"of"`
-	// Rounds are those in which memory has gone ahead to another GPU server while programs run, and Last the newest.
+	// Rounds are those in which memory has gone ahead to another GPU server while programs run, and
+	// Last the newest.
 	Rounds int       `json:"rounds,omitempty"`
 	Last   CopyRound `json:"last,omitzero"`
 	// Throttled is for how many hundredths of the time programs are held back meanwhile.
 	Throttled int `json:"throttled,omitempty"`
 }
 
-// Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.
+// Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot
+// forge.
 type Card struct {
 	Known   bool   `json:"known"`      // it tells of single processes; not on MIG slices and software GPUs
 	Nanos   uint64 `json:"ns"`         // of the vGPU's sessions together
@@ -185,12 +194,15 @@ type Session struct {
 	Stored   uint64    `json:"stored,omitempty"`    // bytes that hold it: it is suspended, and has no worker
 	StoredIn string    `json:"stored_in,omitempty"` // the folder where; "": in the host's memory
 	Counters Counters  `json:"counters"`
-	// Managed memory of which there is more than the GPU has room for, in bytes by the guest's word; 0 both: there never was.
+	// Managed memory of which there is more than the GPU has room for, in bytes by the guest's
+	// word; 0 both: there never was.
 	ManagedAtGPU uint64 `json:"managed_at_gpu,omitempty"`
 	ManagedHere  uint64 `json:"managed_in_guest,omitempty"` // or on a GPU server in that host's memory; reached by kernels over the link
-	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
+	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known;
+	// "": it can.
 	Unmovable string `json:"unmovable,omitempty"`
-	// Carrier is what its bytes go over between this host and another; "": they do not, or it has not begun.
+	// Carrier is what its bytes go over between this host and another; "": they do not, or it has
+	// not begun.
 	Carrier string `json:"carrier,omitempty"`
 }
 

@@ -12,26 +12,32 @@ import (
 	"causeway/host/limit"
 )
 
-// Wish is what somebody wishes of a vGPU. What is left out stays as it is; of a vGPU that is not there yet, the configuration says it.
+// Wish is what somebody wishes of a vGPU. What is left out stays as it is; of a vGPU that is not
+// there yet, the configuration says it.
 type Wish struct {
 	VM   string `json:"vm"`   // the domain's name
 	Name string `json:"name"` // of the vGPU within the VM: gpu0
-	// GPU is any, an ordinal, a list of ordinals, a UUID (of a GPU or a MIG slice), a part of a model's name such as H200, or soft.
+	// GPU is any, an ordinal, a list of ordinals, a UUID (of a GPU or a MIG slice), a part of a
+	// model's name such as H200, or soft.
 	GPU string `json:"gpu,omitempty"`
 	// MIG is the profile of the slice wanted, as in 1g.18gb; empty: a whole GPU, or what GPU names.
 	MIG string `json:"mig,omitempty"`
-	// Remote is a GPU server of the configuration, by its name there or as HOST:PORT, or any, in place of this host.
+	// Remote is a GPU server of the configuration, by its name there or as HOST:PORT, or any, in
+	// place of this host.
 	Remote string `json:"remote,omitempty"`
 	NUMA   *int   `json:"numa,omitempty"` // host node of the VM's memory; among GPUs that will do, one of that node is taken
-	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the software GPU's always may.
+	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the
+	// software GPU's always may.
 	Migratable *bool `json:"migratable,omitempty"`
-	// MovesAs is what the VM is called on every host where VM is another name on each: memory that goes ahead of it finds its vGPU by that.
+	// MovesAs is what the VM is called on every host where VM is another name on each: memory that
+	// goes ahead of it finds its vGPU by that.
 	MovesAs string `json:"moves_as,omitempty"`
-	// Programs: it is for programs of this host, in a container for instance, which connect at its socket, and for no VM.
+	// Programs: it is for programs of this host, in a container for instance, which connect at its
+	// socket, and for no VM.
 	Programs *bool `json:"programs,omitempty"`
 	Change
-	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's. Of a vGPU for programs, whose sockets USER may
-	// open then, empty: nobody but root.
+	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's. Of a
+	// vGPU for programs, whose sockets USER may open then, empty: nobody but root.
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -148,8 +154,8 @@ func (c *Change) On(l Limits) Limits {
 	return l
 }
 
-// With returns a change with what a profile on a GPU sets, where it names nothing itself. Where it does, the profile's name would not
-// say any more what holds, and is left out.
+// With returns a change with what a profile on a GPU sets, where it names nothing itself. Where it
+// does, the profile's name would not say any more what holds, and is left out.
 func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
 	alone := c.Memory == nil && c.Share == nil && c.Cap == nil
 	if c.Memory == nil {
@@ -232,7 +238,8 @@ func (w *Wish) Check() error {
 	return errors.Join(s.Check(), w.Change.Check())
 }
 
-// isName: a name is part of paths and units. No regular expression: every process of ours would compile it at its start.
+// isName: a name is part of paths and units. No regular expression: every process of ours would
+// compile it at its start.
 func isName(n string) bool {
 	for i, c := range []byte(n) {
 		if !isLetter(c) && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
@@ -312,7 +319,8 @@ func (w *Wish) programs() bool { return w.Programs != nil && *w.Programs }
 // Key is VM/NAME.
 func (s *Spec) Key() string { return s.VM + "/" + s.Name }
 
-// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock; or where programs connect: {run}/{vm}/{name}.d/programs/session.
+// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock; or where programs
+// connect: {run}/{vm}/{name}.d/programs/session.
 func (s *Spec) SocketPath(run string) string {
 	if s.Programs {
 		return filepath.Join(s.ProgramsPath(run), ProgramsSession)
@@ -326,8 +334,9 @@ const (
 	ProgramsNVML    = "nvml"    // where their libnvidia-ml.so.1 asks
 )
 
-// ProgramsPath is the folder that containers get of a vGPU for programs: {run}/{vm}/{name}.d/programs. It and its sockets are open to everybody, for whoever
-// is who in a container; the folder around it is root's, so that nobody else of the host reaches it.
+// ProgramsPath is the folder that containers get of a vGPU for programs:
+// {run}/{vm}/{name}.d/programs. It and its sockets are open to everybody, for whoever is who in a
+// container; the folder around it is root's, so that nobody else of the host reaches it.
 func (s *Spec) ProgramsPath(run string) string {
 	return filepath.Join(run, s.VM, s.Name+".d", "programs")
 }
@@ -335,7 +344,8 @@ func (s *Spec) ProgramsPath(run string) string {
 // ControlPath is where its device process serves: {run}/{vm}/{name}.ctl.
 func (s *Spec) ControlPath(run string) string { return filepath.Join(run, s.VM, s.Name+".ctl") }
 
-// ReleasedPath is a file that says that a vGPU's VM ended while no causewayd ran: {run}/{vm}/{name}.released.
+// ReleasedPath is a file that says that a vGPU's VM ended while no causewayd ran:
+// {run}/{vm}/{name}.released.
 func (s *Spec) ReleasedPath(run string) string { return filepath.Join(run, s.VM, s.Name+".released") }
 
 // ParseKey splits VM/NAME; NAME alone missing means gpu0.

@@ -12,8 +12,9 @@ import (
 	"causeway/host/driver/soft"
 )
 
-// findBackend returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine has one, else the software GPU.
-// This file is the one place that knows which backends this program is built with.
+// findBackend returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine
+// has one, else the software GPU. This file is the one place that knows which backends this program
+// is built with.
 func findBackend(name string) (driver.Backend, error) {
 	if n, ok := softCount(name); ok {
 		return soft.NewMany(n), nil
@@ -34,8 +35,8 @@ func findBackend(name string) (driver.Backend, error) {
 	return nil, fmt.Errorf("unknown GPU %q: use auto, soft or GPU numbers", name)
 }
 
-// openCUDA loads the machine's driver without starting it: a worker starts it with its guest's environment, which the
-// driver reads only once.
+// openCUDA loads the machine's driver without starting it: a worker starts it with its guest's
+// environment, which the driver reads only once.
 func openCUDA() (driver.Backend, error) {
 	b, err := cuda.New()
 	if err != nil {
@@ -47,7 +48,8 @@ func openCUDA() (driver.Backend, error) {
 	return b, nil
 }
 
-// newCUDA starts the machine's driver in this process; it fails if there is none or if it has no device.
+// newCUDA starts the machine's driver in this process; it fails if there is none or if it has no
+// device.
 func newCUDA() (driver.Backend, error) {
 	b, err := openCUDA()
 	if err != nil {

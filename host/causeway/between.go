@@ -14,7 +14,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// leased are the keys of the lease that another host has of a device; nil: a VM of this host has it.
+// leased are the keys of the lease that another host has of a device; nil: a VM of this host has
+// it.
 func (f *deviceFlags) leased() (*mtls.Pinned, error) {
 	if f.lease == "" {
 		return nil, nil
@@ -26,7 +27,9 @@ func (f *deviceFlags) leased() (*mtls.Pinned, error) {
 	return &l.Identity, nil
 }
 
-// atHome is what the vGPU is called at its VM's host: one that another host has by a lease has that host's name, and its own behind it (causewayd's besideMoved). It is the same at each server to which the vGPU goes, also when its VM has moved to another host.
+// atHome is what the vGPU is called at its VM's host: one that another host has by a lease has that
+// host's name, and its own behind it (causewayd's besideMoved). It is the same at each server to
+// which the vGPU goes, also when its VM has moved to another host.
 func (f *deviceFlags) atHome() string {
 	if f.lease == "" {
 		return f.vm + "/" + f.name
@@ -39,7 +42,8 @@ func (f *deviceFlags) atHome() string {
 // remoteBackend is what a gpuLine says whose GPU is a server's.
 const remoteBackend = "remote"
 
-// whichGPU settles the GPU of a device: one of this machine, or a server's, by the lease that this host has.
+// whichGPU settles the GPU of a device: one of this machine, or a server's, by the lease that this
+// host has.
 func (f *deviceFlags) whichGPU(ctx context.Context, cfg *link.Config) (chosen gpuLine, list []gpuLine, err error) {
 	if f.relay == "" {
 		if list, err = askGPUs(ctx, cfg.Visible); err != nil {
@@ -57,7 +61,8 @@ func (f *deviceFlags) whichGPU(ctx context.Context, cfg *link.Config) (chosen gp
 	return chosen, []gpuLine{chosen}, nil
 }
 
-// relayTo has workers of a configuration forward to the GPU server of a lease. They have no GPU, and no way to one.
+// relayTo has workers of a configuration forward to the GPU server of a lease. They have no GPU,
+// and no way to one.
 func relayTo(file string, cfg *link.Config) (*api.Upstream, error) {
 	l, err := lease.Read(file)
 	if err != nil {
@@ -79,7 +84,8 @@ func (n *neighbours) finder(cfg *link.Config) func(context.Context, *device.Plac
 	return n.find
 }
 
-// farMachine tells of a server's GPU what the lease says: nobody asks there for each program of a guest that wants to know.
+// farMachine tells of a server's GPU what the lease says: nobody asks there for each program of a
+// guest that wants to know.
 func farMachine(g *gpuLine) func(context.Context) (*inventory.Reading, error) {
 	return func(context.Context) (*inventory.Reading, error) {
 		p := &inventory.Plain{Devices: []driver.DeviceSummary{{Name: g.Name, UUID: g.UUID, TotalMem: g.Memory, PCIBusID: "0000:00:00.0"}}, Driver: g.Driver, NVML: softNVML, CUDA: softCUDA}

@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// TestAtHome: a vGPU has one name at the host of its VM and at each GPU server, whichever host has asked for the lease, and beside a lease that has moved there.
+// TestAtHome: a vGPU has one name at the host of its VM and at each GPU server, whichever host has
+// asked for the lease, and beside a lease that has moved there.
 func TestAtHome(t *testing.T) {
 	for _, c := range []struct{ vm, name, lease, want string }{
 		{"vm1", "gpu0", "", "vm1/gpu0"},

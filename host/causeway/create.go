@@ -11,7 +11,8 @@ import (
 	"causeway/host/report"
 )
 
-// createExample is run by scripts/create.sh as it stands. Guest memory is shared once for the VM, and has the size of -m.
+// createExample is run by scripts/create.sh as it stands. Guest memory is shared once for the VM,
+// and has the size of -m.
 const createExample = `  causeway create vm1 --profile quarter
   causeway create vm1/gpu1 --gpu any --memory 4GiB --share 50
 

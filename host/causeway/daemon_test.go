@@ -68,7 +68,8 @@ func startDaemon(t *testing.T, program, run string) (*exec.Cmd, *api.Client) {
 	}
 }
 
-// TestDaemon: causewayd with real device processes and the real scheduler, killed and started again.
+// TestDaemon: causewayd with real device processes and the real scheduler, killed and started
+// again.
 func TestDaemon(t *testing.T) {
 	program := installed(t)
 	dir := t.TempDir()

@@ -329,7 +329,8 @@ func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 	return ln, ctl, nil
 }
 
-// listenNVML opens the socket for programs' nvidia-smi beside theirs; nil: it is a VM's, which has a file for that. Of a GPU server's GPU it tells what the lease says.
+// listenNVML opens the socket for programs' nvidia-smi beside theirs; nil: it is a VM's, which has
+// a file for that. Of a GPU server's GPU it tells what the lease says.
 func (f *deviceFlags) listenNVML() (*net.UnixListener, error) {
 	if !f.programs {
 		return nil, nil
@@ -337,7 +338,8 @@ func (f *deviceFlags) listenNVML() (*net.UnixListener, error) {
 	return device.ListenNVML(filepath.Join(filepath.Dir(f.socket), api.ProgramsNVML))
 }
 
-// routineRebuild moves all sessions to fresh workers at each SIGUSR2, for tests and for those who replace the program.
+// routineRebuild moves all sessions to fresh workers at each SIGUSR2, for tests and for those who
+// replace the program.
 func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, unix.SIGUSR2)
@@ -356,7 +358,8 @@ func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 	}
 }
 
-// printAttach says how to attach the device. No metadata: libvirt's hook would ask causewayd for another.
+// printAttach says how to attach the device. No metadata: libvirt's hook would ask causewayd for
+// another.
 func printAttach(w io.Writer, socket, name string) error {
 	a := report.AttachTo(&api.VGPU{Spec: api.Spec{Name: name}, Socket: socket})
 	a.Metadata = ""

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieBy ends this process by a signal, as a shell expects of a wrapper. The Go runtime has handlers of its own, which would
-// turn SIGSEGV into a panic: the kernel's default action is restored first (rt_sigaction(2); struct of handler, flags, restorer, mask).
+// dieBy ends this process by a signal, as a shell expects of a wrapper. The Go runtime has handlers
+// of its own, which would turn SIGSEGV into a panic: the kernel's default action is restored first
+// (rt_sigaction(2); struct of handler, flags, restorer, mask).
 func dieBy(s syscall.Signal) {
 	runtime.LockOSThread()
 	var act [4]uintptr

@@ -18,8 +18,8 @@ import (
 	"causeway/host/worker/spawn"
 )
 
-// judgeMove says why sessions of one GPU cannot go on at another; nil: they can, as far as GPUs tell. Both are of one host, and driven by one driver
-// unless that was exchanged since.
+// judgeMove says why sessions of one GPU cannot go on at another; nil: they can, as far as GPUs
+// tell. Both are of one host, and driven by one driver unless that was exchanged since.
 func judgeMove(from, to *gpuLine, otherModel bool) error {
 	switch {
 	case from.Backend != to.Backend:
@@ -80,7 +80,8 @@ func softLine(n int) (gpuLine, error) {
 // softName is a backend that has a software GPU of this number.
 func softName(n int) string { return fmt.Sprintf("soft:%d", n+1) }
 
-// otherGPU finds the GPU that a move names, beside those of a configuration, and the configuration of workers there.
+// otherGPU finds the GPU that a move names, beside those of a configuration, and the configuration
+// of workers there.
 func otherGPU(ctx context.Context, cfg link.Config, from *gpuLine, name string) (link.Config, gpuLine, error) {
 	list := []gpuLine{*from}
 	if from.Backend != "soft" {
@@ -136,7 +137,8 @@ func softByUUID(uuid string) (gpuLine, error) {
 	return gpuLine{}, fmt.Errorf("--gpu %s: there is no such software GPU: name one as in soft/1, up to soft/%d: %w", uuid, maxSoft-1, errNoGPU)
 }
 
-// neighbours are the GPUs to which a device can move. Their workers' sandboxes are made when it starts, since it cannot once it is confined.
+// neighbours are the GPUs to which a device can move. Their workers' sandboxes are made when it
+// starts, since it cannot once it is confined.
 type neighbours struct {
 	f      *deviceFlags
 	log    *slog.Logger
@@ -144,7 +146,8 @@ type neighbours struct {
 	spaces map[string]*sandbox.Space // by UUID; those that are not there share home's
 }
 
-// prepare makes the sandboxes of workers on the other GPUs, where those of one GPU are restricted to it.
+// prepare makes the sandboxes of workers on the other GPUs, where those of one GPU are restricted
+// to it.
 func (n *neighbours) prepare(cfg link.Config, here *gpuLine, list []gpuLine) error {
 	n.spaces = map[string]*sandbox.Space{}
 	if here.Backend != "cuda" || len(cfg.Visible) != 1 || here.Slice != "" || strings.HasPrefix(cfg.Visible[0], "MIG-") || !cfg.Migratable {

@@ -14,7 +14,8 @@ var shell = regexp.MustCompile(` +[|>#].*$`)
 // argument is a word, or one in single quotes.
 var argument = regexp.MustCompile(`'[^']*'|[^ ]+`)
 
-// TestExamples: each example that help prints is a command that there is, with flags and arguments that it takes.
+// TestExamples: each example that help prints is a command that there is, with flags and arguments
+// that it takes.
 func TestExamples(t *testing.T) {
 	n := 0
 	var check func(c *cobra.Command)

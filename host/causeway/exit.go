@@ -16,7 +16,8 @@ import (
 	"causeway/host/vf"
 )
 
-// Exit statuses. A program under `causeway run` sets its own, and run's own failures are those of docker run and env(1).
+// Exit statuses. A program under `causeway run` sets its own, and run's own failures are those of
+// docker run and env(1).
 const (
 	exitFailed     = 1
 	exitNoDaemon   = 3
@@ -28,7 +29,8 @@ const (
 	exitNotFound   = 127
 )
 
-// exits is what people are told of them: in `causeway exit-status`, in the manual pages and in docs/OPERATIONS.md.
+// exits is what people are told of them: in `causeway exit-status`, in the manual pages and in
+// docs/OPERATIONS.md.
 var exits = []struct {
 	status  int
 	meaning string

@@ -66,7 +66,8 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// TestErrorsOf: what has a status by itself keeps it behind explanations, and each status is in the table.
+// TestErrorsOf: what has a status by itself keeps it behind explanations, and each status is in the
+// table.
 func TestErrorsOf(t *testing.T) {
 	for _, status := range slices.Sorted(maps.Keys(errorsOf)) {
 		for _, err := range errorsOf[status] {

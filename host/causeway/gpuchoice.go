@@ -43,10 +43,12 @@ func parseOrdinals(gpu string) (list []int, err error) {
 	return list, nil
 }
 
-// named finds the GPU that a UUID, of a GPU or a MIG slice, or a part of a model's name means, and has cfg offer it.
+// named finds the GPU that a UUID, of a GPU or a MIG slice, or a part of a model's name means, and
+// has cfg offer it.
 func named(cfg *link.Config, gpu string, list []gpuLine) error {
 	if strings.HasPrefix(gpu, "MIG-") {
-		// The driver shows the slice alone, as its first device, to a process whose environment names it.
+		// The driver shows the slice alone, as its first device, to a process whose environment
+		// names it.
 		cfg.GPU, cfg.Devices, cfg.Visible = "cuda", []int{0}, []string{gpu}
 		return nil
 	}
@@ -67,8 +69,9 @@ func named(cfg *link.Config, gpu string, list []gpuLine) error {
 	return nil
 }
 
-// sliceOf is the name of the MIG slice that cfg offers which says whose it is, as NVML knows it: workers get no other GPU's nodes then. ""
-// where cfg offers none, or NVML does not tell. A driver shows a slice to nobody but those who name it, so it is asked for by name.
+// sliceOf is the name of the MIG slice that cfg offers which says whose it is, as NVML knows it:
+// workers get no other GPU's nodes then. "" where cfg offers none, or NVML does not tell. A driver
+// shows a slice to nobody but those who name it, so it is asked for by name.
 func sliceOf(ctx context.Context, cfg link.Config, ask func(ctx context.Context, visible []string) ([]gpuLine, error)) (string, error) {
 	if len(cfg.Visible) == 0 || !strings.HasPrefix(cfg.Visible[0], "MIG-") {
 		return "", nil
@@ -129,7 +132,8 @@ func offered(cfg link.Config, chosen gpuLine, list []gpuLine) int {
 	return n
 }
 
-// fits says what is wrong with a memory limit on the GPU that cfg means. Without a limit nobody is asked.
+// fits says what is wrong with a memory limit on the GPU that cfg means. Without a limit nobody is
+// asked.
 func fits(ctx context.Context, cfg link.Config, gpu string) error {
 	if cfg.MemoryLimit == 0 {
 		return nil
@@ -145,8 +149,8 @@ func fits(ctx context.Context, cfg link.Config, gpu string) error {
 	return chosen.limits(0).Fits(limit.Memory(cfg.MemoryLimit), offered(cfg, chosen, list))
 }
 
-// askGPUs lists this machine's GPUs. A child process asks the drivers, so that none is ever loaded here. visible, if not empty, is
-// what it may see.
+// askGPUs lists this machine's GPUs. A child process asks the drivers, so that none is ever loaded
+// here. visible, if not empty, is what it may see.
 func askGPUs(ctx context.Context, visible []string) ([]gpuLine, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -36,7 +36,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestSliceOf: whose a MIG slice is, is asked of a driver that sees it, by its name; of other GPUs nobody is asked.
+// TestSliceOf: whose a MIG slice is, is asked of a driver that sees it, by its name; of other GPUs
+// nobody is asked.
 func TestSliceOf(t *testing.T) {
 	const name = "MIG-GPU-1/7/0"
 	asked := 0

@@ -19,7 +19,8 @@ import (
 	"causeway/host/report"
 )
 
-// gpuLine is one GPU as `causeway gpus --local --json` prints it, for this program's other processes.
+// gpuLine is one GPU as `causeway gpus --local --json` prints it, for this program's other
+// processes.
 type gpuLine struct {
 	Backend string `json:"backend"`
 	Index   int    `json:"index"`
@@ -28,7 +29,8 @@ type gpuLine struct {
 	Memory  uint64 `json:"memory"`
 	Driver  string `json:"driver,omitempty"`
 	MIG     string `json:"mig,omitempty"`
-	// Slice is the older name of the one MIG slice that the process which asked may see: it says what it is a slice of.
+	// Slice is the older name of the one MIG slice that the process which asked may see: it says
+	// what it is a slice of.
 	Slice string `json:"slice,omitempty"`
 
 	Compute uint32       `json:"compute,omitempty"` // capability, major*10 + minor

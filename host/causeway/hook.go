@@ -14,7 +14,8 @@ import (
 // hookLimit bounds what a hook may take: libvirt waits for it.
 const hookLimit = 90 * time.Second
 
-// hookCommand is what libvirt's hook runs. Nothing may be written to stdout: libvirt takes it for XML.
+// hookCommand is what libvirt's hook runs. Nothing may be written to stdout: libvirt takes it for
+// XML.
 func hookCommand() *cobra.Command {
 	var node nodeFlags
 	hook := &cobra.Command{Use: "hook", Short: "What other programs run", Hidden: true}
@@ -60,5 +61,6 @@ func hookCommand() *cobra.Command {
 	return hook
 }
 
-// callOffLimit bounds how long libvirt may refuse to call a migration off, which it does until that has begun for it.
+// callOffLimit bounds how long libvirt may refuse to call a migration off, which it does until that
+// has begun for it.
 const callOffLimit = 10 * time.Second

@@ -24,7 +24,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// attacks are what a hostile program does at its sockets, by what the host then says: to it, or in the vGPU's log. "": its session goes on.
+// attacks are what a hostile program does at its sockets, by what the host then says: to it, or in
+// the vGPU's log. "": its session goes on.
 var attacks = []struct {
 	name string
 	do   func(v *containerVGPU, h *hostile)
@@ -154,8 +155,8 @@ var attacks = []struct {
 	}, "", ""},
 }
 
-// TestHostilePrograms: whatever a container does with the sockets that it is given, its own session ends, by name; the vGPU's other programs and other vGPUs
-// go on, and nothing is held for it.
+// TestHostilePrograms: whatever a container does with the sockets that it is given, its own session
+// ends, by name; the vGPU's other programs and other vGPUs go on, and nothing is held for it.
 func TestHostilePrograms(t *testing.T) {
 	t.Parallel() // most of it is waiting for who says nothing
 	v, other := newContainerVGPU(t, "--sessions", "8", "--user-sessions", "8"), newContainerVGPU(t)
@@ -211,7 +212,8 @@ func TestHostilePrograms(t *testing.T) {
 	other.works("its end")
 }
 
-// TestWhoConnects: what the host says of who uses a vGPU is the kernel's word, whatever the program says, in a process name space of its own.
+// TestWhoConnects: what the host says of who uses a vGPU is the kernel's word, whatever the program
+// says, in a process name space of its own.
 func TestWhoConnects(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("makes process name spaces")

@@ -23,7 +23,8 @@ const (
 	softCUDA   = 13000
 )
 
-// inventoryCommand is the process in which the driver's management library is read: those who serve guests never load it.
+// inventoryCommand is the process in which the driver's management library is read: those who serve
+// guests never load it.
 func inventoryCommand() *cobra.Command {
 	var gpu string
 	var devices []int
@@ -103,8 +104,9 @@ func openPlain(gpu string, devices []int) (inventory.Source, error) {
 	return p, nil
 }
 
-// inOrder finds the vGPU's devices, which are numbered as CUDA numbers them, among NVML's. Both orders are the same on a
-// machine whose GPUs are all alike, unless an environment says otherwise: then CUDA is asked.
+// inOrder finds the vGPU's devices, which are numbered as CUDA numbers them, among NVML's. Both
+// orders are the same on a machine whose GPUs are all alike, unless an environment says otherwise:
+// then CUDA is asked.
 func inOrder(ids []inventory.Identity, devices []int) ([]int, error) {
 	order := make([]int, len(ids))
 	for i := range order {

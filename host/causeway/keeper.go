@@ -33,7 +33,8 @@ func keeperCommand() *cobra.Command {
 			if os.Getenv(keeperEnv) == "" {
 				return beget(os.NewFile(device.KeeperLinkFD, "link"), os.NewFile(device.KeeperMemoryFD, "memory"))
 			}
-			// Whatever ends the device, or its process group, is why this one is there. Who stops all of a unit's processes waits for it.
+			// Whatever ends the device, or its process group, is why this one is there. Who stops
+			// all of a unit's processes waits for it.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
 			asked := make(chan os.Signal, 1)
 			signal.Notify(asked, unix.SIGTERM)
@@ -50,7 +51,8 @@ func keeperCommand() *cobra.Command {
 	}
 }
 
-// beget starts the process that stays, in a session of its own and without this one's streams, and leaves it an orphan: nobody waits for it.
+// beget starts the process that stays, in a session of its own and without this one's streams, and
+// leaves it an orphan: nobody waits for it.
 func beget(link, memory *os.File) error {
 	start := func(as *syscall.Credential) error {
 		c := exec.Command("/proc/self/exe", "keeper") // whoever may not search the program's folder can run this

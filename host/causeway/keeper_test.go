@@ -52,8 +52,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestKeeper: a guest whose device process is killed, or ended in order, gets errors for what it waits for and for what it asks then, from the
-// keeper, which ends with the front end. A guest that goes first leaves nothing behind.
+// TestKeeper: a guest whose device process is killed, or ended in order, gets errors for what it
+// waits for and for what it asks then, from the keeper, which ends with the front end. A guest that
+// goes first leaves nothing behind.
 func TestKeeper(t *testing.T) {
 	program := installed(t)
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} {
@@ -132,8 +133,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// TestKeeperGivenUp: a keeper that does not read is given up. When it reads again it finds the link's end, but its device lives: it must not answer
-// the front end beside it.
+// TestKeeperGivenUp: a keeper that does not read is given up. When it reads again it finds the
+// link's end, but its device lives: it must not answer the front end beside it.
 func TestKeeperGivenUp(t *testing.T) {
 	program := installed(t)
 	socket := filepath.Join(shortDir(t), "vm.sock")

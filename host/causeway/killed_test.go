@@ -28,8 +28,8 @@ func tempDir(t *testing.T, cmd *exec.Cmd) string {
 	return dir
 }
 
-// started starts a run of script, with the guest process as $0, and waits until script has said its process id and the guest how many
-// devices there are.
+// started starts a run of script, with the guest process as $0, and waits until script has said its
+// process id and the guest how many devices there are.
 func started(t *testing.T, script string) (cmd *exec.Cmd, in io.WriteCloser, out *bufio.Reader, program int) {
 	t.Helper()
 	guest, err := os.Executable()
@@ -110,8 +110,8 @@ func gone(t *testing.T, what string, pid int) {
 	}
 }
 
-// TestRunKilled: a run that is killed takes its program and its workers with it, also those of the program's own children, and the next run
-// removes its folder.
+// TestRunKilled: a run that is killed takes its program and its workers with it, also those of the
+// program's own children, and the next run removes its folder.
 func TestRunKilled(t *testing.T) {
 	for name, script := range map[string]string{
 		"the program":            `exec "$0" ` + guestArg,

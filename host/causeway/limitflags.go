@@ -59,7 +59,8 @@ const (
 
 var shareUsage = fmt.Sprintf("share of the GPU's time when several want it, 1 to %d, relative to others', who have %d unless they say so", limit.MostShare, limit.DefaultShare)
 
-// profileFlag is a --profile that is left out or names something: an empty one, as an unset variable leaves, would set no limit.
+// profileFlag is a --profile that is left out or names something: an empty one, as an unset
+// variable leaves, would set no limit.
 type profileFlag struct{ name *string }
 
 func (p profileFlag) String() string {
@@ -111,7 +112,8 @@ func completeWords(c *cobra.Command, name string, list ...string) {
 	_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// changeFlags are all limits, for commands that ask causewayd. What is not named stays, or is the configuration's.
+// changeFlags are all limits, for commands that ask causewayd. What is not named stays, or is the
+// configuration's.
 func changeFlags(c *cobra.Command, node *nodeFlags, to *api.Change) {
 	c.Flags().Var(profileFlag{&to.Profile}, "profile", profileUsage+": memory, share and cap; those named beside it go before")
 	_ = c.RegisterFlagCompletionFunc("profile", node.completeProfile)

@@ -64,7 +64,8 @@ type logReader struct {
 	follow   bool
 }
 
-// find settles which vGPU a key names. One that is no longer there may have left a log: then gpu0 is the VM's first.
+// find settles which vGPU a key names. One that is no longer there may have left a log: then gpu0
+// is the VM's first.
 func (l *logReader) find(ctx context.Context, node *nodeFlags, key string) error {
 	_, v, err := node.findOne(ctx, key)
 	var gone *api.Error

@@ -16,13 +16,15 @@ import (
 	"causeway/host/inventory"
 )
 
-// machine tells causewayd of this host's GPUs. Real ones are read by a child process, since no driver is loaded here.
+// machine tells causewayd of this host's GPUs. Real ones are read by a child process, since no
+// driver is loaded here.
 type machine struct {
 	real *inventory.Client // nil: this host has none
 	soft []api.GPU
 }
 
-// machineTime is what reading the GPUs may take; starting the driver's management library is part of it.
+// machineTime is what reading the GPUs may take; starting the driver's management library is part
+// of it.
 const machineTime = 20 * time.Second
 
 func newMachine(cfg *config.Config) (*machine, error) {
@@ -44,7 +46,8 @@ func newMachine(cfg *config.Config) (*machine, error) {
 		}
 	}
 	if cuda.Present() {
-		// Device processes count GPUs as the driver does in their environment, so this child has the same.
+		// Device processes count GPUs as the driver does in their environment, so this child has
+		// the same.
 		m.real = &inventory.Client{
 			Command: []string{"/proc/self/exe", "inventory", "--gpu", "cuda", "--watch"},
 			Env:     daemon.Environment(cfg.Devices.Environment), Idle: time.Hour,

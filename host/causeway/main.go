@@ -82,7 +82,8 @@ func newLogger(l slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 }
 
-// bounded is log for a process that guests can have say things: burst lines at once, then so many a second.
+// bounded is log for a process that guests can have say things: burst lines at once, then so many a
+// second.
 func bounded(log *slog.Logger, burst int, rate float64) *slog.Logger {
 	return slog.New(ratelog.New(log.Handler(), burst, rate))
 }

@@ -67,7 +67,8 @@ func (r *roff) text(s string) {
 	}
 }
 
-// escape keeps roff from taking text for requests: backslashes, hyphens that people copy, and what begins a line.
+// escape keeps roff from taking text for requests: backslashes, hyphens that people copy, and what
+// begins a line.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

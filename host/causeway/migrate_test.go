@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestMigrateRefuses: what cannot be moved is refused with the reason, before anybody is asked to move it.
+// TestMigrateRefuses: what cannot be moved is refused with the reason, before anybody is asked to
+// move it.
 func TestMigrateRefuses(t *testing.T) {
 	run, f := fakeNode(t)
 	dir := shortDir(t)

@@ -17,7 +17,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// ahead sends the GPU memory of a VM's vGPUs to another host: it connects device processes here with those there.
+// ahead sends the GPU memory of a VM's vGPUs to another host: it connects device processes here
+// with those there.
 type ahead struct {
 	gpus []*aheadOf
 	// Of vGPUs on GPU servers, whose leases the other host may take over.
@@ -109,7 +110,8 @@ func (a *ahead) handOver(ctx context.Context, host string, vgpus []api.VGPU) err
 	return nil
 }
 
-// handAgain is how often causewayd is told that leases may still be taken over: it takes them back from who has gone.
+// handAgain is how often causewayd is told that leases may still be taken over: it takes them back
+// from who has gone.
 const handAgain = 2 * time.Minute
 
 // routineHanded says so until ctx ends.

@@ -10,7 +10,8 @@ import (
 	"causeway/host/api"
 )
 
-// Why a VM did not move: of QEMU and libvirt one hears that something broke, of the device processes what.
+// Why a VM did not move: of QEMU and libvirt one hears that something broke, of the device
+// processes what.
 
 // errVMGone is in the errors of a migration whose VM has ended meanwhile.
 var errVMGone = errors.New("the VM here has ended meanwhile, or nobody answers for it")
@@ -26,7 +27,8 @@ func stays(m mover, err error) error {
 	return err
 }
 
-// Times in which whoever took part may say what it knows: what the other host says travels a little longer than what QEMU does.
+// Times in which whoever took part may say what it knows: what the other host says travels a little
+// longer than what QEMU does.
 const (
 	whyLimit = 5 * time.Second
 	wordMost = 2 * time.Second
@@ -69,7 +71,8 @@ func (g *aheadOf) why(ctx context.Context) error {
 	return g.ended(ctx, &st)
 }
 
-// ended is why memory goes ahead no longer, by the device process here; what has become of the one there its causewayd knows.
+// ended is why memory goes ahead no longer, by the device process here; what has become of the one
+// there its causewayd knows.
 func (g *aheadOf) ended(ctx context.Context, st *api.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, whyLimit)
 	defer cancel()

@@ -184,7 +184,8 @@ func movedSoFar(key string, before, p api.Progress) string {
 	return fmt.Sprintf("%s: %d of %d programs are taken care of", key, p.Done, p.Of)
 }
 
-// relocate moves the sessions of a run to another GPU. With an error those that had moved are back, or the error says that they are not.
+// relocate moves the sessions of a run to another GPU. With an error those that had moved are back,
+// or the error says that they are not.
 func (s *server) relocate(ctx context.Context, gpu string) (string, error) {
 	list, err := askGPUs(ctx, s.cfg.Visible)
 	if err != nil {
@@ -223,7 +224,8 @@ func (s *server) relocate(ctx context.Context, gpu string) (string, error) {
 	return "", err
 }
 
-// moveLocked has every session that is not there already go on with a fresh worker on the GPU of a configuration.
+// moveLocked has every session that is not there already go on with a fresh worker on the GPU of a
+// configuration.
 func (s *server) moveLocked(ctx context.Context, to link.Config) (int, error) {
 	n := 0
 	for p, cfg := range maps.Clone(s.workers) {

@@ -7,7 +7,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestMoveSays: how far a move to another GPU server is, and what it came to, in words that people and scripts read.
+// TestMoveSays: how far a move to another GPU server is, and what it came to, in words that people
+// and scripts read.
 func TestMoveSays(t *testing.T) {
 	round := api.CopyRound{Looked: 512 << 20, Sent: 128 << 20, Took: 500 * time.Millisecond}
 	for want, got := range map[string]string{

@@ -20,7 +20,8 @@ import (
 	"causeway/host/report"
 )
 
-// answerLimit bounds one question to causewayd or to a device process: a stuck one must not hold the others' account back.
+// answerLimit bounds one question to causewayd or to a device process: a stuck one must not hold
+// the others' account back.
 const answerLimit = 3 * time.Second
 
 // runDirVar names the environment variable for --run-dir.

@@ -15,8 +15,8 @@ const (
 	nvmlLimit  = 15 * time.Second
 )
 
-// listenNVML answers the management libraries of guest processes on a socket of its own: each connection gets the state of the
-// vGPU and is closed. No worker starts for it.
+// listenNVML answers the management libraries of guest processes on a socket of its own: each
+// connection gets the state of the vGPU and is closed. No worker starts for it.
 func (s *server) listenNVML(ctx context.Context, path string) error {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

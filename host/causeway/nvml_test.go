@@ -117,7 +117,8 @@ func TestSameOrder(t *testing.T) {
 	}
 }
 
-// TestFarNVML: programs of a container are told of a GPU server's GPU what the lease says, by a socket as for one of this host; a VM has a file for it.
+// TestFarNVML: programs of a container are told of a GPU server's GPU what the lease says, by a
+// socket as for one of this host; a VM has a file for it.
 func TestFarNVML(t *testing.T) {
 	f := &deviceFlags{programs: true, socket: filepath.Join(t.TempDir(), "session")}
 	ln, err := f.listenNVML()

@@ -194,7 +194,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Every command that people see is in a group, has an example or needs none, and says what it does in a sentence.
+// Every command that people see is in a group, has an example or needs none, and says what it does
+// in a sentence.
 func TestHelp(t *testing.T) {
 	c := root()
 	c.InitDefaultHelpCmd()

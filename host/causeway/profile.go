@@ -7,7 +7,8 @@ import (
 	"runtime/pprof"
 )
 
-// profileEnv names a folder in which every worker leaves a profile of its CPU time, for `go tool pprof`.
+// profileEnv names a folder in which every worker leaves a profile of its CPU time, for `go tool
+// pprof`.
 const profileEnv = "CAUSEWAY_PROFILE"
 
 // profile begins a profile of this process in dir; stop ends it. An empty dir asks for none.

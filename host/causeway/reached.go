@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// reachedEnv names a folder: a part of a session's move whose name is a file there, PART.stop, says PART.at and waits until the first file has gone. A
-// number in that is of those that pass before one waits.
+// reachedEnv names a folder: a part of a session's move whose name is a file there, PART.stop, says
+// PART.at and waits until the first file has gone. A number in that is of those that pass before
+// one waits.
 const reachedEnv = "CAUSEWAY_STOP_AT"
 
 // reached holds moves up where scripts/migrate.sh wants to kill somebody.

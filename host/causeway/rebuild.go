@@ -67,7 +67,8 @@ func askRun(pid int, line string) (string, error) {
 	return answer, nil
 }
 
-// listenControl answers control lines on a socket that only this user can reach (its folder has mode 0700).
+// listenControl answers control lines on a socket that only this user can reach (its folder has
+// mode 0700).
 func (s *server) listenControl(ctx context.Context, path string) error {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

@@ -65,7 +65,8 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 // linger is how long run waits, after the program, for workers to see the end of their process.
 const linger = 500 * time.Millisecond
 
-// runFailed gives failures of run itself their status. A program's own end, and why one did not start, have theirs.
+// runFailed gives failures of run itself their status. A program's own end, and why one did not
+// start, have theirs.
 func runFailed(err error) error {
 	if err == nil || errors.As(err, new(exitStatus)) || errors.As(err, new(*statusError)) {
 		return err
@@ -73,7 +74,8 @@ func runFailed(err error) error {
 	return &statusError{exitRunFailed, err}
 }
 
-// run: once says that a worker waits for the program's first process only, as most programs have one. relay is the file of a lease; "": none.
+// run: once says that a worker waits for the program's first process only, as most programs have
+// one. relay is the file of a lease; "": none.
 func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, relay string, once bool, args []string) error {
 	lib, err := findLib(lib)
 	if err != nil {
@@ -144,8 +146,9 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, relay s
 	return status
 }
 
-// findLib returns the absolute folder of the guest library. Unless it is named, that is lib/causeway beside the program's folder, where
-// packages put it, or lib, where `make build` does. The first comes first: /usr/lib/libcuda.so.1 would be another's.
+// findLib returns the absolute folder of the guest library. Unless it is named, that is
+// lib/causeway beside the program's folder, where packages put it, or lib, where `make build` does.
+// The first comes first: /usr/lib/libcuda.so.1 would be another's.
 func findLib(lib string) (string, error) {
 	dirs := []string{lib}
 	if lib == "" {
@@ -169,10 +172,12 @@ func findLib(lib string) (string, error) {
 	return "", fmt.Errorf("there is no libcuda.so.1 in %s: build it by `make build`, or name its folder with --lib", strings.Join(dirs, " or "))
 }
 
-// programs is the folder in that of the guest library with what people expect beside it: nvidia-smi. It comes last in PATH.
+// programs is the folder in that of the guest library with what people expect beside it:
+// nvidia-smi. It comes last in PATH.
 const programs = "bin"
 
-// childEnv points a program at a session socket, at the guest library and at the programs beside that.
+// childEnv points a program at a session socket, at the guest library and at the programs beside
+// that.
 func childEnv(env []string, target, lib string) []string {
 	path := lib
 	out := make([]string, 0, len(env)+2)
@@ -221,7 +226,8 @@ func runProgram(path string, args, env []string) error {
 	cmd.Args[0] = args[0]
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// The kernel sends the signal when the thread that started the program ends: it is this goroutine's until the program has ended.
+	// The kernel sends the signal when the thread that started the program ends: it is this
+	// goroutine's until the program has ended.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -16,8 +16,9 @@ import (
 // runPrefix begins the name of run's temporary folders; the process id follows.
 const runPrefix = "causeway-run-"
 
-// runFolder is where a run has its sockets. Only this user reaches it. Its owner holds a lock on the folder itself, which the kernel
-// gives back however the owner ends: so the next run tells a folder that is in use from one that a killed run has left.
+// runFolder is where a run has its sockets. Only this user reaches it. Its owner holds a lock on
+// the folder itself, which the kernel gives back however the owner ends: so the next run tells a
+// folder that is in use from one that a killed run has left.
 type runFolder struct {
 	path string
 	lock *os.File
@@ -39,7 +40,8 @@ func newRunFolder() (*runFolder, error) {
 		if lock != nil {
 			_ = lock.Close()
 		}
-		// A run in another process namespace may have taken it for a stale one before it was locked.
+		// A run in another process namespace may have taken it for a stale one before it was
+		// locked.
 		if try == 2 {
 			return nil, fmt.Errorf("lock the temporary folder %s: %w", path, err)
 		}
@@ -76,8 +78,8 @@ func unchanged(path string, f *os.File) bool {
 	return err == nil && os.SameFile(now, was)
 }
 
-// removeStale removes this user's folders whose runs were killed: nobody has the lock, and nobody the process id in the name. What cannot
-// be removed stays for the next.
+// removeStale removes this user's folders whose runs were killed: nobody has the lock, and nobody
+// the process id in the name. What cannot be removed stays for the next.
 func removeStale(parent string) {
 	found, _ := filepath.Glob(filepath.Join(parent, runPrefix+"*-*")) // the pattern is well formed unless parent is not: then nothing is found
 	for _, path := range found {

@@ -53,8 +53,9 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	return sandbox.New(p, log)
 }
 
-// shown names the GPUs whose nodes workers get; nil: all. A user's own programs that may move get all that the user has: they go to another GPU in the same space, and read from one to the other, as
-// others do whose administrator says so.
+// shown names the GPUs whose nodes workers get; nil: all. A user's own programs that may move get
+// all that the user has: they go to another GPU in the same space, and read from one to the other,
+// as others do whose administrator says so.
 func (f *sandboxFlag) shown(cfg link.Config) []string {
 	switch {
 	case f.slice != "":
@@ -65,12 +66,14 @@ func (f *sandboxFlag) shown(cfg link.Config) []string {
 	return cfg.Visible
 }
 
-// confine takes from this process what starting workers with a configuration does not need. Its space is made.
+// confine takes from this process what starting workers with a configuration does not need. Its
+// space is made.
 func (f *sandboxFlag) confine(cfg link.Config, log *slog.Logger) error {
 	return sandbox.Confine(sandbox.Mode(f.mode), cfg.Relay != nil, log)
 }
 
-// enterSandbox confines this process, a worker, as its parent asks. again: it has been confined before it executed itself anew.
+// enterSandbox confines this process, a worker, as its parent asks. again: it has been confined
+// before it executed itself anew.
 func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 	p, err := sandbox.FromEnv()
 	if err != nil || p == nil || again {
@@ -106,7 +109,8 @@ func (f *groupFlags) register(c *cobra.Command) {
 	fl.Uint32Var(&f.processes, "cgroup-processes", 0, "with --cgroup: most processes and threads; 0: no limit")
 }
 
-// join puts this process into its group. Limits that this host cannot hold are logged; limits without a group are an error.
+// join puts this process into its group. Limits that this host cannot hold are logged; limits
+// without a group are an error.
 func (f *groupFlags) join(log *slog.Logger) (*cgroup.Group, error) {
 	l := cgroup.Limits{CPUWeight: f.weight, CPU: f.cpu, Processes: f.processes}
 	if f.memory != nil {

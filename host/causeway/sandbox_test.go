@@ -7,7 +7,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// TestNodesOfWorkers: workers get the nodes of the GPU that a vGPU has, whether or not it moves; a user's own programs that may move get all of the user's, and those on a slice the slice's.
+// TestNodesOfWorkers: workers get the nodes of the GPU that a vGPU has, whether or not it moves; a
+// user's own programs that may move get all of the user's, and those on a slice the slice's.
 func TestNodesOfWorkers(t *testing.T) {
 	const gpu, slice, of = "GPU-1", "MIG-2", "MIG-GPU-1/3/0"
 	for what, c := range map[string]struct {

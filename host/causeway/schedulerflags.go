@@ -15,7 +15,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// schedulerFlags say which part of a GPU's time the programs of one run get. Without any there is no limit, and nothing is measured.
+// schedulerFlags say which part of a GPU's time the programs of one run get. Without any there is
+// no limit, and nothing is measured.
 type schedulerFlags struct {
 	scheduler, key string
 	share          *limit.Share
@@ -34,7 +35,8 @@ func (f *schedulerFlags) limits() api.Limits {
 	return (&api.Change{Share: f.share, Cap: f.cap}).On(api.Limits{Share: limit.DefaultShare})
 }
 
-// join has the flags hold at a scheduler, nil if they ask for nothing. The GPU in cfg is settled then.
+// join has the flags hold at a scheduler, nil if they ask for nothing. The GPU in cfg is settled
+// then.
 func (f *schedulerFlags) join(ctx context.Context, cfg *link.Config, gpu string, log *slog.Logger) (*schedule.Membership, error) {
 	l := f.limits()
 	if f.scheduler == "" && l.Cap == 0 {
@@ -62,11 +64,13 @@ func unshared(l api.Limits) error {
 	return fmt.Errorf("--share %d would not hold: it is relative to others', and no scheduler is named: add --scheduler SOCKET (`causeway scheduler` runs one), or leave it out", l.Share)
 }
 
-// schedulerPatience is how long limits wait for a scheduler whose socket is there and who does not answer: causewayd starts another for one that ended.
+// schedulerPatience is how long limits wait for a scheduler whose socket is there and who does not
+// answer: causewayd starts another for one that ended.
 const schedulerPatience = 5 * time.Second
 
-// joinScheduler joins a scheduler; without one, a cap is held by a scheduler in this process. Limits that would not hold are an
-// error; without such, a scheduler that is not there yet is waited for while programs run.
+// joinScheduler joins a scheduler; without one, a cap is held by a scheduler in this process.
+// Limits that would not hold are an error; without such, a scheduler that is not there yet is
+// waited for while programs run.
 func joinScheduler(ctx context.Context, scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Membership, error) {
 	who := schedule.Member{GPU: gpu.UUID, Key: key, Weight: l.Share, Cap: l.Cap, Soft: gpu.Backend == "soft"}
 	switch {

@@ -89,7 +89,8 @@ func (l *leasedListener) routineAccept() {
 	}
 }
 
-// preface hands a connection of the lease over. One that says something else, or nothing, is closed.
+// preface hands a connection of the lease over. One that says something else, or nothing, is
+// closed.
 func (l *leasedListener) preface(c *net.TCPConn) {
 	_ = c.SetDeadline(time.Now().Add(prefaceLimit))
 	p, err := remote.ReadPreface(c)

@@ -25,8 +25,8 @@ import (
 // maxWorkers bounds the CUDA processes of one server.
 const maxWorkers = 512
 
-// server gives each connection a worker of its own. A worker lives as long as its connection, also when the server is gone; a tied one only if the
-// server left.
+// server gives each connection a worker of its own. A worker lives as long as its connection, also
+// when the server is gone; a tied one only if the server left.
 type server struct {
 	spawner    *spawn.Spawner
 	pool       *spawn.Pool // may be nil
@@ -173,8 +173,8 @@ func (s *server) start(c fileConn, carrier string) error {
 	return nil
 }
 
-// keepWarm has n workers wait for sessions: a real GPU takes some 200 ms to start, the software GPU none. once: they are
-// not replaced.
+// keepWarm has n workers wait for sessions: a real GPU takes some 200 ms to start, the software GPU
+// none. once: they are not replaced.
 func (s *server) keepWarm(n int, once bool) {
 	if n == 0 || isSoft(s.cfg.GPU) || s.cfg.GPU == "auto" && !cuda.Present() {
 		return
@@ -267,7 +267,8 @@ func (s *server) wait(d time.Duration) {
 	}
 }
 
-// leave lets the workers that are left go on without this process, with programs that went to the background.
+// leave lets the workers that are left go on without this process, with programs that went to the
+// background.
 func (s *server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

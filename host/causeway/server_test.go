@@ -16,7 +16,8 @@ import (
 	"causeway/host/worker/workertest"
 )
 
-// TestHubOneLimit: the processes of a run share its memory limit, on the software GPU with workers of their own.
+// TestHubOneLimit: the processes of a run share its memory limit, on the software GPU with workers
+// of their own.
 func TestHubOneLimit(t *testing.T) {
 	h := newServer(&spawn.Spawner{Env: append(os.Environ(), mainEnv+"=1")}, link.Config{GPU: "soft", MemoryLimit: 64 << 20}, logger(false))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -41,8 +41,8 @@ func (e exitStatus) now() {
 	os.Exit(128 + int(e.signal))
 }
 
-// forwardSignals passes signals on to a program. They are held from the first call on; the returned function starts
-// passing them to p, or with nil ends it all.
+// forwardSignals passes signals on to a program. They are held from the first call on; the returned
+// function starts passing them to p, or with nil ends it all.
 func forwardSignals() func(p *os.Process) {
 	ch := make(chan os.Signal, 16)
 	signal.Notify(ch, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
@@ -73,8 +73,8 @@ func forwardSignals() func(p *os.Process) {
 	}
 }
 
-// fromTerminal says whether the program has had the signal already: keys and window changes go to all processes of the
-// foreground group, and the program is in ours.
+// fromTerminal says whether the program has had the signal already: keys and window changes go to
+// all processes of the foreground group, and the program is in ours.
 func fromTerminal(s os.Signal) bool {
 	switch s {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH, unix.SIGHUP:

@@ -12,7 +12,8 @@ import (
 	"causeway/host/slurm"
 )
 
-// slurmPatience is less than slurmd waits for a prolog or an epilog where slurm.conf says for how long.
+// slurmPatience is less than slurmd waits for a prolog or an epilog where slurm.conf says for how
+// long.
 const slurmPatience = 30 * time.Second
 
 func slurmCommand() *cobra.Command {

@@ -58,7 +58,8 @@ func sessionOf(key string) (vgpu string, session uint64, err error) {
 	return key[:at], session, nil
 }
 
-// moveAll makes c ask device processes to do something with all their sessions, or one. to: where they are kept.
+// moveAll makes c ask device processes to do something with all their sessions, or one. to: where
+// they are kept.
 func moveAll(path, done, holds string, to *string, c *cobra.Command) *cobra.Command {
 	var node nodeFlags
 	c.Args, c.ValidArgsFunction = cobra.ExactArgs(1), node.complete

@@ -42,7 +42,8 @@ func seekLines(f *os.File, n int) error {
 	return err
 }
 
-// follow copies the rest of a file and, if on is set, what is added to it until ctx ends. A file that became shorter is read anew.
+// follow copies the rest of a file and, if on is set, what is added to it until ctx ends. A file
+// that became shorter is read anew.
 func follow(ctx context.Context, w io.Writer, f *os.File, on bool) error {
 	for {
 		if _, err := io.Copy(w, f); err != nil || !on {

@@ -166,7 +166,8 @@ type answer struct {
 	err     error
 }
 
-// routineLive owns t. Readings are taken beside it, one at a time, so that keys work while a node is slow.
+// routineLive owns t. Readings are taken beside it, one at a time, so that keys work while a node
+// is slow.
 func (f *topFlags) routineLive(ctx context.Context, t *report.Top, screen *os.File) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,7 +9,8 @@ import (
 	"slices"
 )
 
-// trusted are the networks in which sessions go without transport security: this host's own, or those of which its operator has said that nobody in them is to be kept out.
+// trusted are the networks in which sessions go without transport security: this host's own, or
+// those of which its operator has said that nobody in them is to be kept out.
 type trusted []netip.Prefix
 
 // parseTrusted reads --trusted-network. None given: the loopback network.
@@ -62,7 +63,8 @@ func resolve(listen string) (*net.TCPAddr, error) {
 	return addr, nil
 }
 
-// accept is the listener's next connection from one of them. Others are closed unread: the address that is listened on may be reached from elsewhere.
+// accept is the listener's next connection from one of them. Others are closed unread: the address
+// that is listened on may be reached from elsewhere.
 func (t trusted) accept(ln *net.TCPListener, log *slog.Logger) (fileConn, error) {
 	for {
 		c, err := ln.AcceptTCP()

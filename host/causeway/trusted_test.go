@@ -22,7 +22,8 @@ func TestParseTrusted(t *testing.T) {
 	}
 }
 
-// TestTrustedAddress: only addresses of the networks are listened on, and none that stands for all of them.
+// TestTrustedAddress: only addresses of the networks are listened on, and none that stands for all
+// of them.
 func TestTrustedAddress(t *testing.T) {
 	ours := []string{"192.0.2.0/24", "fd00:1::/64", "0.0.0.0/8"}
 	for _, x := range []struct {
@@ -48,7 +49,8 @@ func TestTrustedAddress(t *testing.T) {
 	}
 }
 
-// TestTrustedAccept: a connection from an address of no trusted network is closed unread, and the next one from one is taken.
+// TestTrustedAccept: a connection from an address of no trusted network is closed unread, and the
+// next one from one is taken.
 func TestTrustedAccept(t *testing.T) {
 	n, err := parseTrusted([]string{"127.0.0.0/30"})
 	if err != nil {

@@ -150,7 +150,8 @@ func TestVFRefused(t *testing.T) {
 	}
 }
 
-// TestVFEnded: libvirt's hook, when a domain has ended, and causewayd, when it starts, take back what is left of VMs.
+// TestVFEnded: libvirt's hook, when a domain has ended, and causewayd, when it starts, take back
+// what is left of VMs.
 func TestVFEnded(t *testing.T) {
 	for name, do := range map[string]func(run string){
 		"hook": func(run string) {

@@ -8,7 +8,8 @@ import (
 	"causeway/host/api"
 )
 
-// wishes are the flags that say what a vGPU is to be. What is not named stays, or is the configuration's.
+// wishes are the flags that say what a vGPU is to be. What is not named stays, or is the
+// configuration's.
 type wishes struct{ wish api.Wish }
 
 func (w *wishes) register(c *cobra.Command, node *nodeFlags) {

@@ -12,11 +12,13 @@ import (
 	"causeway/host/libvirt"
 )
 
-// libvirtProgram is this program built with libvirt: beside it, or installed. It is a program of its own because the binding loads
-// libvirt's library, and the thirty that it needs, before main: 15 ms and several MiB for every worker and device process.
+// libvirtProgram is this program built with libvirt: beside it, or installed. It is a program of
+// its own because the binding loads libvirt's library, and the thirty that it needs, before main:
+// 15 ms and several MiB for every worker and device process.
 const libvirtProgram = "causeway-libvirt"
 
-// becomeLibvirt replaces this process by libvirtProgram with the same arguments. It returns only if there is none.
+// becomeLibvirt replaces this process by libvirtProgram with the same arguments. It returns only if
+// there is none.
 func becomeLibvirt() error {
 	exe, err := os.Executable()
 	if err != nil {

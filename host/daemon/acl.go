@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An access control list as the kernel takes it (acl(5), <linux/posix_acl_xattr.h>): a version, then entries of a tag, permissions and a number.
+// An access control list as the kernel takes it (acl(5), <linux/posix_acl_xattr.h>): a version,
+// then entries of a tag, permissions and a number.
 const (
 	aclName    = "system.posix_acl_access"
 	aclVersion = 2
@@ -18,7 +19,8 @@ const (
 	aclPass   = 1          // through the folder
 )
 
-// letPass has one user besides root pass through a folder of mode 0700, and find in it what the user has the names of.
+// letPass has one user besides root pass through a folder of mode 0700, and find in it what the
+// user has the names of.
 func letPass(path string, uid uint32) error {
 	acl := binary.LittleEndian.AppendUint32(nil, aclVersion)
 	for _, e := range []struct {

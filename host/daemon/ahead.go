@@ -12,11 +12,14 @@ import (
 )
 
 /*
-A vGPU that was made because another host brings memory ahead of a VM, and of which nobody here knew. It is somebody's when somebody here asks for it, which libvirt's hook does before QEMU starts, or when a QEMU is connected. If neither has come when
-nothing is brought any more it ends; the record says so, for the causewayd of then may be another one.
+A vGPU that was made because another host brings memory ahead of a VM, and of which nobody here
+knew. It is somebody's when somebody here asks for it, which libvirt's hook does before QEMU starts,
+or when a QEMU is connected. If neither has come when nothing is brought any more it ends; the
+record says so, for the causewayd of then may be another one.
 */
 
-// notAhead ends a vGPU that was made for a VM which has not come. One that does not answer is asked until it does.
+// notAhead ends a vGPU that was made for a VM which has not come. One that does not answer is asked
+// until it does.
 func (d *Daemon) notAhead(v *vgpu, p *process.Process, log *slog.Logger) {
 	err := d.endAhead(v)
 	if !errors.As(err, new(silence)) {
@@ -33,7 +36,8 @@ func (d *Daemon) notAhead(v *vgpu, p *process.Process, log *slog.Logger) {
 	})
 }
 
-// foundAhead takes up what an earlier causewayd made for a VM. st is nil if the device process did not answer.
+// foundAhead takes up what an earlier causewayd made for a VM. st is nil if the device process did
+// not answer.
 func (d *Daemon) foundAhead(v *vgpu, p *process.Process, st *api.Status) {
 	log := d.log.With("vgpu", v.rec.Spec.Key())
 	if st == nil || !st.Connected {

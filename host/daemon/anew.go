@@ -13,8 +13,11 @@ import (
 )
 
 /*
-A lease is gone when its server was started anew, or had heard nothing of this host for a term, or has lost the device process that it was of. Its programs have got device errors. When the last of them has
-ended the vGPU takes another lease of that server, for the programs that come then: nobody has to make it again. A lease that somebody ended at the server stays lost. A vGPU that has awaited a VM in vain (comes.go) takes another so, too.
+A lease is gone when its server was started anew, or had heard nothing of this host for a term, or
+has lost the device process that it was of. Its programs have got device errors. When the last of
+them has ended the vGPU takes another lease of that server, for the programs that come then: nobody
+has to make it again. A lease that somebody ended at the server stays lost. A vGPU that has awaited
+a VM in vain (comes.go) takes another so, too.
 */
 
 // renewal is what came of a lease's renewal.

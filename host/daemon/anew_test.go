@@ -14,7 +14,8 @@ import (
 	"causeway/remote"
 )
 
-// lostLease is a host with a vGPU whose lease its server loses, how it is told by lose: it is gone for good.
+// lostLease is a host with a vGPU whose lease its server loses, how it is told by lose: it is gone
+// for good.
 func lostLease(t *testing.T, lose func(server *host)) (here, server *host, was remote.LeaseID) {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +47,8 @@ func forgets(server *host) {
 	server.start().serves()
 }
 
-// TestLeaseAnew: a vGPU whose server has forgotten its lease, or lost what it was of, has another when the programs of before have ended, and not before.
+// TestLeaseAnew: a vGPU whose server has forgotten its lease, or lost what it was of, has another
+// when the programs of before have ended, and not before.
 func TestLeaseAnew(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(*host){
@@ -87,7 +89,8 @@ func TestLeaseAnew(t *testing.T) {
 	}
 }
 
-// TestLeaseAnewWaits: a server that has no room for another lease is asked again until it has, also by the next causewayd; what it says is to be seen.
+// TestLeaseAnewWaits: a server that has no room for another lease is asked again until it has, also
+// by the next causewayd; what it says is to be seen.
 func TestLeaseAnewWaits(t *testing.T) {
 	t.Parallel()
 	other := api.Spec{VM: "other", Name: "gpu0"}
@@ -111,7 +114,8 @@ func TestLeaseAnewWaits(t *testing.T) {
 	until(t, "it has another", func() bool { u := here.vgpu(one).Upstream; return !u.Lost && u.Lease != was })
 }
 
-// TestLeaseEndedStaysSo: what somebody ended at the server is not made again, and can be deleted and made again.
+// TestLeaseEndedStaysSo: what somebody ended at the server is not made again, and can be deleted
+// and made again.
 func TestLeaseEndedStaysSo(t *testing.T) {
 	t.Parallel()
 	here, server, was := lostLease(t, func(server *host) {
@@ -138,7 +142,8 @@ func TestLeaseEndedStaysSo(t *testing.T) {
 	}
 }
 
-// TestLeasesComeAndGo: what a lease took of this process, connections to its server above all, is there no more when it has been given back.
+// TestLeasesComeAndGo: what a lease took of this process, connections to its server above all, is
+// there no more when it has been given back.
 func TestLeasesComeAndGo(t *testing.T) {
 	dir := t.TempDir()
 	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1")).start().serves()

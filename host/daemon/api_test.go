@@ -109,7 +109,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestFlood: connections that say nothing do not keep others out for long, and one user cannot take them all.
+// TestFlood: connections that say nothing do not keep others out for long, and one user cannot take
+// them all.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).start()

@@ -10,7 +10,8 @@ import (
 	"causeway/host/limit"
 )
 
-// TestArgumentsOfADevice: what a vGPU is to be and what the configuration permits reach its process, each by one option, and nothing that nobody set does.
+// TestArgumentsOfADevice: what a vGPU is to be and what the configuration permits reach its
+// process, each by one option, and nothing that nobody set does.
 func TestArgumentsOfADevice(t *testing.T) {
 	args := func(set func(c *config.Config, r *record, o *Options)) []string {
 		d := &Daemon{run: "/run/causeway"}
@@ -56,7 +57,8 @@ func TestArgumentsOfADevice(t *testing.T) {
 			t.Errorf("%s: %q", want, got)
 		}
 	}
-	// A server holds the share and the cap of what it lends, and the folder of a vGPU for programs is its owner's.
+	// A server holds the share and the cap of what it lends, and the folder of a vGPU for programs
+	// is its owner's.
 	got := args(func(c *config.Config, r *record, _ *Options) {
 		r.Spec.Remote, r.Spec.Share, r.Spec.Cap, r.Spec.Owner, r.Spec.Programs, c.Scheduler.Enabled = "gpu1", 300, 25, "qemu", true, true
 	})

@@ -71,7 +71,8 @@ func TestForHosts(t *testing.T) {
 	}
 }
 
-// TestChosenGPU: what a device process is told of the GPU that was chosen, and the record says; what is not to be had is refused by its kind.
+// TestChosenGPU: what a device process is told of the GPU that was chosen, and the record says;
+// what is not to be had is refused by its kind.
 func TestChosenGPU(t *testing.T) {
 	soft := func(n int) (list []api.GPU) {
 		for i := range n {
@@ -132,7 +133,8 @@ func TestChosenGPU(t *testing.T) {
 	}
 }
 
-// TestMissingGPUs: that the driver is broken is said where that is why there is none, and only there.
+// TestMissingGPUs: that the driver is broken is said where that is why there is none, and only
+// there.
 func TestMissingGPUs(t *testing.T) {
 	other := refuse(http.StatusInsufficientStorage, "", "no room")
 	for what, c := range map[string]struct {
@@ -148,7 +150,8 @@ func TestMissingGPUs(t *testing.T) {
 	}
 }
 
-// TestPromiseInItsOwnWay: a vGPU that would be placed anew, or get more, is judged as if it were gone, and stays promised what it has.
+// TestPromiseInItsOwnWay: a vGPU that would be placed anew, or get more, is judged as if it were
+// gone, and stays promised what it has.
 func TestPromiseInItsOwnWay(t *testing.T) {
 	const gib = 1 << 30
 	r := Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1, Used: 5 * gib}}}
@@ -187,7 +190,8 @@ func TestPromiseInItsOwnWay(t *testing.T) {
 	}
 }
 
-// TestIntendedLimits: more is judged, what it has it keeps; a profile's name stays as long as all that holds which the profile says.
+// TestIntendedLimits: more is judged, what it has it keeps; a profile's name stays as long as all
+// that holds which the profile says.
 func TestIntendedLimits(t *testing.T) {
 	const gib = 1 << 30
 	r := Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1}}}
@@ -242,7 +246,8 @@ func TestIntendedLimits(t *testing.T) {
 	}
 }
 
-// TestRoomForProfiles: how many of a profile a GPU has room for: none where it is drained, or parted.
+// TestRoomForProfiles: how many of a profile a GPU has room for: none where it is drained, or
+// parted.
 func TestRoomForProfiles(t *testing.T) {
 	cfg := config.Default()
 	p := limit.Profiles()["half"]

@@ -10,8 +10,10 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestFleetClocks: a GPU server whose clock is minutes ahead of its fleet's, or behind, two controllers and two hosts with the machine's own clock, all over mutual TLS. A lease that is renewed is never fenced, one that is not is, its claim's memory is nobody
-// else's meanwhile, and what a controller says takes effect as ever.
+// TestFleetClocks: a GPU server whose clock is minutes ahead of its fleet's, or behind, two
+// controllers and two hosts with the machine's own clock, all over mutual TLS. A lease that is
+// renewed is never fenced, one that is not is, its claim's memory is nobody else's meanwhile, and
+// what a controller says takes effect as ever.
 func TestFleetClocks(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]time.Duration{"ahead": 9 * time.Minute, "behind": -9 * time.Minute} {
@@ -62,13 +64,15 @@ func TestFleetClocks(t *testing.T) {
 			refused(t, f.reserve(1, b), http.StatusInsufficientStorage)
 			_, err := ask(t, f.hostb, wishOf(b))
 			refused(t, err, http.StatusForbidden, "nothing is reserved")
-			// Another controller leads, whose word is the newest whatever its clock says; the first one's is none.
+			// Another controller leads, whose word is the newest whatever its clock says; the first
+			// one's is none.
 			f.state(2)
 			refused(t, f.controller.Withdraw(t.Context(), 1, a), http.StatusPreconditionFailed, "newer controller")
 			if err := f.reserve(2, a); err != nil {
 				t.Fatal(err)
 			}
-			// The node is cut off: its lease ends after a term of the server's, and not before; the reservation stays.
+			// The node is cut off: its lease ends after a term of the server's, and not before; the
+			// reservation stays.
 			node.stop()
 			clock.pass(api.LeaseTerm - time.Second)
 			server.d.EndOverdue()

@@ -13,8 +13,10 @@ import (
 )
 
 /*
-A vGPU that awaits a VM from another host goes on with that VM's lease. If the VM comes the lease is this host's. If it does not, the server refuses to renew: a vGPU that was made for the VM ends, and one that
-had a lease of its own before takes another, so that it is as before. One of a fleet's claim waits on (kept.go).
+A vGPU that awaits a VM from another host goes on with that VM's lease. If the VM comes the lease is
+this host's. If it does not, the server refuses to renew: a vGPU that was made for the VM ends, and
+one that had a lease of its own before takes another, so that it is as before. One of a fleet's
+claim waits on (kept.go).
 */
 
 // awaits says why no VM is awaited here.
@@ -73,7 +75,8 @@ func (d *Daemon) notRenewed(v *vgpu, p *process.Process, came renewal, log *slog
 	}
 }
 
-// routineNotCome ends a vGPU that was made for a VM, and whose lease is not renewed any more because the VM stays.
+// routineNotCome ends a vGPU that was made for a VM, and whose lease is not renewed any more
+// because the VM stays.
 func (d *Daemon) routineNotCome(v *vgpu, p *process.Process, log *slog.Logger) {
 	for {
 		err := d.endNotCome(v)
@@ -112,7 +115,8 @@ func (d *Daemon) endNotCome(v *vgpu) error {
 	return d.release(ctx, key, true)
 }
 
-// leaseAgain has a vGPU whose lease is over have another of its server, if it awaits a VM as it is said to.
+// leaseAgain has a vGPU whose lease is over have another of its server, if it awaits a VM as it is
+// said to.
 func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	rec, p := d.copyOf(v)
 	leave, err := d.gates.enter(d.ctx, rec.Spec.Key())
@@ -154,7 +158,8 @@ func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	return f, nil
 }
 
-// foundComing has a device process that an earlier causewayd started go on with the lease that this one has found: that one may have ended before it told it.
+// foundComing has a device process that an earlier causewayd started go on with the lease that this
+// one has found: that one may have ended before it told it.
 func (d *Daemon) foundComing(v *vgpu, p *process.Process) {
 	d.mu.Lock()
 	comes, path := v.comes, v.rec.Spec.LeasePath(d.run)

@@ -8,7 +8,8 @@ import (
 	"causeway/host/daemon/lease"
 )
 
-// TestAwaitedAgain: a vGPU that was made for a VM that stays is not ended if it awaits that again when it is about to be, nor before it is known whether a VM uses it.
+// TestAwaitedAgain: a vGPU that was made for a VM that stays is not ended if it awaits that again
+// when it is about to be, nor before it is known whether a VM uses it.
 func TestAwaitedAgain(t *testing.T) {
 	up, lost := &api.Upstream{Server: "gpu1"}, &api.Upstream{Server: "gpu1", Lost: true}
 	for what, c := range map[string]struct {

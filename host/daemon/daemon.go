@@ -25,7 +25,8 @@ import (
 // Options of a Daemon.
 type Options struct {
 	Config config.Config
-	// Program is the causeway binary, which is started as `causeway device` and `causeway scheduler`.
+	// Program is the causeway binary, which is started as `causeway device` and `causeway
+	// scheduler`.
 	Program string
 	// Scheduler is whether Program has that command.
 	Scheduler bool
@@ -37,22 +38,26 @@ type Options struct {
 	Journal *systemd.Journal
 	// Grace is what a process may take to end by itself; 0: 5 s.
 	Grace time.Duration
-	// Obey is what a device process may take to take other limits, or which host may take over its lease; 0: 10 s.
+	// Obey is what a device process may take to take other limits, or which host may take over its
+	// lease; 0: 10 s.
 	Obey time.Duration
-	// Now is the clock by which leases that others have here end; nil: time.Now. Renew is how often those that this host has are renewed;
-	// 0: api.LeaseRenew.
+	// Now is the clock by which leases that others have here end; nil: time.Now. Renew is how often
+	// those that this host has are renewed; 0: api.LeaseRenew.
 	Now   func() time.Time
 	Renew time.Duration
-	// Agree is how long other peers may take to say that they await a VM, too, when one has said so; 0: 1 s.
+	// Agree is how long other peers may take to say that they await a VM, too, when one has said
+	// so; 0: 1 s.
 	Agree time.Duration
 	// Lookup asks for DNS SRV records; nil: the host's resolver does.
 	Lookup discover.Lookup
 	Log    *slog.Logger
-	// step is told of each step of a vGPU's start and end when it is taken; nil: nobody is. Tests end causewayd there.
+	// step is told of each step of a vGPU's start and end when it is taken; nil: nobody is. Tests
+	// end causewayd there.
 	step func(name string)
 }
 
-// Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.
+// Scopes puts processes under the host's service manager, so that what is done to causewayd's
+// service is not done to them.
 type Scopes interface {
 	// Place puts a process into a unit of its own, with limits.
 	Place(ctx context.Context, unit, description string, pid int, l cgroup.Limits) error
@@ -112,7 +117,8 @@ type vgpu struct {
 
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it
-	// promised: an earlier causewayd may have had the server let another host take the lease over, and ended before it told the device process.
+	// promised: an earlier causewayd may have had the server let another host take the lease over,
+	// and ended before it told the device process.
 	promised bool
 	departs  bool // that was because a migration has begun
 }

@@ -112,7 +112,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestLost: a device process that ends by itself is said to have, until the vGPU is asked for again or released.
+// TestLost: a device process that ends by itself is said to have, until the vGPU is asked for again
+// or released.
 func TestLost(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	v := h.ensure(one)
@@ -136,8 +137,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestDeathInLog: the log of a vGPU, which is where its operator looks, ends with why its device process died: by what signal or status, and
-// the first line of its panic. That of its next process does not repeat it.
+// TestDeathInLog: the log of a vGPU, which is where its operator looks, ends with why its device
+// process died: by what signal or status, and the first line of its panic. That of its next process
+// does not repeat it.
 func TestDeathInLog(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	v := h.ensure(one)
@@ -168,7 +170,8 @@ func TestDeathInLog(t *testing.T) {
 	}
 }
 
-// TestMeanwhile: what ended while no causewayd ran is lost, also if another process has its id by now.
+// TestMeanwhile: what ended while no causewayd ran is lost, also if another process has its id by
+// now.
 func TestMeanwhile(t *testing.T) {
 	for name, happen := range map[string]func(h *host, v api.VGPU){
 		"ended": func(_ *host, v api.VGPU) {
@@ -234,7 +237,8 @@ func TestTwoDaemons(t *testing.T) {
 	h.ensure(one)
 }
 
-// TestLeavesOthers: a causewayd that ends removes its own socket, and none that another made in its place since.
+// TestLeavesOthers: a causewayd that ends removes its own socket, and none that another made in its
+// place since.
 func TestLeavesOthers(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	path := api.Socket(h.cfg.RunDir)
@@ -365,7 +369,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestEnds: a causewayd that is told to end while a vGPU starts ends soon, and leaves nothing of that one.
+// TestEnds: a causewayd that is told to end while a vGPU starts ends soon, and leaves nothing of
+// that one.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.DelayEnv, "60s").start()
@@ -388,7 +393,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLongestSocket: a path that a socket just takes is served, one that is longer by a byte is refused, and nothing of it stays.
+// TestLongestSocket: a path that a socket just takes is served, one that is longer by a byte is
+// refused, and nothing of it stays.
 func TestLongestSocket(t *testing.T) {
 	const most = len(unix.RawSockaddrUnix{}.Path) - 1
 	h := newHost(t, daemontest.Soft(1<<30)).start()

@@ -12,11 +12,12 @@ import (
 	"causeway/host/daemon/process"
 )
 
-// deathNote is what the last line of a dead device process's log says; what stands before belongs to earlier ones.
+// deathNote is what the last line of a dead device process's log says; what stands before belongs
+// to earlier ones.
 const deathNote = "vGPU lost"
 
-// why tells how a vGPU's device process came to its end: how it ended, whether the kernel killed it for its memory, and what it said last if
-// that is a panic or an error.
+// why tells how a vGPU's device process came to its end: how it ended, whether the kernel killed it
+// for its memory, and what it said last if that is a panic or an error.
 func (d *Daemon) why(rec *record, how string) string {
 	if scope, killed := process.KilledForMemory(rec.PID, rec.Started); killed {
 		how += ": the kernel killed it for lack of memory (" + scope + ")"
@@ -58,7 +59,8 @@ func (d *Daemon) crash(rec *record) string {
 	return lastCrash(text.String())
 }
 
-// lastCrash finds the first line of a panic of Go's runtime or of a fault in C, or else causeway's last word, behind the last deathNote.
+// lastCrash finds the first line of a panic of Go's runtime or of a fault in C, or else causeway's
+// last word, behind the last deathNote.
 func lastCrash(log string) string {
 	if i := strings.LastIndex(log, `msg="`+deathNote+`"`); i >= 0 {
 		log = log[i:]

@@ -12,13 +12,16 @@ import (
 	"causeway/host/daemon/process"
 )
 
-// peersLook is how often a configuration without peers is looked at again, and a device process that does not answer asked again.
+// peersLook is how often a configuration without peers is looked at again, and a device process
+// that does not answer asked again.
 const peersLook = 5 * time.Second
 
-// aheadTime bounds how long a peer may take to say whether it awaits a VM whose memory is to go ahead: whatever goes ahead later is as good.
+// aheadTime bounds how long a peer may take to say whether it awaits a VM whose memory is to go
+// ahead: whatever goes ahead later is as good.
 const aheadTime = 15 * time.Second
 
-// routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers. Of one on a GPU server the lease goes ahead.
+// routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device
+// process lives and there are peers. Of one on a GPU server the lease goes ahead.
 func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
 	pause := peersLook
 	if rec, _ := d.copyOf(v); rec.Spec.Remote != "" {
@@ -42,7 +45,8 @@ func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
 	})
 }
 
-// sendAhead sends a vGPU's memory to the peer that awaits its VM, if there is one and nobody does it already, until that ends.
+// sendAhead sends a vGPU's memory to the peer that awaits its VM, if there is one and nobody does
+// it already, until that ends.
 func (d *Daemon) sendAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	rec, _ := d.copyOf(v)
 	log := d.log.With("vgpu", rec.Spec.Key())
@@ -63,7 +67,8 @@ func (d *Daemon) sendAhead(ctx context.Context, v *vgpu, near *api.Client) {
 // errTwoAwait says that a VM is awaited where it cannot be.
 var errTwoAwait = errors.New("two hosts say that they await this VM, of which one is mistaken or lies: its memory goes to neither")
 
-// awaitedBy is the peer that awaits a VM. If two hosts do it is neither: that one was the first to answer does not make it the right one.
+// awaitedBy is the peer that awaits a VM. If two hosts do it is neither: that one was the first to
+// answer does not make it the right one.
 func (d *Daemon) awaitedBy(ctx context.Context, peers []string, s *api.Spec) (string, error) {
 	var yes peerAnswer
 	var late <-chan time.Time

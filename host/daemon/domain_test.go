@@ -13,7 +13,8 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestDomain: a server that only DNS names has vGPUs, by its name there and by any; one that DNS does not tell of is an error that says so.
+// TestDomain: a server that only DNS names has vGPUs, by its name there and by any; one that DNS
+// does not tell of is an error that says so.
 func TestDomain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,8 +21,8 @@ import (
 // maxSocketPath is sun_path less its NUL (unix(7)).
 const maxSocketPath = 107
 
-// Ensure has a vGPU ready. What a wish leaves out stays as it is, so the same wish again changes nothing; limits change at once; anything
-// else waits until no VM is connected.
+// Ensure has a vGPU ready. What a wish leaves out stays as it is, so the same wish again changes
+// nothing; limits change at once; anything else waits until no VM is connected.
 func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 	return d.ensure(ctx, w, false)
 }
@@ -116,7 +116,8 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 	return false, nil
 }
 
-// doesAs reports whether a vGPU serves as another, but for limits, which change at once, and for what chose its place, which it has.
+// doesAs reports whether a vGPU serves as another, but for limits, which change at once, and for
+// what chose its place, which it has.
 func doesAs(a, b *api.Spec) bool {
 	return a.GPU == b.GPU && a.MIG == b.MIG && a.Remote == b.Remote && a.Owner == b.Owner && a.Migratable == b.Migratable && a.Programs == b.Programs
 }
@@ -167,7 +168,8 @@ func (d *Daemon) start(ctx context.Context, w api.Wish, rec record) (*vgpu, erro
 	return v, nil
 }
 
-// reserve chooses the GPU and writes the intent down, in one step, so that nothing is promised twice. It returns what --gpu is told.
+// reserve chooses the GPU and writes the intent down, in one step, so that nothing is promised
+// twice. It returns what --gpu is told.
 func (d *Daemon) reserve(ctx context.Context, w api.Wish, rec record) (*vgpu, string, error) {
 	r, err := d.gpus.read(ctx)
 	if err != nil {
@@ -206,7 +208,8 @@ func noGPU(r Reading, err error) error {
 	return err
 }
 
-// fitsElsewhere judges whether a vGPU that is to be ended for another place would get that: what cannot be had ends nothing.
+// fitsElsewhere judges whether a vGPU that is to be ended for another place would get that: what
+// cannot be had ends nothing.
 func (d *Daemon) fitsElsewhere(ctx context.Context, v *vgpu, w *api.Wish, was *api.Spec) error {
 	r, err := d.gpus.read(ctx)
 	if err != nil {
@@ -315,7 +318,8 @@ func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.P
 	return v.rec.GPU, nil // numbers change when a GPU falls off the bus
 }
 
-// undo removes what is left of a vGPU that did not start. Of one whose process does not end all stays, so that it can be deleted later.
+// undo removes what is left of a vGPU that did not start. Of one whose process does not end all
+// stays, so that it can be deleted later.
 func (d *Daemon) undo(v *vgpu) error {
 	d.mu.Lock()
 	proc := v.proc

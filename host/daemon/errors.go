@@ -22,7 +22,8 @@ type silence struct{ error }
 
 func (s silence) Unwrap() error { return s.error }
 
-// silent says that a vGPU's device process lives and does not answer: what it does, and whether a VM uses it, is not known.
+// silent says that a vGPU's device process lives and does not answer: what it does, and whether a
+// VM uses it, is not known.
 func silent(key string) error {
 	return silence{refuse(http.StatusConflict, fmt.Sprintf("`causeway logs %s` may say why; `causeway delete --force %[1]s` ends it, whether a VM uses it or not", key),
 		"the device process of %s does not answer", key)}

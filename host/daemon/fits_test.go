@@ -9,7 +9,8 @@ import (
 	"causeway/host/limit"
 )
 
-// TestProfilesWhereTheyFit: a part of a GPU is placed where that much is free, or as much as is named in its place; a lease that nobody has reserved has no more than is left to such.
+// TestProfilesWhereTheyFit: a part of a GPU is placed where that much is free, or as much as is
+// named in its place; a lease that nobody has reserved has no more than is left to such.
 func TestProfilesWhereTheyFit(t *testing.T) {
 	const gib = 1 << 30
 	r := Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1, Used: 5 * gib}}}
@@ -37,7 +38,8 @@ func TestProfilesWhereTheyFit(t *testing.T) {
 	}
 }
 
-// TestOwnPromise: what a vGPU is promised does not stand in its own way where it is to be made anew; what another is does.
+// TestOwnPromise: what a vGPU is promised does not stand in its own way where it is to be made
+// anew; what another is does.
 func TestOwnPromise(t *testing.T) {
 	const gib = 1 << 30
 	r := Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1}}}

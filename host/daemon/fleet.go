@@ -21,8 +21,11 @@ import (
 )
 
 /*
-A GPU server in a fleet: the controller reserves room for a claim's vGPU, and says which host may lease it. So the scheduler's decision holds before a pod is bound, and a host that is frozen, or whose claim is
-gone, has nothing any more from the moment at which the controller says so. Reservations are kept over a restart of causewayd; a reboot ends them with the vGPUs, and the controller makes them again.
+A GPU server in a fleet: the controller reserves room for a claim's vGPU, and says which host may
+lease it. So the scheduler's decision holds before a pod is bound, and a host that is frozen, or
+whose claim is gone, has nothing any more from the moment at which the controller says so.
+Reservations are kept over a restart of causewayd; a reboot ends them with the vGPUs, and the
+controller makes them again.
 */
 
 // reservedFile is where reservations are written down, below the run directory.
@@ -152,7 +155,8 @@ func (d *Daemon) claimableLocked(g *api.GPU) uint64 {
 	return left
 }
 
-// addReservedLocked adds what is reserved and not leased yet to what is promised of GPUs, less what is reserved for the vGPU of key. d.mu is held.
+// addReservedLocked adds what is reserved and not leased yet to what is promised of GPUs, less what
+// is reserved for the vGPU of key. d.mu is held.
 func (d *Daemon) addReservedLocked(all []place.GPU, key string) {
 	for _, r := range d.fleet.All() {
 		if v := d.vgpus[r.Lease()]; r.Lease() == key || v != nil && !v.rec.Lost {
@@ -169,7 +173,8 @@ func (d *Daemon) addReservedLocked(all []place.GPU, key string) {
 	}
 }
 
-// reserveLease keeps room for a lease. Another allocation's that has its place ends first, with the lease: that claim is not where it was. One that may move, or has, keeps its room (fleetmove.go).
+// reserveLease keeps room for a lease. Another allocation's that has its place ends first, with the
+// lease: that claim is not where it was. One that may move, or has, keeps its room (fleetmove.go).
 func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	leave, err := d.gates.enter(ctx, "reservation "+r.Key())
 	if err != nil {
@@ -215,7 +220,8 @@ func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	return nil
 }
 
-// withdraw ends a reservation and the lease of it. The reservation's gate is held. It goes first, so that no lease comes after.
+// withdraw ends a reservation and the lease of it. The reservation's gate is held. It goes first,
+// so that no lease comes after.
 func (d *Daemon) withdraw(ctx context.Context, key, id string) error {
 	r, was, err := d.fleet.Remove(key, id)
 	if err != nil || !was {
@@ -247,7 +253,8 @@ func (d *Daemon) endReserved(ctx context.Context, r *lease.Kept) error {
 	return d.end(ctx, v)
 }
 
-// asReserved holds a host's wish to what its fleet has reserved. Leases of claims are given to nobody else; of other wishes: unreserved.go.
+// asReserved holds a host's wish to what its fleet has reserved. Leases of claims are given to
+// nobody else; of other wishes: unreserved.go.
 func (d *Daemon) asReserved(w *api.Wish, h lease.Host, asked lease.Request) error {
 	r, is := d.fleet.Find(asked.VM() + "/" + asked.Name())
 	switch {

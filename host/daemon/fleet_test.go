@@ -58,7 +58,8 @@ func wishOf(r *api.Reservation) api.LeaseWish {
 	return api.LeaseWish{VM: r.VM, Name: r.Name, GPU: r.GPU, Change: api.Change{Memory: &m, Share: &s}}
 }
 
-// TestFleetReserved: what is reserved has room from then on, its host alone gets it and nothing else, and when it is withdrawn the program there ends and no other lease comes.
+// TestFleetReserved: what is reserved has room from then on, its host alone gets it and nothing
+// else, and when it is withdrawn the program there ends and no other lease comes.
 func TestFleetReserved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -107,7 +108,8 @@ func TestFleetReserved(t *testing.T) {
 	}
 }
 
-// TestFleetElsewhere: a claim that is allocated anew, to another node, has nothing any more where it was.
+// TestFleetElsewhere: a claim that is allocated anew, to another node, has nothing any more where
+// it was.
 func TestFleetElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

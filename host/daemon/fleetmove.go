@@ -9,11 +9,14 @@ import (
 )
 
 /*
-Claims whose VM moves, at a GPU server. The pods of two hosts hold such a claim for a while, and its reservation names both: the host that has the lease, and its heir, which may take it over as any lease is that moves with its VM
-(heirs.go). There is one lease and one vGPU all the time, so memory is promised once. Whoever changes a reservation has to have heard of its last move.
+Claims whose VM moves, at a GPU server. The pods of two hosts hold such a claim for a while, and its
+reservation names both: the host that has the lease, and its heir, which may take it over as any
+lease is that moves with its VM (heirs.go). There is one lease and one vGPU all the time, so memory
+is promised once. Whoever changes a reservation has to have heard of its last move.
 */
 
-// reserveAgain judges a reservation whose place is taken. done: it holds as it is wished. The reservation's gate is held.
+// reserveAgain judges a reservation whose place is taken. done: it holds as it is wished. The
+// reservation's gate is held.
 func (d *Daemon) reserveAgain(ctx context.Context, was *lease.Kept, r api.Reservation) (done bool, err error) {
 	if was.Reservation == r {
 		return true, nil
@@ -50,7 +53,9 @@ func (d *Daemon) reserveHeir(ctx context.Context, was *lease.Kept, r api.Reserva
 	return d.noteHeir(v, e.ID)
 }
 
-// reserveFor has a reservation be another host's, as the one that had it has no pod of the claim any more. The lease is the other's if it was to take it over; else it ends, and the other asks for one.
+// reserveFor has a reservation be another host's, as the one that had it has no pod of the claim
+// any more. The lease is the other's if it was to take it over; else it ends, and the other asks
+// for one.
 func (d *Daemon) reserveFor(ctx context.Context, was *lease.Kept, r api.Reservation) error {
 	next := lease.Kept{Reservation: r}
 	next.Moved++
@@ -75,7 +80,8 @@ func (d *Daemon) reserveFor(ctx context.Context, was *lease.Kept, r api.Reservat
 	return d.endReserved(ctx, was)
 }
 
-// movesOn notes who has a lease of a claim, if that has changed, and is the host to which the VM may move next.
+// movesOn notes who has a lease of a claim, if that has changed, and is the host to which the VM
+// may move next.
 func (d *Daemon) movesOn(h lease.Host, e lease.Entry) (heir string, err error) {
 	r, is, err := d.fleet.Follow(e.VGPU, &d.leases)
 	if err != nil || !is || r.Host != h.String() {
@@ -84,7 +90,8 @@ func (d *Daemon) movesOn(h lease.Host, e lease.Entry) (heir string, err error) {
 	return r.Heir, nil
 }
 
-// endMoved ends the lease that a host has of a claim by another host's name, from which it has moved: it asks for one in its place. The gate of the one that it asks for is held.
+// endMoved ends the lease that a host has of a claim by another host's name, from which it has
+// moved: it asks for one in its place. The gate of the one that it asks for is held.
 func (d *Daemon) endMoved(ctx context.Context, key string, h lease.Host, asked lease.Request) error {
 	r, is := d.fleet.Find(asked.VM() + "/" + asked.Name())
 	if !is || r.VGPU == "" || r.VGPU == key {

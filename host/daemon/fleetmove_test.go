@@ -14,7 +14,8 @@ import (
 // claimOne is the vGPU of a fleet's claim at its hosts.
 var claimOne = api.Spec{VM: "claim-1-a", Name: "gpu0"}
 
-// movingClaim is a fleet with two hosts, of which the first has a VM with the vGPU of a claim. The GPU has no room for the claim twice.
+// movingClaim is a fleet with two hosts, of which the first has a VM with the vGPU of a claim. The
+// GPU has no room for the claim twice.
 type movingClaim struct {
 	*moving
 	controller *api.Client
@@ -88,7 +89,8 @@ func (c *movingClaim) says(h *host, migrating, runs bool, sessions ...api.Sessio
 
 func (c *movingClaim) upstream(h *host) api.Upstream { return *h.vgpu(claimOne).Upstream }
 
-// begins has the second host wait for the VM, and QEMU at the first begin to send it, until the second has the lease's keys.
+// begins has the second host wait for the VM, and QEMU at the first begin to send it, until the
+// second has the lease's keys.
 func (c *movingClaim) begins() {
 	c.t.Helper()
 	c.awaitsAtNext()
@@ -115,8 +117,9 @@ func (c *movingClaim) awaitsAtNext() {
 	c.says(c.next, false, false)
 }
 
-// TestClaimMoves: pods of two hosts hold a claim while its VM moves. The one lease goes to the other host when the VM is there, its memory is promised once all the time, the first host is refused afterwards, and
-// nothing is left when both pods are gone. And back again.
+// TestClaimMoves: pods of two hosts hold a claim while its VM moves. The one lease goes to the
+// other host when the VM is there, its memory is promised once all the time, the first host is
+// refused afterwards, and nothing is left when both pods are gone. And back again.
 func TestClaimMoves(t *testing.T) {
 	t.Parallel()
 	c := newMovingClaim(t)
@@ -166,7 +169,8 @@ func TestClaimMoves(t *testing.T) {
 	}
 }
 
-// TestClaimMovesAtOnce: a migration may begin as soon as the fleet lets the lease move, before the next renewal would tell.
+// TestClaimMovesAtOnce: a migration may begin as soon as the fleet lets the lease move, before the
+// next renewal would tell.
 func TestClaimMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newMovingClaim(t)
@@ -179,7 +183,8 @@ func TestClaimMovesAtOnce(t *testing.T) {
 	until(t, "it asks whom the fleet has named", func() bool { return c.here.log.has(`not handed to this peer" vgpu=claim-1-a/gpu0 host=hostb`) }) // which nobody here finds by that name
 }
 
-// TestClaimStays: a migration that fails leaves the lease where it was, with its programs; the host that waited has none, can wait again, and is refused when its pod is gone.
+// TestClaimStays: a migration that fails leaves the lease where it was, with its programs; the host
+// that waited has none, can wait again, and is refused when its pod is gone.
 func TestClaimStays(t *testing.T) {
 	t.Parallel()
 	c := newMovingClaim(t)
@@ -206,7 +211,8 @@ func TestClaimStays(t *testing.T) {
 	hears(t, program(t, c.server, c.v.Upstream.Lease))
 }
 
-// TestClaimMovesIdle: a VM without programs leaves its lease to the other host when its pod is gone; so it does when the fleet says so first.
+// TestClaimMovesIdle: a VM without programs leaves its lease to the other host when its pod is
+// gone; so it does when the fleet says so first.
 func TestClaimMovesIdle(t *testing.T) {
 	t.Parallel()
 	for _, fleetFirst := range []bool{false, true} {
@@ -229,7 +235,8 @@ func TestClaimMovesIdle(t *testing.T) {
 	}
 }
 
-// TestClaimMovesRestarts: causewayds that end while a VM is on its way, and before it is: nothing is lost, and nothing is promised twice.
+// TestClaimMovesRestarts: causewayds that end while a VM is on its way, and before it is: nothing
+// is lost, and nothing is promised twice.
 func TestClaimMovesRestarts(t *testing.T) {
 	t.Parallel()
 	c := newMovingClaim(t)

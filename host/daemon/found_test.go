@@ -41,7 +41,8 @@ func onMachine(t *testing.T, r Reading) *Daemon {
 	return d
 }
 
-// TestFoundAgain: what an earlier causewayd wrote down of a vGPU is taken up as it is by now, and what is new is written down; of one that was never ready nothing is left.
+// TestFoundAgain: what an earlier causewayd wrote down of a vGPU is taken up as it is by now, and
+// what is new is written down; of one that was never ready nothing is left.
 func TestFoundAgain(t *testing.T) {
 	p := sleeper(t)
 	defer p.Close()
@@ -106,7 +107,8 @@ func TestFoundAgain(t *testing.T) {
 	}
 }
 
-// TestReservedOnDisk: a vGPU is written down before anything of it runs; what others use of a GPU is judged by what vGPUs say now.
+// TestReservedOnDisk: a vGPU is written down before anything of it runs; what others use of a GPU
+// is judged by what vGPUs say now.
 func TestReservedOnDisk(t *testing.T) {
 	const gib = 1 << 30
 	d := onMachine(t, Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1, Used: 5 * gib}}})

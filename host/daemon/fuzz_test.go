@@ -19,9 +19,10 @@ import (
 	"causeway/host/daemon/peer"
 )
 
-// FuzzAPI reads its input as requests, one a line: who, method, path and body. No device process can start, for there is no such program.
-// Whatever is asked: the answer is JSON, what was refused says why, nobody gets beyond his role, nothing is causewayd's own fault (500) but
-// that program, and nothing is left in the run directory.
+// FuzzAPI reads its input as requests, one a line: who, method, path and body. No device process
+// can start, for there is no such program. Whatever is asked: the answer is JSON, what was refused
+// says why, nobody gets beyond his role, nothing is causewayd's own fault (500) but that program,
+// and nothing is left in the run directory.
 func FuzzAPI(f *testing.F) {
 	f.Add("3 PUT /v1/vgpus/vm1/gpu0 {\"vm\":\"vm1\",\"name\":\"gpu0\",\"memory\":\"1GiB\"}\n1 GET /v1/vgpus \n2 PUT /v1/vgpus/vm1/gpu0/limits {\"cap\":\"10%\"}")
 	f.Add("3 POST /v1/gpus/soft/drain {}\n1 GET /v1/gpus \n3 POST /v1/gpus/soft/resume \n0 GET /v1/version ")

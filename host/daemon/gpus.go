@@ -20,7 +20,8 @@ import (
 
 // Machine tells of the host's GPUs.
 type Machine interface {
-	// Read says how they are. Faults are those since the last call. Err says why real GPUs cannot be seen though there are some.
+	// Read says how they are. Faults are those since the last call. Err says why real GPUs cannot
+	// be seen though there are some.
 	Read(ctx context.Context) (Reading, error)
 	Close()
 }
@@ -30,7 +31,8 @@ type Reading struct {
 	GPUs   []api.GPU
 	Slices []Slice
 	Faults []Fault
-	// Missing says why the real GPUs, which this host has, cannot be used. Empty: they can, or there are none.
+	// Missing says why the real GPUs, which this host has, cannot be used. Empty: they can, or
+	// there are none.
 	Missing string
 }
 
@@ -53,7 +55,8 @@ type Drain struct {
 	Since time.Time `json:"since"`
 }
 
-// gpuBook is what is known of the GPUs. One goroutine at a time reads them, for all who ask: a driver may hang.
+// gpuBook is what is known of the GPUs. One goroutine at a time reads them, for all who ask: a
+// driver may hang.
 type gpuBook struct {
 	machine Machine
 	file    string
@@ -86,7 +89,8 @@ func (b *gpuBook) open(m Machine, state string) error {
 	return err
 }
 
-// read returns the reading, with drains: at most freshGPUs old, or the last one if the driver takes its time.
+// read returns the reading, with drains: at most freshGPUs old, or the last one if the driver takes
+// its time.
 func (b *gpuBook) read(ctx context.Context) (Reading, error) {
 	b.mu.Lock()
 	first := b.at.IsZero()
@@ -175,7 +179,8 @@ func (d *Daemon) GPUs(ctx context.Context) ([]api.GPU, error) {
 	return list, nil
 }
 
-// tallyLocked adds up, for each GPU and MIG slice, what its vGPUs were promised, and what is reserved for leases. d.mu is held.
+// tallyLocked adds up, for each GPU and MIG slice, what its vGPUs were promised, and what is
+// reserved for leases. d.mu is held.
 func (d *Daemon) tallyLocked(r Reading) []place.GPU { return d.tallyForLocked(r, "") }
 
 // tallyForLocked leaves out what is reserved for one.
@@ -219,7 +224,8 @@ func (d *Daemon) tallyForLocked(r Reading, key string) []place.GPU {
 	return all
 }
 
-// uses is how much of a GPU's memory a vGPU has. Its device process says it, and may lie: no more than it may have.
+// uses is how much of a GPU's memory a vGPU has. Its device process says it, and may lie: no more
+// than it may have.
 func (v *vgpu) uses(g *place.GPU) uint64 {
 	if v.last == nil {
 		return 0

@@ -18,7 +18,8 @@ type reader struct {
 func (m *reader) Read(context.Context) (Reading, error) { return m.r, m.err }
 func (m *reader) Close()                                {}
 
-// TestReadingsThatFail: of a reading that fails nobody hears but who asked, nothing that was known is forgotten for it, and the next that succeeds serves all.
+// TestReadingsThatFail: of a reading that fails nobody hears but who asked, nothing that was known
+// is forgotten for it, and the next that succeeds serves all.
 func TestReadingsThatFail(t *testing.T) {
 	broken := errors.New("the driver is gone")
 	m := &reader{}

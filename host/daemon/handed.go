@@ -16,11 +16,13 @@ import (
 )
 
 /*
-A migration that others begin (`virsh migrate`) of a VM with a vGPU on a GPU server: the device process sees QEMU begin, and the lease is handed to the peer that awaits the VM, long before that stands. Whoever has handed a lease over,
-it is taken back when the VM goes on here.
+A migration that others begin (`virsh migrate`) of a VM with a vGPU on a GPU server: the device
+process sees QEMU begin, and the lease is handed to the peer that awaits the VM, long before that
+stands. Whoever has handed a lease over, it is taken back when the VM goes on here.
 */
 
-// handedPatience is how long another host may take over a lease while the VM runs here, and no migration is under way. `causeway migrate` says again that it may.
+// handedPatience is how long another host may take over a lease while the VM runs here, and no
+// migration is under way. `causeway migrate` says again that it may.
 const handedPatience = 10 * time.Minute
 
 // errNoPeers is why nobody is asked.
@@ -34,7 +36,9 @@ func nobodyAwaits(said []error) error {
 	return errors.Join(said...)
 }
 
-// handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device process why it cannot be. A lease that is just being taken back after the last migration is handed over again behind that.
+// handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device
+// process why it cannot be. A lease that is just being taken back after the last migration is
+// handed over again behind that.
 func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	rec, _ := d.copyOf(v)
 	log := d.log.With("vgpu", rec.Spec.Key())
@@ -76,7 +80,8 @@ func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
 	}
 }
 
-// peersOf are the hosts that may await a vGPU's VM: of a fleet's claim first the one to which the fleet lets it move.
+// peersOf are the hosts that may await a vGPU's VM: of a fleet's claim first the one to which the
+// fleet lets it move.
 func (d *Daemon) peersOf(ctx context.Context, v *vgpu) []string {
 	peers := d.config().Migration.Peers
 	heir := d.heirOf(ctx, v)
@@ -86,7 +91,9 @@ func (d *Daemon) peersOf(ctx context.Context, v *vgpu) []string {
 	return append([]string{heir}, peers...)
 }
 
-// heirOf is the host to which a fleet lets a claim's lease move: by the server's word of now, for since the last renewal the VM may have got its pod there. Of a server that does not answer it is what was heard last.
+// heirOf is the host to which a fleet lets a claim's lease move: by the server's word of now, for
+// since the last renewal the VM may have got its pod there. Of a server that does not answer it is
+// what was heard last.
 func (d *Daemon) heirOf(ctx context.Context, v *vgpu) string {
 	d.mu.Lock()
 	up, epoch, claim := v.up, v.epoch, strings.HasPrefix(v.rec.Spec.VM, api.ClaimPrefix)
@@ -143,7 +150,8 @@ func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec, limi
 	return answers
 }
 
-// whoIs notes whose certificate a connection has that verify, if it is not nil, lets pass: what a host says of itself is its word.
+// whoIs notes whose certificate a connection has that verify, if it is not nil, lets pass: what a
+// host says of itself is its word.
 func whoIs(host *atomic.Pointer[[sha256.Size]byte], verify func(tls.ConnectionState) error) func(tls.ConnectionState) error {
 	return func(st tls.ConnectionState) error {
 		if verify != nil {
@@ -157,7 +165,8 @@ func whoIs(host *atomic.Pointer[[sha256.Size]byte], verify func(tls.ConnectionSt
 	}
 }
 
-// watchHanded sees to it that a lease which another host may take over stays here if the VM does. The vGPU's gate of hand-overs is held.
+// watchHanded sees to it that a lease which another host may take over stays here if the VM does.
+// The vGPU's gate of hand-overs is held.
 func (d *Daemon) watchHanded(v *vgpu) {
 	d.mu.Lock()
 	was, p := v.watched, v.proc
@@ -187,7 +196,8 @@ func (d *Daemon) routineHanded(v *vgpu, p *process.Process) {
 	}
 }
 
-// takeBack has a server let no host take over a lease of which the device process was told of none: an earlier causewayd may have ended between the two.
+// takeBack has a server let no host take over a lease of which the device process was told of none:
+// an earlier causewayd may have ended between the two.
 func (d *Daemon) takeBack(v *vgpu) error {
 	d.mu.Lock()
 	up := v.up
@@ -210,7 +220,9 @@ func (d *Daemon) unwatch(v *vgpu) {
 	v.watched, v.departs = false, false
 }
 
-// lookHanded takes back a lease whose VM stays, and reports whether there is nothing more to watch. The gate is held from the look on: who hands the lease over for a migration that begins meanwhile does it behind this, and has it watched again.
+// lookHanded takes back a lease whose VM stays, and reports whether there is nothing more to watch.
+// The gate is held from the look on: who hands the lease over for a migration that begins meanwhile
+// does it behind this, and has it watched again.
 func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 	rec, _ := d.copyOf(v)
 	leave, err := d.handing.enter(d.ctx, rec.Spec.Key())

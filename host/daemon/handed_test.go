@@ -26,7 +26,8 @@ func (m *moving) is(h *host, migrating, runs bool, sessions ...api.Session) {
 	}
 }
 
-// waits has the other host have a vGPU for the VM, with a lease of its own, to which a QEMU is connected that waits.
+// waits has the other host have a vGPU for the VM, with a lease of its own, to which a QEMU is
+// connected that waits.
 func (m *moving) waits() remote.LeaseID {
 	w := one
 	w.Remote, w.Memory = m.server.address, 1<<30
@@ -54,7 +55,9 @@ func (m *moving) peers(list ...string) {
 	}
 }
 
-// TestHandAhead: a lease goes to the peer that awaits the VM when QEMU begins to send it. It is that host's when the VM has come, and stays here if the VM does, whose vGPU there has a lease of its own again, and can await it again.
+// TestHandAhead: a lease goes to the peer that awaits the VM when QEMU begins to send it. It is
+// that host's when the VM has come, and stays here if the VM does, whose vGPU there has a lease of
+// its own again, and can await it again.
 func TestHandAhead(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -92,7 +95,8 @@ func TestHandAhead(t *testing.T) {
 	}
 }
 
-// again has a migration begin, or go on, and waits until it has come so far. On a machine with much else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
+// again has a migration begin, or go on, and waits until it has come so far. On a machine with much
+// else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
 func (m *moving) again(what string, begin func(), come func() bool) {
 	m.t.Helper()
 	no := fmt.Sprintf("a lease is not handed to this peer\" vgpu=%s host=%s ", m.v.Spec.Key(), m.at) // others are always asked in vain
@@ -108,14 +112,16 @@ func (m *moving) again(what string, begin func(), come func() bool) {
 	})
 }
 
-// heirIs reports whether the first host's device process has it that this one may take over its lease. One that answers late says nothing.
+// heirIs reports whether the first host's device process has it that this one may take over its
+// lease. One that answers late says nothing.
 func (m *moving) heirIs(name string) bool {
 	m.t.Helper()
 	st := m.here.vgpu(one).Status
 	return st != nil && st.Heir == name
 }
 
-// TestHandedAgain: a migration that begins while the lease of the last one is being taken back has it handed over behind that, and watched again.
+// TestHandedAgain: a migration that begins while the lease of the last one is being taken back has
+// it handed over behind that, and watched again.
 func TestHandedAgain(t *testing.T) {
 	t.Parallel()
 	hold := filepath.Join(t.TempDir(), "hold")
@@ -152,7 +158,8 @@ func TestHandedAgain(t *testing.T) {
 	}
 }
 
-// TestHandAheadRefused: the device process is told why no host may take the lease over, so that the migration ends by that.
+// TestHandAheadRefused: the device process is told why no host may take the lease over, so that the
+// migration ends by that.
 func TestHandAheadRefused(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -176,7 +183,8 @@ func TestHandAheadRefused(t *testing.T) {
 	}
 }
 
-// TestHandedPhases: causewayds that end between a lease's being handed over and the VM's arrival. The VM is where it is, with its lease, and the other host's vGPU is as before, or gone.
+// TestHandedPhases: causewayds that end between a lease's being handed over and the VM's arrival.
+// The VM is where it is, with its lease, and the other host's vGPU is as before, or gone.
 func TestHandedPhases(t *testing.T) {
 	t.Parallel()
 	restart := func(h *host, m *moving) {

@@ -12,7 +12,8 @@ import (
 	"causeway/remote"
 )
 
-// slow has the other host's device process wait with another lease while there is a file, whose name it returns. It has obey to answer.
+// slow has the other host's device process wait with another lease while there is a file, whose
+// name it returns. It has obey to answer.
 func (m *moving) slow(obey time.Duration) (hold string, own remote.LeaseID) {
 	m.t.Helper()
 	hold = filepath.Join(m.t.TempDir(), "hold")
@@ -43,7 +44,8 @@ func isThere(file string) bool {
 	return err == nil
 }
 
-// TestHandedInFull: a hand-over that has begun is done to its end, also if who asked is gone meanwhile: the VM may have come, and its lease is this host's.
+// TestHandedInFull: a hand-over that has begun is done to its end, also if who asked is gone
+// meanwhile: the VM may have come, and its lease is this host's.
 func TestHandedInFull(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -75,7 +77,8 @@ func TestHandedInFull(t *testing.T) {
 	}
 }
 
-// TestHandedInVain: a device process that does not say in time that it goes on with the lease of the VM that comes has its own again, of which it is told until it answers.
+// TestHandedInVain: a device process that does not say in time that it goes on with the lease of
+// the VM that comes has its own again, of which it is told until it answers.
 func TestHandedInVain(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -93,7 +96,8 @@ func TestHandedInVain(t *testing.T) {
 	until(t, "its device process hears so", func() bool { v := m.next.vgpu(one); return v.Status != nil && v.Status.GPU == own.String() })
 }
 
-// TestHandedToTheNext: a causewayd that ends in the middle of a hand-over does not wait for the device process; the next one takes up what became of it.
+// TestHandedToTheNext: a causewayd that ends in the middle of a hand-over does not wait for the
+// device process; the next one takes up what became of it.
 func TestHandedToTheNext(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -113,7 +117,8 @@ func TestHandedToTheNext(t *testing.T) {
 	}
 }
 
-// TestLeaseOfItsOwnLater: a vGPU that awaited a VM in vain, and whose device process does not answer at once, has a lease of its own again when it does.
+// TestLeaseOfItsOwnLater: a vGPU that awaited a VM in vain, and whose device process does not
+// answer at once, has a lease of its own again when it does.
 func TestLeaseOfItsOwnLater(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)

@@ -15,11 +15,14 @@ import (
 )
 
 /*
-A VM whose vGPU is on a GPU server moves to another host: that one readies a vGPU with the same lease. The lease's keys go from causewayd to causewayd, over TLS by which both know one another, and not with the VM, whose state may go any way.
-All that can be known is known before the VM is sent: the other host has the server, reaches it, and may take the lease over.
+A VM whose vGPU is on a GPU server moves to another host: that one readies a vGPU with the same
+lease. The lease's keys go from causewayd to causewayd, over TLS by which both know one another, and
+not with the VM, whose state may go any way. All that can be known is known before the VM is sent:
+the other host has the server, reaches it, and may take the lease over.
 */
 
-// HandOver has another host be able to go on with a vGPU's lease; with no host named, nobody may any more.
+// HandOver has another host be able to go on with a vGPU's lease; with no host named, nobody may
+// any more.
 func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error {
 	leave, err := d.handing.enter(ctx, key)
 	if err != nil {
@@ -117,7 +120,8 @@ func atOther(host string, err error) error {
 	return refuse(http.StatusBadGateway, "see to causewayd there (migration.listen), and the way to it", "the other host, %s: %v", host, err)
 }
 
-// allowHandover has the device process give out the state of programs, or not. It has the time of a change of limits: what it does later, when nobody waits for it, would undo what it is told next.
+// allowHandover has the device process give out the state of programs, or not. It has the time of a
+// change of limits: what it does later, when nobody waits for it, would undo what it is told next.
 func (d *Daemon) allowHandover(ctx context.Context, v *vgpu, host string) error {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
@@ -222,7 +226,8 @@ func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
 	return f.Write(path)
 }
 
-// inheritAs has a vGPU that is there, and that no program uses, go on with another lease of its server. The one that it had ends.
+// inheritAs has a vGPU that is there, and that no program uses, go on with another lease of its
+// server. The one that it had ends.
 func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	rec, proc := d.copyOf(v)
 	key := rec.Spec.Key()
@@ -244,7 +249,8 @@ func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	case had.Lease == f.ID:
 		return d.goOn(v, proc, f)
 	}
-	// What is written down first is what the next causewayd finds: it tells the device process again (foundComing).
+	// What is written down first is what the next causewayd finds: it tells the device process
+	// again (foundComing).
 	own, err := lease.Read(rec.Spec.LeasePath(d.run))
 	if err == nil {
 		err = d.hasLease(v, f)
@@ -252,7 +258,8 @@ func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	if err != nil {
 		return err
 	}
-	// Who asks may be gone before this is done: a hand-over that has begun is not left in the middle, where the VM may have come.
+	// Who asks may be gone before this is done: a hand-over that has begun is not left in the
+	// middle, where the VM may have come.
 	if err := d.useLease(d.closing, d.opt.Obey, v, f); err != nil {
 		if errors.Is(err, context.Canceled) { // causewayd ends: the next one takes it up
 			return err
@@ -268,7 +275,8 @@ func (d *Daemon) inheritAs(v *vgpu, f *lease.File) error {
 	return d.goOn(v, proc, f)
 }
 
-// routineReturn has a device process that did not say in time whether it uses another lease use its own again, until it has answered.
+// routineReturn has a device process that did not say in time whether it uses another lease use its
+// own again, until it has answered.
 func (d *Daemon) routineReturn(v *vgpu, p *process.Process, own *lease.File) {
 	rec, _ := d.copyOf(v)
 	key := rec.Spec.Key()

@@ -31,7 +31,8 @@ func newMoving(t *testing.T, allow ...string) *moving {
 	return m
 }
 
-// movingHosts is a GPU server with a GPU of that memory, as set has it, and two hosts, hosta and hostb, the second of which takes VMs.
+// movingHosts is a GPU server with a GPU of that memory, as set has it, and two hosts, hosta and
+// hostb, the second of which takes VMs.
 func movingHosts(t *testing.T, dir string, memory uint64, set func(*config.Remote)) *moving {
 	t.Helper()
 	m := &moving{t: t, server: newHost(t, daemontest.Soft(memory)).knownAs(hostFiles(t, dir, "gpu1"))}
@@ -52,7 +53,8 @@ func (m *moving) handOver(to api.Handover) error {
 	return m.here.c.HandOver(m.t.Context(), &m.v.Spec, to)
 }
 
-// handsOver asks until it is done: on a crowded machine a server may take longer to answer than it has.
+// handsOver asks until it is done: on a crowded machine a server may take longer to answer than it
+// has.
 func (m *moving) handsOver(to api.Handover) {
 	m.t.Helper()
 	until(m.t, fmt.Sprintf("the lease is handed to %q", to.Host), func() bool {
@@ -79,7 +81,8 @@ func (m *moving) runs(h *host) {
 
 func (m *moving) has(name string) bool { return m.server.vgpu(far).Spec.Lease == name }
 
-// TestHandOver: another host readies a vGPU with the lease of a VM's that is about to move there, with its keys; the lease is its own when programs run there, and the first host's is over.
+// TestHandOver: another host readies a vGPU with the lease of a VM's that is about to move there,
+// with its keys; the lease is its own when programs run there, and the first host's is over.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -130,7 +133,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverLast: the device process gives out programs only when the other host is ready to go on with them: what it gives out may arrive at once.
+// TestHandOverLast: the device process gives out programs only when the other host is ready to go
+// on with them: what it gives out may arrive at once.
 func TestHandOverLast(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
@@ -163,7 +167,8 @@ func TestHandOverCalledOff(t *testing.T) {
 	}
 }
 
-// TestHandOverLeft: a host that is left by its VM, in which no program runs, leaves the lease to the other.
+// TestHandOverLeft: a host that is left by its VM, in which no program runs, leaves the lease to
+// the other.
 func TestHandOverLeft(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)

@@ -24,7 +24,8 @@ func (d *Daemon) routineHealth() {
 	}
 }
 
-// noteReading says what is new, and drains GPUs that report faults of their own. gpuBook.mu is held.
+// noteReading says what is new, and drains GPUs that report faults of their own. gpuBook.mu is
+// held.
 func (d *Daemon) noteReading(r Reading) {
 	if r.Missing != d.missing {
 		d.missing = r.Missing

@@ -13,11 +13,13 @@ import (
 )
 
 /*
-A GPU server's side of leases that move with a VM. The host that has one says which other may take it over; until that does both renew it, so that it ends neither on the way
-nor if the VM stays. The vGPU keeps the name that it has here.
+A GPU server's side of leases that move with a VM. The host that has one says which other may take
+it over; until that does both renew it, so that it ends neither on the way nor if the VM stays. The
+vGPU keeps the name that it has here.
 */
 
-// besideMoved is a host's wish, by a name that no vGPU has which was the host's and left with its VM: that one keeps its name.
+// besideMoved is a host's wish, by a name that no vGPU has which was the host's and left with its
+// VM: that one keeps its name.
 func (d *Daemon) besideMoved(w api.Wish, h lease.Host) api.Wish {
 	base := w.Name
 	for n := 2; n <= lease.MostPerHost; n++ {
@@ -60,7 +62,8 @@ func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
 	return d.noteHeir(v, e.ID)
 }
 
-// leaveLease is the last that a host says of a lease, which ends unless another may take it over, whose it is then.
+// leaveLease is the last that a host says of a lease, which ends unless another may take it over,
+// whose it is then.
 func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) error {
 	e, over, err := d.leases.Leave(e.ID, h.String())
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"causeway/host/limit"
 )
 
-// TestWhatAHostHasGot: a host is told which of the GPUs its lease's device process has, as it is offered; of one that is not among them what that process says.
+// TestWhatAHostHasGot: a host is told which of the GPUs its lease's device process has, as it is
+// offered; of one that is not among them what that process says.
 func TestWhatAHostHasGot(t *testing.T) {
 	gpus := []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 1 << 30, NUMA: -1}, {ID: "GPU-b", Backend: "cuda", Memory: 2 << 30, NUMA: -1}}
 	for uuid, want := range map[string]api.GPU{"GPU-a": {ID: "GPU-a", Memory: 1 << 30}, "GPU-b": {ID: "GPU-b", Memory: 2 << 30}, "GPU-c": {ID: "GPU-c", Name: "its name", Memory: 77}} {
@@ -38,7 +39,8 @@ func TestWhatAHostHasGot(t *testing.T) {
 	}
 }
 
-// TestHolds: a share or a cap is refused where nobody holds it: a share without the scheduler, both where that does not run.
+// TestHolds: a share or a cap is refused where nobody holds it: a share without the scheduler, both
+// where that does not run.
 func TestHolds(t *testing.T) {
 	share, usual, capped, none := limit.Share(300), limit.Share(limit.DefaultShare), limit.Cap(25), limit.Cap(0)
 	most := limit.HostMemory(1 << 62)
@@ -74,7 +76,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestChanges: a device process is told of limits that it does not hold, or that are not written down; what is so already changes nothing. What it refuses is as it was.
+// TestChanges: a device process is told of limits that it does not hold, or that are not written
+// down; what is so already changes nothing. What it refuses is as it was.
 func TestChanges(t *testing.T) {
 	const gib = 1 << 30
 	reading := Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 * gib, NUMA: -1}}}
@@ -141,7 +144,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestLeasesFoundAgain: a server's lease of before its restart is the host's that its file names, if that is the record's, or has taken the lease over from it; who may have it next is as it was.
+// TestLeasesFoundAgain: a server's lease of before its restart is the host's that its file names,
+// if that is the record's, or has taken the lease over from it; who may have it next is as it was.
 func TestLeasesFoundAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(f *lease.File)

@@ -219,7 +219,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A device process that answered too late is asked again: on a busy machine it has no status for that time.
+// A device process that answered too late is asked again: on a busy machine it has no status for
+// that time.
 func (h *host) vgpu(s api.Spec) api.VGPU {
 	h.t.Helper()
 	for tries := 1; ; tries++ {

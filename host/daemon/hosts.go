@@ -16,8 +16,10 @@ import (
 )
 
 /*
-Other hosts' causewayds, and `causeway migrate` there, connect by TLS, with a certificate of the same authority, and are asked nothing else: who has one may
-bring memory ahead of a VM, for which a vGPU is started if there is none. What they send goes to the vGPU's device process; nothing of it is looked at here.
+Other hosts' causewayds, and `causeway migrate` there, connect by TLS, with a certificate of the
+same authority, and are asked nothing else: who has one may bring memory ahead of a VM, for which a
+vGPU is started if there is none. What they send goes to the vGPU's device process; nothing of it is
+looked at here.
 */
 
 // mostHosts bounds connections of other hosts.
@@ -142,7 +144,9 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return nil
 }
 
-// expect has a vGPU ready for a VM that may come. made: there was none. One of a fleet's claim is made by who serves the fleet here, and gets nothing before its VM is awaited: a node that was taken over has a host's certificate as well.
+// expect has a vGPU ready for a VM that may come. made: there was none. One of a fleet's claim is
+// made by who serves the fleet here, and gets nothing before its VM is awaited: a node that was
+// taken over has a host's certificate as well.
 func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err error) {
 	w := a.Wish
 	v := d.findComing(w.VM, w.Name, w.MovesAs)
@@ -162,7 +166,8 @@ func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err err
 	return view.Created, err // else others have made it meanwhile
 }
 
-// findComing finds the vGPU here of a VM of another host: the one of that name, or else the only one of a VM that moves as it does, which has another name on each host.
+// findComing finds the vGPU here of a VM of another host: the one of that name, or else the only
+// one of a VM that moves as it does, which has another name on each host.
 func (d *Daemon) findComing(vm, name, movesAs string) *vgpu {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -63,8 +63,9 @@ func (h *host) awaitsHosts(files mtls.Files) (call func(mtls.Files) *api.Client)
 	}
 }
 
-// TestHosts: what another host sends goes to the vGPU's device process and back; a vGPU that was not there is there as long as somebody sends, one that
-// was stays. Who is no host of the authority is not heard, and a vGPU that cannot be is refused with the reason.
+// TestHosts: what another host sends goes to the vGPU's device process and back; a vGPU that was
+// not there is there as long as somebody sends, one that was stays. Who is no host of the authority
+// is not heard, and a vGPU that cannot be is refused with the reason.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,7 +115,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestMovesAs: memory goes ahead to the vGPU that awaits the VM which is called so, whatever it is called there; to none where two are, or it is called otherwise.
+// TestMovesAs: memory goes ahead to the vGPU that awaits the VM which is called so, whatever it is
+// called there; to none where two are, or it is called otherwise.
 func TestMovesAs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,7 +162,8 @@ func TestMovesAs(t *testing.T) {
 	}
 }
 
-// TestTwoAwait: memory goes to no host where another says, too, that it awaits the VM; one with two names is one.
+// TestTwoAwait: memory goes to no host where another says, too, that it awaits the VM; one with two
+// names is one.
 func TestTwoAwait(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -191,7 +194,8 @@ func TestTwoAwait(t *testing.T) {
 	depart("memory went ahead")
 }
 
-// TestHostsOfClaims: another host has no vGPU of a fleet's claim made here, and brings memory to none that awaits no VM, by whichever name; what it has made is not found for VMs that move.
+// TestHostsOfClaims: another host has no vGPU of a fleet's claim made here, and brings memory to
+// none that awaits no VM, by whichever name; what it has made is not found for VMs that move.
 func TestHostsOfClaims(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -231,7 +235,8 @@ func TestHostsOfClaims(t *testing.T) {
 	}
 }
 
-// TestHostsOfLost: a host that asks what has become of a vGPU here hears that its device process has ended, which is not that no VM is awaited.
+// TestHostsOfLost: a host that asks what has become of a vGPU here hears that its device process
+// has ended, which is not that no VM is awaited.
 func TestHostsOfLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -273,7 +278,8 @@ func TestHostsEnd(t *testing.T) {
 	}
 }
 
-// TestDeparts: when QEMU begins to send a VM its memory goes to the peer that awaits it; to none if none does.
+// TestDeparts: when QEMU begins to send a VM its memory goes to the peer that awaits it; to none if
+// none does.
 func TestDeparts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

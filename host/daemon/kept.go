@@ -16,8 +16,10 @@ import (
 )
 
 /*
-A vGPU of a fleet's claim that another host has, whose VM is to move here: the GPU server keeps one lease for both hosts, so this one has none of its own while it waits, and no memory there. QEMU connects to it as to any. It goes on
-with the VM's lease when that comes (handover.go), or takes one when the fleet says that the claim is this host's alone: the VM has ended there, and starts here.
+A vGPU of a fleet's claim that another host has, whose VM is to move here: the GPU server keeps one
+lease for both hosts, so this one has none of its own while it waits, and no memory there. QEMU
+connects to it as to any. It goes on with the VM's lease when that comes (handover.go), or takes one
+when the fleet says that the claim is this host's alone: the VM has ended there, and starts here.
 */
 
 // movesHere reports whether a server refuses a lease because it comes with its VM.
@@ -26,7 +28,8 @@ func movesHere(err error) bool {
 	return errors.As(err, &e) && e.Status == http.StatusLocked
 }
 
-// leaseKept notes that a vGPU has no lease yet, for why. What stands in the lease's place is none that any server knows.
+// leaseKept notes that a vGPU has no lease yet, for why. What stands in the lease's place is none
+// that any server knows.
 func (d *Daemon) leaseKept(ctx context.Context, v *vgpu, name string, why error) error {
 	keys, err := mtls.NewPinned()
 	if err != nil {
@@ -75,7 +78,8 @@ func (d *Daemon) gpuAt(ctx context.Context, name, id string) (api.GPU, error) {
 	return o.GPUs[at], nil
 }
 
-// leaseWhenOurs has a vGPU that waits take a lease when the fleet says that it is this host's, until a VM has brought one or the vGPU is at its end.
+// leaseWhenOurs has a vGPU that waits take a lease when the fleet says that it is this host's,
+// until a VM has brought one or the vGPU is at its end.
 func (d *Daemon) leaseWhenOurs(v *vgpu, p *process.Process, log *slog.Logger) {
 	d.tellUpstream(v)
 	t := time.NewTicker(d.opt.Renew)

@@ -21,16 +21,19 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// What a causewayd that is to be killed is told: the step at which, its folder, and the file for which device processes wait.
+// What a causewayd that is to be killed is told: the step at which, its folder, and the file for
+// which device processes wait.
 const (
 	killedAt    = "CAUSEWAYD_KILLED_AT"
 	killedBelow = "CAUSEWAYD_KILLED_BELOW"
 	killedWait  = "CAUSEWAYD_KILLED_WAIT"
-	// killedServes has it serve, as a serving in JSON says, in place of making a vGPU; then the step may be none.
+	// killedServes has it serve, as a serving in JSON says, in place of making a vGPU; then the
+	// step may be none.
 	killedServes = "CAUSEWAYD_KILLED_SERVES"
 )
 
-// killedMain is causewayd until it is killed, if this process was started for that: it makes a vGPU and deletes it, or serves.
+// killedMain is causewayd until it is killed, if this process was started for that: it makes a vGPU
+// and deletes it, or serves.
 func killedMain() {
 	at, serves := os.Getenv(killedAt), os.Getenv(killedServes)
 	if at == "" && serves == "" {
@@ -86,8 +89,9 @@ func (h *host) devices() (list []string) {
 	return list
 }
 
-// TestKilled: causewayd is killed behind each step of a vGPU's start and end. The next one knows all that runs, and what nobody was told of has ended; the vGPU can be made, and when it is deleted
-// nothing is left.
+// TestKilled: causewayd is killed behind each step of a vGPU's start and end. The next one knows
+// all that runs, and what nobody was told of has ended; the vGPU can be made, and when it is
+// deleted nothing is left.
 func TestKilled(t *testing.T) {
 	for _, c := range []struct {
 		at   string

@@ -22,7 +22,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// serving is what a causewayd that is to be killed while it serves needs beside its folder: the value of killedServes.
+// serving is what a causewayd that is to be killed while it serves needs beside its folder: the
+// value of killedServes.
 type serving struct {
 	Listen  string     // for other hosts
 	Files   mtls.Files // its certificate
@@ -92,7 +93,9 @@ func freePort(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestHostsKilled: causewayd at the host to which a VM may come is killed behind each step of that. What was made for the VM is gone when the next one has looked, unless it is somebody's by now, and memory can be brought again.
+// TestHostsKilled: causewayd at the host to which a VM may come is killed behind each step of that.
+// What was made for the VM is gone when the next one has looked, unless it is somebody's by now,
+// and memory can be brought again.
 func TestHostsKilled(t *testing.T) {
 	for _, c := range []struct {
 		name, at string
@@ -205,8 +208,10 @@ func hears5(t *testing.T, s io.ReadWriter) {
 	}
 }
 
-// TestHandOverKilled: causewayd of a VM whose GPU is on a server is killed behind each step of the lease's hand-over. When the next one has looked no other host can take the lease over, unless the device process gives out what it takes, and what was made there is gone;
-// then it can be handed over again, and nothing is left at the end.
+// TestHandOverKilled: causewayd of a VM whose GPU is on a server is killed behind each step of the
+// lease's hand-over. When the next one has looked no other host can take the lease over, unless the
+// device process gives out what it takes, and what was made there is gone; then it can be handed
+// over again, and nothing is left at the end.
 func TestHandOverKilled(t *testing.T) {
 	const handed = "the device process gives out what the other host needs"
 	for _, at := range []string{"the server lets another host take the lease over", "the other host is ready", handed} {

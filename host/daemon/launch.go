@@ -28,7 +28,8 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	}
 	defer out.Close()
 	from, begun := logEnd(out), time.Now()
-	// It waits until its record names it: if causewayd ends before, it does, too, and the next causewayd finds none that it does not know.
+	// It waits until its record names it: if causewayd ends before, it does, too, and the next
+	// causewayd finds none that it does not know.
 	p, err := process.Start(process.Command{
 		Path: d.opt.Program, Args: append(d.deviceArgs(&rec, gpu), "--held"), Env: d.environment(), Output: out, Held: true,
 	})
@@ -166,7 +167,8 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 // environment is all that a process gets of ours.
 func (d *Daemon) environment() []string { return Environment(d.config().Devices.Environment) }
 
-// Environment is what a device process is started with: nothing of causewayd's, and what the configuration adds.
+// Environment is what a device process is started with: nothing of causewayd's, and what the
+// configuration adds.
 func Environment(more map[string]string) []string {
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 	maps.Copy(env, more)
@@ -180,8 +182,9 @@ func Environment(more map[string]string) []string {
 // scopeTime is what the service manager may take to make a unit.
 const scopeTime = 10 * time.Second
 
-// scope has the service manager treat a process as none of ours. It is stopped meanwhile, so that all that it starts is in its unit.
-// Without a unit the process runs as well, until causewayd's service is stopped with all that belongs to it.
+// scope has the service manager treat a process as none of ours. It is stopped meanwhile, so that
+// all that it starts is in its unit. Without a unit the process runs as well, until causewayd's
+// service is stopped with all that belongs to it.
 func (d *Daemon) scope(ctx context.Context, unit, description string, p *process.Process, l cgroup.Limits) {
 	if d.opt.Scopes == nil {
 		return

@@ -35,7 +35,8 @@ func altered(t *testing.T, path string, change func(*lease.File)) {
 	}
 }
 
-// TestLeaseThatIsNotGranted: of a lease whose vGPU does not start, or that the host cannot write down, nothing is left, in the server's book nor in its folder.
+// TestLeaseThatIsNotGranted: of a lease whose vGPU does not start, or that the host cannot write
+// down, nothing is left, in the server's book nor in its folder.
 func TestLeaseThatIsNotGranted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -78,7 +79,8 @@ func TestLeaseThatIsNotGranted(t *testing.T) {
 	}
 }
 
-// TestLeaseReplacedMeanwhile: a lease that is over when another takes its place is what ends, and not the other.
+// TestLeaseReplacedMeanwhile: a lease that is over when another takes its place is what ends, and
+// not the other.
 func TestLeaseReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -110,7 +112,8 @@ func TestLeaseReplacedMeanwhile(t *testing.T) {
 	unleased(t, "of the one before", program(t, server, old.ID))
 }
 
-// TestLeaseWrittenByOthers: what a server finds written down of a lease has to be its vGPU's: otherwise that ends.
+// TestLeaseWrittenByOthers: what a server finds written down of a lease has to be its vGPU's:
+// otherwise that ends.
 func TestLeaseWrittenByOthers(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*lease.File){
@@ -140,7 +143,8 @@ func TestLeaseWrittenByOthers(t *testing.T) {
 	}
 }
 
-// TestServerLostForLong: a host that has not reached its GPU server for a lease's term takes it for lost, and says so to its device process; before, it does not.
+// TestServerLostForLong: a host that has not reached its GPU server for a lease's term takes it for
+// lost, and says so to its device process; before, it does not.
 func TestServerLostForLong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,8 +21,9 @@ func leaseID(n byte) (id remote.LeaseID) {
 	return id
 }
 
-// TestLeaseFileEndsAsTheLease: what is written down of a lease is what is so, whoever changes it at once: a renewal that says that the VM has come, and a VM that brings another lease;
-// at the server, hosts that let others take over a lease, and one that takes it.
+// TestLeaseFileEndsAsTheLease: what is written down of a lease is what is so, whoever changes it at
+// once: a renewal that says that the VM has come, and a VM that brings another lease; at the
+// server, hosts that let others take over a lease, and one that takes it.
 func TestLeaseFileEndsAsTheLease(t *testing.T) {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	d := &Daemon{run: t.TempDir(), log: quiet, vgpus: map[string]*vgpu{}}
@@ -81,7 +82,8 @@ func TestLeaseFileEndsAsTheLease(t *testing.T) {
 	}
 }
 
-// TestDeletedAsItIsLost: of a vGPU that is deleted just as its device process's end is noted nothing is written down: the next causewayd would find it.
+// TestDeletedAsItIsLost: of a vGPU that is deleted just as its device process's end is noted
+// nothing is written down: the next causewayd would find it.
 func TestDeletedAsItIsLost(t *testing.T) {
 	d := &Daemon{run: t.TempDir(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}}
 	for i := range 200 {
@@ -108,7 +110,8 @@ func TestDeletedAsItIsLost(t *testing.T) {
 	}
 }
 
-// TestLossIsWrittenDown: of one that nobody deletes it is, with its reason; not of one that has another process by now, or that is being ended.
+// TestLossIsWrittenDown: of one that nobody deletes it is, with its reason; not of one that has
+// another process by now, or that is being ended.
 func TestLossIsWrittenDown(t *testing.T) {
 	for what, c := range map[string]struct {
 		end   bool
@@ -134,7 +137,8 @@ func TestLossIsWrittenDown(t *testing.T) {
 	}
 }
 
-// TestNothingToEnd: a lease whose vGPU is gone is over; a vGPU without a process is released without asking it.
+// TestNothingToEnd: a lease whose vGPU is gone is over; a vGPU without a process is released
+// without asking it.
 func TestNothingToEnd(t *testing.T) {
 	d := &Daemon{run: t.TempDir(), ctx: t.Context(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}, gates: gates{of: map[string]*gate{}}}
 	d.leases.Term, d.leases.Now = time.Hour, time.Now

@@ -20,11 +20,13 @@ import (
 )
 
 /*
-A GPU server's side of leases. A lease is a vGPU of this causewayd, HOST/VM:NAME, and all that holds for one holds for it; its device process takes
-programs' connections instead of a VM's. It lives as long as its host renews it, and its folder's file keeps its keys.
+A GPU server's side of leases. A lease is a vGPU of this causewayd, HOST/VM:NAME, and all that holds
+for one holds for it; its device process takes programs' connections instead of a VM's. It lives as
+long as its host renews it, and its folder's file keeps its keys.
 */
 
-// grant gives a host the vGPU that it asks for. One that it has of that name already is ended first: the host knows best what it has.
+// grant gives a host the vGPU that it asks for. One that it has of that name already is ended
+// first: the host knows best what it has.
 func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.Lease, error) {
 	w := d.besideMoved(r.Wish(h), h)
 	if err := d.checkWish(ctx, &w); err != nil {
@@ -223,7 +225,8 @@ func (d *Daemon) routineLeases() {
 	}
 }
 
-// EndOverdue ends the leases that were not renewed in time, side by side: a host that is gone may have had many.
+// EndOverdue ends the leases that were not renewed in time, side by side: a host that is gone may
+// have had many.
 func (d *Daemon) EndOverdue() {
 	var wg sync.WaitGroup
 	for _, e := range d.leases.Overdue() {
@@ -265,7 +268,8 @@ func (d *Daemon) endUnleased(ctx context.Context, v *vgpu) {
 // handTime bounds how long a device process may take to be given a connection.
 const handTime = 5 * time.Second
 
-// session hands a program's connection to the device process of its lease, whose worker does the handshake.
+// session hands a program's connection to the device process of its lease, whose worker does the
+// handshake.
 func (d *Daemon) session(ctx context.Context, p remote.Preface, c *net.TCPConn) {
 	defer c.Close()
 	e, ok := d.leases.Find(p.Lease)

@@ -60,7 +60,8 @@ func (h *host) serves() *host {
 		at = "127.0.0.1:0"
 	}
 	ln, err := net.Listen("tcp", at)
-	// Meanwhile the kernel may have given the port to a connection of another test's, for as long as that lasts.
+	// Meanwhile the kernel may have given the port to a connection of another test's, for as long
+	// as that lasts.
 	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); ln, err = net.Listen("tcp", at) {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -156,7 +157,8 @@ func unleased(t *testing.T, what string, c net.Conn) {
 
 var far = api.Spec{VM: "hosta", Name: "vm1:gpu0"} // what one is at the server
 
-// TestLease: a vGPU with remote is one of the server's, with all that makes one, and a program's connection comes to its device process.
+// TestLease: a vGPU with remote is one of the server's, with all that makes one, and a program's
+// connection comes to its device process.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -221,7 +223,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLeaseFrozen: a host that does not renew loses what it has, all of it, and is told so when it comes back. Nobody else does.
+// TestLeaseFrozen: a host that does not renew loses what it has, all of it, and is told so when it
+// comes back. Nobody else does.
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -279,8 +282,8 @@ func TestLeaseFrozen(t *testing.T) {
 	}
 }
 
-// TestLeaseRestart: neither the server's causewayd nor the host's is missed. The host's next one goes on with the lease, and an earlier one that
-// wakes up does not.
+// TestLeaseRestart: neither the server's causewayd nor the host's is missed. The host's next one
+// goes on with the lease, and an earlier one that wakes up does not.
 func TestLeaseRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -408,7 +411,8 @@ func limitOf(n uint64) api.Change {
 	return api.Change{Memory: &m}
 }
 
-// TestLeaseRevoked: a host whose certificate is revoked while it is connected is refused at its next request, and what it has ends with its term.
+// TestLeaseRevoked: a host whose certificate is revoked while it is connected is refused at its
+// next request, and what it has ends with its term.
 func TestLeaseRevoked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

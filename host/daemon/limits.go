@@ -18,7 +18,8 @@ import (
 	"causeway/host/limit"
 )
 
-// SetLimits changes limits while programs run, and returns those that hold then. What a change leaves out stays.
+// SetLimits changes limits while programs run, and returns those that hold then. What a change
+// leaves out stays.
 func (d *Daemon) SetLimits(ctx context.Context, key string, c api.Change) (api.Limits, error) {
 	if err := c.Check(); err != nil {
 		return api.Limits{}, err
@@ -160,7 +161,8 @@ func (d *Daemon) profile(name string) (limit.Profile, error) {
 	return p, nil
 }
 
-// placed is the GPU of a vGPU, and how many it has. waiting is how many workers wait ready for each.
+// placed is the GPU of a vGPU, and how many it has. waiting is how many workers wait ready for
+// each.
 func placed(r Reading, rec *record, waiting int) (limit.GPU, int, bool) {
 	ids := strings.Split(rec.GPU, ",")
 	for i := range r.GPUs {
@@ -183,8 +185,8 @@ func onGPU(g *api.GPU, waiting int) limit.GPU {
 // schedulerPatience is how long a limit waits for a scheduler that is about to start.
 const schedulerPatience = 5 * time.Second
 
-// holds says why a share or a cap that is named cannot hold: one that silently does not would be none. Without a scheduler each
-// device process holds its own cap.
+// holds says why a share or a cap that is named cannot hold: one that silently does not would be
+// none. Without a scheduler each device process holds its own cap.
 func (d *Daemon) holds(ctx context.Context, c api.Change) error {
 	if c.HostMemory != nil {
 		if err := c.HostMemory.Fits(limit.OfHost()); err != nil {
@@ -213,7 +215,8 @@ func (d *Daemon) holds(ctx context.Context, c api.Change) error {
 	return nil
 }
 
-// wanted is what a vGPU is to be: what is wished, over what it was, or else over what the configuration says.
+// wanted is what a vGPU is to be: what is wished, over what it was, or else over what the
+// configuration says.
 func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	c := d.config().Devices
 	s := api.Spec{VM: w.VM, Name: w.Name, GPU: "any", Migratable: c.Migratable, Owner: c.Owner(), Limits: limitsOf(c)}

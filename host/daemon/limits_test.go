@@ -139,7 +139,8 @@ func TestUnheld(t *testing.T) {
 	}
 }
 
-// TestCreated: of several who wish for the same vGPU at once one is told that it was made, the others that it was there.
+// TestCreated: of several who wish for the same vGPU at once one is told that it was made, the
+// others that it was there.
 func TestCreated(t *testing.T) {
 	h := shared(t).start()
 	created := make(chan bool)

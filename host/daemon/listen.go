@@ -19,8 +19,8 @@ const (
 	maxUserConns = 64
 )
 
-// Listen makes the API's socket, which anybody may connect to: who that is decides what it may. One that nobody serves any more is
-// replaced. The run directory's lock must be held.
+// Listen makes the API's socket, which anybody may connect to: who that is decides what it may. One
+// that nobody serves any more is replaced. The run directory's lock must be held.
 func (d *Daemon) Listen(path string) (net.Listener, error) {
 	if process.Listening(path) {
 		return nil, fmt.Errorf("a process that is no causewayd of this run directory serves %s: end it (`ss -xlp src %[1]s` names it)", path)
@@ -44,7 +44,8 @@ func (d *Daemon) Listen(path string) (net.Listener, error) {
 	return &ownSocket{UnixListener: ln, path: path, made: made}, nil
 }
 
-// ownSocket removes its path when it ends, if that is still its own: the run directory may have been made anew, for another causewayd.
+// ownSocket removes its path when it ends, if that is still its own: the run directory may have
+// been made anew, for another causewayd.
 type ownSocket struct {
 	*net.UnixListener
 	path string

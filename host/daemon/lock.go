@@ -36,7 +36,8 @@ func lockDir(run string) (*os.File, error) {
 	return f, nil
 }
 
-// unlockDir gives it back at once. To close the file alone is not enough: what is being started has the descriptor, too, until it runs another program.
+// unlockDir gives it back at once. To close the file alone is not enough: what is being started has
+// the descriptor, too, until it runs another program.
 func unlockDir(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLockIsGivenBack: a run directory has one causewayd, and is free as soon as that has given it back, although a process that it is about to start has the
-// descriptor still.
+// TestLockIsGivenBack: a run directory has one causewayd, and is free as soon as that has given it
+// back, although a process that it is about to start has the descriptor still.
 func TestLockIsGivenBack(t *testing.T) {
 	run := t.TempDir()
 	f, err := lockDir(run)

@@ -69,8 +69,8 @@ func (d *Daemon) lastWords(name string, from int64, begun time.Time, journal boo
 	return strings.TrimPrefix(lines[len(lines)-1], "causeway: ")
 }
 
-// rotateLogs keeps log files below their size: a long one is copied to .1 and emptied, since its writer does not open it again. What
-// is written in between is lost.
+// rotateLogs keeps log files below their size: a long one is copied to .1 and emptied, since its
+// writer does not open it again. What is written in between is lost.
 func (d *Daemon) rotateLogs() {
 	most := int64(d.config().Devices.LogSize)
 	files, _ := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*.log")) // both are well-formed
@@ -108,7 +108,8 @@ func rotate(name string) error {
 // followPause is how often a log that is followed is looked at.
 const followPause = 200 * time.Millisecond
 
-// Log writes a vGPU's log to w: its last lines (negative: all), and with follow what comes until ctx ends.
+// Log writes a vGPU's log to w: its last lines (negative: all), and with follow what comes until
+// ctx ends.
 func (d *Daemon) Log(ctx context.Context, w io.Writer, key string, lines int, follow bool) error {
 	v := d.find(key)
 	if v == nil {

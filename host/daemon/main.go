@@ -18,8 +18,8 @@ import (
 	"causeway/host/daemon/config"
 )
 
-// Main runs causewayd until ctx ends. load reads the configuration again at SIGHUP. A service manager is told how it stands
-// (sd_notify(3)), and may have made the socket (sd_listen_fds(3)).
+// Main runs causewayd until ctx ends. load reads the configuration again at SIGHUP. A service
+// manager is told how it stands (sd_notify(3)), and may have made the socket (sd_listen_fds(3)).
 func Main(ctx context.Context, o Options, load func() (config.Config, error)) error {
 	d, err := New(ctx, o)
 	if err != nil {
@@ -51,7 +51,8 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 	return err
 }
 
-// serveAll serves the API, and metrics over TCP if there is an address, until ctx ends or one of them fails.
+// serveAll serves the API, and metrics over TCP if there is an address, until ctx ends or one of
+// them fails.
 func (d *Daemon) serveAll(ctx context.Context, ln net.Listener, metrics string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if metrics != "" {

@@ -16,7 +16,8 @@ import (
 // moveLimit bounds a vGPU's move: its device process bounds each of its sessions.
 const moveLimit = 15 * time.Minute
 
-// Move has a vGPU move to another GPU of this host, or its programs to another GPU server. Its memory is promised there before anything is copied, and no longer here once it is done.
+// Move has a vGPU move to another GPU of this host, or its programs to another GPU server. Its
+// memory is promised there before anything is copied, and no longer here once it is done.
 func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Relocated, error) {
 	leave, err := d.gates.enter(ctx, key)
 	if err != nil {
@@ -117,7 +118,8 @@ func (d *Daemon) moved(v *vgpu, there bool) error {
 	return nil
 }
 
-// movedMeanwhile takes up where a vGPU is that moved while no causewayd ran, or whose causewayd ended in the middle of it.
+// movedMeanwhile takes up where a vGPU is that moved while no causewayd ran, or whose causewayd
+// ended in the middle of it.
 func (rec *record) movedMeanwhile(st *api.Status) {
 	if st.UUID != "" && !strings.Contains(rec.GPU, ",") && rec.Spec.MIG == "" {
 		rec.GPU = st.UUID

@@ -8,8 +8,8 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestMove: the promise goes along, also across a restart; what cannot be is refused before the device process hears of it, and what that
-// refuses leaves everything as it was.
+// TestMove: the promise goes along, also across a restart; what cannot be is refused before the
+// device process hears of it, and what that refuses leaves everything as it was.
 func TestMove(t *testing.T) {
 	m := daemontest.Real(3, "NVIDIA H200", 2<<30)
 	h := newHost(t, m).start()

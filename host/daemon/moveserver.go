@@ -16,8 +16,10 @@ import (
 )
 
 /*
-A vGPU's programs go to another GPU server: this causewayd has that server lease a vGPU, too, writes both leases down, and has the device process move the programs. Both are renewed until the device process says by which of the two its programs go: it alone
-knows, whether its answer came, was lost, or is asked for by the next causewayd. The other lease ends then.
+A vGPU's programs go to another GPU server: this causewayd has that server lease a vGPU, too, writes
+both leases down, and has the device process move the programs. Both are renewed until the device
+process says by which of the two its programs go: it alone knows, whether its answer came, was lost,
+or is asked for by the next causewayd. The other lease ends then.
 */
 
 // Times of a move to another server.
@@ -64,7 +66,8 @@ func (d *Daemon) moveServer(ctx context.Context, v *vgpu, c api.Relocation) (did
 	return did, err
 }
 
-// mayMoveServer finds what would be in the way, as far as it can be known before, and the server's name.
+// mayMoveServer finds what would be in the way, as far as it can be known before, and the server's
+// name.
 func (d *Daemon) mayMoveServer(ctx context.Context, v *vgpu, to string) (string, error) {
 	d.mu.Lock()
 	rec, up, comes, beside := v.rec, v.up, v.comes, v.beside
@@ -117,7 +120,9 @@ func (d *Daemon) mayLeave(ctx context.Context, up *api.Upstream) error {
 // backendSoft is the backend of the software GPU.
 const backendSoft = "soft"
 
-// isAnother refuses a second name of the vGPU's own server, which would end the lease that it has before it gave another one of the same name. It is asked by a lease of which that one alone knows.
+// isAnother refuses a second name of the vGPU's own server, which would end the lease that it has
+// before it gave another one of the same name. It is asked by a lease of which that one alone
+// knows.
 func (d *Daemon) isAnother(ctx context.Context, v *vgpu, name string) error {
 	d.mu.Lock()
 	up, epoch := v.up, v.epoch
@@ -135,7 +140,8 @@ func (d *Daemon) isAnother(ctx context.Context, v *vgpu, name string) error {
 	return nil
 }
 
-// noStrays refuses a vGPU whose lease is used by programs besides those of its device process (`causeway run --remote`): they would end with the lease.
+// noStrays refuses a vGPU whose lease is used by programs besides those of its device process
+// (`causeway run --remote`): they would end with the lease.
 func (d *Daemon) noStrays(ctx context.Context, v *vgpu, up *api.Upstream) error {
 	for end := time.Now().Add(strayPatience); ; {
 		d.mu.Lock()
@@ -211,7 +217,8 @@ func (d *Daemon) leaseBeside(ctx context.Context, v *vgpu, name string) (own, ot
 	return own, other, nil
 }
 
-// renewBeside renews the lease to which programs are on their way, or which they leave, until ctx ends.
+// renewBeside renews the lease to which programs are on their way, or which they leave, until ctx
+// ends.
 func (d *Daemon) renewBeside(ctx context.Context, f *lease.File) {
 	for {
 		if _, err := d.leaseNow(ctx, renewTime, f.Upstream.Server, f.ID, f.Epoch); err != nil && ctx.Err() == nil {
@@ -256,7 +263,9 @@ func (d *Daemon) whileAnswers(ctx context.Context, v *vgpu, off func()) {
 	}
 }
 
-// settleBeside waits until the device process says by which of two leases its programs go, keeps that, and ends the other one. went: it is the other server's. An error says that it is not known: routineBeside asks on.
+// settleBeside waits until the device process says by which of two leases its programs go, keeps
+// that, and ends the other one. went: it is the other server's. An error says that it is not known:
+// routineBeside asks on.
 func (d *Daemon) settleBeside(v *vgpu, p *process.Process, own, other *lease.File) (went bool, err error) {
 	began := time.Now()
 	heard := began
@@ -293,7 +302,8 @@ func (d *Daemon) settleNow(v *vgpu, p *process.Process, own, other *lease.File) 
 	return false, true, fmt.Errorf("the programs of %s go by the lease %v, of which this causewayd knows nothing", v.rec.Spec.Key(), st.Lease)
 }
 
-// keepLease has a vGPU go on with one of its two leases; the other ends. What is written down in between has the next causewayd do the same.
+// keepLease has a vGPU go on with one of its two leases; the other ends. What is written down in
+// between has the next causewayd do the same.
 func (d *Daemon) keepLease(v *vgpu, p *process.Process, keep, end *lease.File) error {
 	d.mu.Lock()
 	over := v.end || v.up == nil
@@ -340,7 +350,8 @@ func (d *Daemon) keepLease(v *vgpu, p *process.Process, keep, end *lease.File) e
 	return nil
 }
 
-// routineBeside settles a move of which it is not known yet whether it was one: an earlier causewayd's, or one whose device process does not answer. Meanwhile the vGPU can be ended.
+// routineBeside settles a move of which it is not known yet whether it was one: an earlier
+// causewayd's, or one whose device process does not answer. Meanwhile the vGPU can be ended.
 func (d *Daemon) routineBeside(v *vgpu, p *process.Process) {
 	own, err := lease.Read(v.rec.Spec.LeasePath(d.run))
 	if err != nil || own.Beside == nil {
@@ -358,7 +369,8 @@ func (d *Daemon) routineBeside(v *vgpu, p *process.Process) {
 	}
 }
 
-// settleLater is settleNow with the vGPU's gates, and reports whether there is nothing more to settle. What fails is logged once.
+// settleLater is settleNow with the vGPU's gates, and reports whether there is nothing more to
+// settle. What fails is logged once.
 func (d *Daemon) settleLater(v *vgpu, p *process.Process, own, other *lease.File, last *string) (over bool) {
 	key := v.rec.Spec.Key()
 	leave, err := d.gates.enter(d.ctx, key)

@@ -33,7 +33,8 @@ func newBetween(t *testing.T) *between {
 	return newBetweenOf(t, daemontest.Soft, false)
 }
 
-// newBetweenOf is newBetween with servers that have such GPUs, and a vGPU that asks to be migratable, or not.
+// newBetweenOf is newBetween with servers that have such GPUs, and a vGPU that asks to be
+// migratable, or not.
 func newBetweenOf(t *testing.T, gpus func(memory uint64) *daemontest.Machine, migratable bool) *between {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +57,8 @@ func newBetweenOf(t *testing.T, gpus func(memory uint64) *daemontest.Machine, mi
 	return b
 }
 
-// says has the device processes find the word, and never a file with nothing in it, which says that the programs go.
+// says has the device processes find the word, and never a file with nothing in it, which says that
+// the programs go.
 func (b *between) says(word string) {
 	b.t.Helper()
 	next := b.word + ".next"
@@ -65,7 +67,8 @@ func (b *between) says(word string) {
 	}
 }
 
-// moves has it move. What did not begin, as one of the processes had no time to answer on a busy machine, is asked for again.
+// moves has it move. What did not begin, as one of the processes had no time to answer on a busy
+// machine, is asked for again.
 func (b *between) moves(to string) (did api.Relocated, err error) {
 	for end := time.Now().Add(time.Minute); ; {
 		did, err = b.here.c.Move(b.t.Context(), one.VM, one.Name, api.Relocation{Remote: to, Throttle: b.throttle})
@@ -116,7 +119,8 @@ func (b *between) promises(h *host) uint64 {
 	return gpus[0].Promised
 }
 
-// is waits until the vGPU is at one server, whose lease its device process has, and nothing is left at the other.
+// is waits until the vGPU is at one server, whose lease its device process has, and nothing is left
+// at the other.
 func (b *between) is(at, other *host) {
 	b.t.Helper()
 	until(b.t, "the vGPU is at one server, and nothing is left at the other", func() bool {
@@ -126,7 +130,8 @@ func (b *between) is(at, other *host) {
 	})
 }
 
-// TestMoveServer: a vGPU goes from one GPU server to another and back, also across a restart of causewayd; one lease ends, and the other is renewed.
+// TestMoveServer: a vGPU goes from one GPU server to another and back, also across a restart of
+// causewayd; one lease ends, and the other is renewed.
 func TestMoveServer(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -192,7 +197,8 @@ func TestMoveServerRefused(t *testing.T) {
 	b.is(b.one, b.two)
 }
 
-// TestMoveServerUnknown: whether the programs moved is asked of their device process where its answer is lost, also by the next causewayd, and while it is not decided both leases are renewed.
+// TestMoveServerUnknown: whether the programs moved is asked of their device process where its
+// answer is lost, also by the next causewayd, and while it is not decided both leases are renewed.
 func TestMoveServerUnknown(t *testing.T) {
 	t.Parallel()
 	for word, moved := range map[string]bool{"lost": true, "vain": false} {
@@ -244,7 +250,8 @@ func realGPUs(memory uint64) *daemontest.Machine {
 	return daemontest.Real(1, "NVIDIA H100", memory)
 }
 
-// TestMoveServerReal: programs on servers' real GPUs go where their lease is migratable, there and back, and otherwise are refused by the model's name, with no other lease asked for.
+// TestMoveServerReal: programs on servers' real GPUs go where their lease is migratable, there and
+// back, and otherwise are refused by the model's name, with no other lease asked for.
 func TestMoveServerReal(t *testing.T) {
 	t.Parallel()
 	t.Run("not migratable", func(t *testing.T) {
@@ -298,7 +305,8 @@ func TestMoveServerReal(t *testing.T) {
 	})
 }
 
-// TestMoveServerItself: a second name of the vGPU's server is found out before that ends the lease of the name for another.
+// TestMoveServerItself: a second name of the vGPU's server is found out before that ends the lease
+// of the name for another.
 func TestMoveServerItself(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -319,7 +327,8 @@ func TestMoveServerItself(t *testing.T) {
 	}
 }
 
-// TestMoveServerEnded: a vGPU of which it is not known where its programs are can be deleted, and both leases end; so they do when its device process ends.
+// TestMoveServerEnded: a vGPU of which it is not known where its programs are can be deleted, and
+// both leases end; so they do when its device process ends.
 func TestMoveServerEnded(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *between){
@@ -348,7 +357,9 @@ func TestMoveServerEnded(t *testing.T) {
 	}
 }
 
-// TestMoveServerKilled: causewayd of the vGPU's host is killed behind each step of a move to another server. Afterwards the vGPU has one lease, by which its programs go, and which is renewed; the other has ended, and nothing is left.
+// TestMoveServerKilled: causewayd of the vGPU's host is killed behind each step of a move to
+// another server. Afterwards the vGPU has one lease, by which its programs go, and which is
+// renewed; the other has ended, and nothing is left.
 func TestMoveServerKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -8,8 +8,9 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestPlace: what a vGPU is changes while nobody uses it, by another device process, whichever part of it a wish names; while it is in use the wish is
-// refused, and the refusal says what it is. What a wish does not name, or names as it is, stays.
+// TestPlace: what a vGPU is changes while nobody uses it, by another device process, whichever part
+// of it a wish names; while it is in use the wish is refused, and the refusal says what it is. What
+// a wish does not name, or names as it is, stays.
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).start()

@@ -13,12 +13,13 @@ import (
 )
 
 /*
-A vGPU for programs has a folder with two sockets, which a container gets as a whole: a vGPU that was lost and is made again serves new sockets there, and
-the container's programs find them. So the folder stays until the vGPU is released.
+A vGPU for programs has a folder with two sockets, which a container gets as a whole: a vGPU that
+was lost and is made again serves new sockets there, and the container's programs find them. So the
+folder stays until the vGPU is released.
 */
 
-// makeProgramsFolder makes it. Whoever reaches the sockets uses the GPU: on the host root does, and the vGPU's owner if it has one, for the folder around
-// is closed to others.
+// makeProgramsFolder makes it. Whoever reaches the sockets uses the GPU: on the host root does, and
+// the vGPU's owner if it has one, for the folder around is closed to others.
 func makeProgramsFolder(run string, s *api.Spec) error {
 	inner := s.ProgramsPath(run)
 	outer := filepath.Dir(inner)

@@ -19,8 +19,9 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestPrograms: a vGPU for programs has a folder that only root reaches on the host and everybody uses in a container. It is the same folder when the vGPU is
-// lost and made again, and is gone with the vGPU. A vGPU becomes none for a VM while it is in use.
+// TestPrograms: a vGPU for programs has a folder that only root reaches on the host and everybody
+// uses in a container. It is the same folder when the vGPU is lost and made again, and is gone with
+// the vGPU. A vGPU becomes none for a VM while it is in use.
 func TestPrograms(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	s := api.Spec{VM: "claim-1", Name: "gpu0", Programs: true}
@@ -76,7 +77,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramsOwner: the folder of a vGPU for programs lets its owner pass, who stays until another is said; nobody is one by the configuration.
+// TestProgramsOwner: the folder of a vGPU for programs lets its owner pass, who stays until another
+// is said; nobody is one by the configuration.
 func TestProgramsOwner(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30))
 	h.cfg.Devices.SocketOwner = "0"

@@ -31,7 +31,8 @@ type record struct {
 	Swap    bool      `json:"swap,omitempty"` // its sessions wait for room
 	// Starting: it has not answered yet, and nobody was told of it.
 	Starting bool `json:"starting,omitempty"`
-	// Ahead: it was made for a VM that another host was about to send, and is nobody's before that is here: it ends if the VM does not come.
+	// Ahead: it was made for a VM that another host was about to send, and is nobody's before that
+	// is here: it ends if the VM does not come.
 	Ahead bool   `json:"ahead,omitempty"`
 	Lost  bool   `json:"lost,omitempty"`
 	Why   string `json:"why,omitempty"`

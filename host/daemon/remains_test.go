@@ -22,7 +22,8 @@ import (
 	"causeway/host/limit"
 )
 
-// TestManyAreListed: however many vGPUs there are, all are listed, by name; for somebody who is gone none.
+// TestManyAreListed: however many vGPUs there are, all are listed, by name; for somebody who is
+// gone none.
 func TestManyAreListed(t *testing.T) {
 	d := bare(t)
 	const n = 40 // more than are asked at once
@@ -66,8 +67,9 @@ func TestReleaseWithoutProcess(t *testing.T) {
 	}
 }
 
-// TestForgotten: of a vGPU whose process has ended nothing is kept: neither its place in the table, nor its files, nor its lease, nor who watched the process; of one that has
-// taken its name all stays but the files.
+// TestForgotten: of a vGPU whose process has ended nothing is kept: neither its place in the table,
+// nor its files, nor its lease, nor who watched the process; of one that has taken its name all
+// stays but the files.
 func TestForgotten(t *testing.T) {
 	d := bare(t)
 	spec := api.Spec{VM: "vm1", Name: "gpu0", Lease: "hosta"}
@@ -112,7 +114,8 @@ func TestEndOfALeaseWithoutVGPU(t *testing.T) {
 	}
 }
 
-// TestStraySockets: a socket without a record is removed, unless somebody serves it; what is no socket of a vGPU stays, and so does one of a vGPU that is there.
+// TestStraySockets: a socket without a record is removed, unless somebody serves it; what is no
+// socket of a vGPU stays, and so does one of a vGPU that is there.
 func TestStraySockets(t *testing.T) {
 	d := bare(t)
 	dir := filepath.Join(d.run, "vm1")
@@ -159,7 +162,8 @@ func hostNamed(t *testing.T, name string) lease.Host {
 	return h
 }
 
-// TestBesideMoved: a host's wish keeps its name where nobody, or the host itself, has that; beside leases that have left with their VMs it gets the next that is free.
+// TestBesideMoved: a host's wish keeps its name where nobody, or the host itself, has that; beside
+// leases that have left with their VMs it gets the next that is free.
 func TestBesideMoved(t *testing.T) {
 	d, h := bare(t), hostNamed(t, "hosta")
 	w := api.Wish{VM: "hosta", Name: "vm1:gpu0"}
@@ -260,7 +264,8 @@ func TestHeirs(t *testing.T) {
 	}
 }
 
-// TestTakenOver: a lease that its heir has taken over is the heir's in what is written down of it, and the host's from which it came no more.
+// TestTakenOver: a lease that its heir has taken over is the heir's in what is written down of it,
+// and the host's from which it came no more.
 func TestTakenOver(t *testing.T) {
 	d := bare(t)
 	spec := api.Spec{VM: "hosta", Name: "vm1:gpu0", Lease: "hosta"}
@@ -286,7 +291,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestRecordsOfOthers: a record is of its place, of a form that is known, and of a process that there may be.
+// TestRecordsOfOthers: a record is of its place, of a form that is known, and of a process that
+// there may be.
 func TestRecordsOfOthers(t *testing.T) {
 	run := t.TempDir()
 	good := record{Format: recordFormat, Spec: api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Share: 70}}}

@@ -16,7 +16,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// remoteListener is where programs of other hosts, and those hosts' causewayds, connect; nil: nowhere.
+// remoteListener is where programs of other hosts, and those hosts' causewayds, connect; nil:
+// nowhere.
 func (d *Daemon) remoteListener() (*net.TCPListener, error) {
 	r := d.opt.Config.Remote
 	if r.Listen == "" {
@@ -63,7 +64,8 @@ func hostOf(cert *x509.Certificate) (string, error) {
 	return h.String(), err
 }
 
-// asker is the host that makes a request, which is asked for each: what it may can have changed since it connected.
+// asker is the host that makes a request, which is asked for each: what it may can have changed
+// since it connected.
 func (d *Daemon) asker(r *http.Request) (h lease.Host, err error) {
 	c, ok := r.Context().Value(controlKey{}).(*intake.Control)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestGivenBackMeanwhile: a lease that was given back when it is to be renewed is asked for no more.
+// TestGivenBackMeanwhile: a lease that was given back when it is to be renewed is asked for no
+// more.
 func TestGivenBackMeanwhile(t *testing.T) {
 	v := &vgpu{renew: true}
 	if came := (&Daemon{}).renewOnce(nil, "", v, slog.New(slog.DiscardHandler)); came != leaseOver || v.renew {
@@ -18,7 +19,8 @@ func TestGivenBackMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRenewals: of all that a server may answer of a lease, two say that this host has it no more; any other leaves it to its term.
+// TestRenewals: of all that a server may answer of a lease, two say that this host has it no more;
+// any other leaves it to its term.
 func TestRenewals(t *testing.T) {
 	want := map[int]renewal{http.StatusGone: leaseGone, http.StatusPreconditionFailed: leaseOver}
 	for status := 200; status < 600; status++ {

@@ -140,7 +140,8 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	}
 }
 
-// endUnready ends a vGPU that an earlier causewayd was starting, and of which nobody was told: its process may never be let begin.
+// endUnready ends a vGPU that an earlier causewayd was starting, and of which nobody was told: its
+// process may never be let begin.
 func (d *Daemon) endUnready(v *vgpu) {
 	key, pid := v.rec.Spec.Key(), v.proc.PID()
 	if err := d.undo(v); err != nil {
@@ -156,8 +157,9 @@ func (d *Daemon) add(v *vgpu) {
 	d.vgpus[v.rec.Spec.Key()] = v
 }
 
-// processOf finds a record's process. If only the intent was written there is none: it would have waited for its record to name it. Of a causewayd that did not have
-// it wait, whoever serves the control socket is it, which the kernel tells, if it says so itself.
+// processOf finds a record's process. If only the intent was written there is none: it would have
+// waited for its record to name it. Of a causewayd that did not have it wait, whoever serves the
+// control socket is it, which the kernel tells, if it says so itself.
 func (d *Daemon) processOf(rec *record) (*process.Process, error) {
 	if rec.PID != 0 {
 		return process.Adopt(rec.PID, rec.Start)

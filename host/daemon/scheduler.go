@@ -38,7 +38,8 @@ const (
 	mostPause  = time.Minute
 )
 
-// routineScheduler keeps one scheduler running. Device processes connect to it whenever it is there.
+// routineScheduler keeps one scheduler running. Device processes connect to it whenever it is
+// there.
 func (d *Daemon) routineScheduler() {
 	pause := firstPause
 	for d.ctx.Err() == nil {

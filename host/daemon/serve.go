@@ -280,7 +280,8 @@ func (d *Daemon) Version() api.Version {
 	return api.Version{Version: d.opt.Version, PID: os.Getpid(), Started: d.started}
 }
 
-// Serve serves the API on a Unix socket until ctx ends; requests then have a moment to come to their end.
+// Serve serves the API on a Unix socket until ctx ends; requests then have a moment to come to
+// their end.
 func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	return d.serveHTTP(ctx, newBounded(ln), d.Handler(), func(ctx context.Context, c net.Conn) context.Context {
 		if b, ok := c.(*boundedConn); ok {

@@ -9,7 +9,8 @@ type serverClient struct {
 	c       *api.Client // nil: none yet
 }
 
-// of is the client of a server: the one that there is, unless that is of another, which is closed then. With an error it stays.
+// of is the client of a server: the one that there is, unless that is of another, which is closed
+// then. With an error it stays.
 func (s *serverClient) of(name string) (*api.Client, error) {
 	if s.c != nil && s.name == name {
 		return s.c, nil

@@ -11,7 +11,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestServerClient: a client is made for a server once, and again when another was asked for meanwhile; its connections are closed when that is, and at the end, not before.
+// TestServerClient: a client is made for a server once, and again when another was asked for
+// meanwhile; its connections are closed when that is, and at the end, not before.
 func TestServerClient(t *testing.T) {
 	dir := t.TempDir()
 	closed := map[string]chan struct{}{}

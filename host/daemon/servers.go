@@ -23,7 +23,8 @@ const offerTime = 5 * time.Second
 // pings is how often the round trip is measured; the shortest counts.
 const pings = 3
 
-// serverNames are the GPU servers of the configuration, and those that its domain names. What is wrong with the domain leaves those that are known.
+// serverNames are the GPU servers of the configuration, and those that its domain names. What is
+// wrong with the domain leaves those that are known.
 func (d *Daemon) serverNames(ctx context.Context) ([]string, error) {
 	r := d.config().Remote
 	found, err := d.finder.Servers(ctx, r.Domain)
@@ -36,7 +37,8 @@ func (d *Daemon) serverNames(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Servers asks all GPU servers what they offer. A domain that cannot be asked for its servers stands in the list as one that cannot be asked.
+// Servers asks all GPU servers what they offer. A domain that cannot be asked for its servers
+// stands in the list as one that cannot be asked.
 func (d *Daemon) Servers(ctx context.Context) []api.Server {
 	names, err := d.serverNames(ctx)
 	list := make([]api.Server, len(names))
@@ -85,7 +87,8 @@ func (d *Daemon) getServers(w http.ResponseWriter, req *http.Request) error {
 	return reply(w, d.Servers(req.Context()))
 }
 
-// rank are the places in list of the servers that may take a vGPU, the best first: with a real GPU, near, with little promised.
+// rank are the places in list of the servers that may take a vGPU, the best first: with a real GPU,
+// near, with little promised.
 func rank(list []api.Server, s *api.Spec) (order []int) {
 	for i := range list {
 		if unfit(&list[i], s) == "" {
@@ -104,7 +107,8 @@ func rank(list []api.Server, s *api.Spec) (order []int) {
 	return order
 }
 
-// distance has round trips count as equal that measure alike: it grows by one where they double, from 50 µs on.
+// distance has round trips count as equal that measure alike: it grows by one where they double,
+// from 50 µs on.
 func distance(d time.Duration) int { return bits.Len64(uint64(d / (50 * time.Microsecond))) }
 
 // unfit says why a server cannot take a vGPU as far as its offer tells; empty: it may.

@@ -10,7 +10,8 @@ import (
 	"causeway/remote"
 )
 
-// TestRank: of the servers that have what is wished, real GPUs go before software ones, the near before the far, the idle before the busy.
+// TestRank: of the servers that have what is wished, real GPUs go before software ones, the near
+// before the far, the idle before the busy.
 func TestRank(t *testing.T) {
 	const gib = 1 << 30
 	h200 := func(promised uint64) api.GPU {

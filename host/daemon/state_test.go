@@ -12,8 +12,9 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestPromises: limits of memory that change are promises like those of the first day. What a vGPU holds itself does not stand in its way,
-// what others hold does, and one without a limit is no way around.
+// TestPromises: limits of memory that change are promises like those of the first day. What a vGPU
+// holds itself does not stand in its way, what others hold does, and one without a limit is no way
+// around.
 func TestPromises(t *testing.T) {
 	h := shared(t).start()
 	first := api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Memory: 512 << 20}}
@@ -44,7 +45,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestRoomBesideOthers: the driver counts what a vGPU holds among what is in use, and a higher limit of its own is judged without that.
+// TestRoomBesideOthers: the driver counts what a vGPU holds among what is in use, and a higher
+// limit of its own is judged without that.
 func TestRoomBesideOthers(t *testing.T) {
 	m := daemontest.Soft(1 << 30)
 	m.Change(func(r *daemon.Reading) { r.GPUs[0].Used = 900 << 20 })

@@ -14,8 +14,9 @@ import (
 )
 
 /*
-A migration of a VM with CUDA programs that cannot move fails at its very end. The VM's device process sees it begin, and says so to whoever waits; libvirt is then asked to
-call it off, by a child that is built with libvirt, before much memory was sent.
+A migration of a VM with CUDA programs that cannot move fails at its very end. The VM's device
+process sees it begin, and says so to whoever waits; libvirt is then asked to call it off, by a
+child that is built with libvirt, before much memory was sent.
 */
 
 // Times.

@@ -10,7 +10,8 @@ import (
 	"causeway/host/daemon/daemontest"
 )
 
-// TestCallOff: a migration of which a device process says that it will fail is called off, once, and the log says why; one that libvirt does not call off goes on.
+// TestCallOff: a migration of which a device process says that it will fail is called off, once,
+// and the log says why; one that libvirt does not call off goes on.
 func TestCallOff(t *testing.T) {
 	for name, calledOff := range map[string]string{"a migration that would have failed was called off": filepath.Join(t.TempDir(), "off"), "libvirt does not call it off": ""} {
 		t.Setenv(daemontest.CalledOffEnv, calledOff)
@@ -25,7 +26,8 @@ func TestCallOff(t *testing.T) {
 	}
 }
 
-// TestReleasedMeanwhile: a vGPU whose VM ended while no causewayd ran is ended by the next one, unless a VM has it again.
+// TestReleasedMeanwhile: a vGPU whose VM ended while no causewayd ran is ended by the next one,
+// unless a VM has it again.
 func TestReleasedMeanwhile(t *testing.T) {
 	for name, connected := range map[string]bool{"its VM has ended": false, "a VM has it": true} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package daemon
 
-// Steps of a vGPU's start and end, and of a VM's migration, behind each of which causewayd may end at any time.
+// Steps of a vGPU's start and end, and of a VM's migration, behind each of which causewayd may end
+// at any time.
 const (
 	stepIntent    = "the intent is written"
 	stepStarted   = "the process is started"

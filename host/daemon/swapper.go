@@ -13,8 +13,10 @@ import (
 )
 
 /*
-Where placement.overcommit promises more memory than there is, device processes are started without room on the GPU. They say when a session lacks some; package swap decides who
-gets it, and who makes it. Nothing of that is kept here: a causewayd that starts anew finds room and needs with the device processes.
+Where placement.overcommit promises more memory than there is, device processes are started without
+room on the GPU. They say when a session lacks some; package swap decides who gets it, and who makes
+it. Nothing of that is kept here: a causewayd that starts anew finds room and needs with the device
+processes.
 */
 
 // Times of the swapper.

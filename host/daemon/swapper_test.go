@@ -29,8 +29,9 @@ func (h *host) needs(s api.Spec, n api.Need) {
 	}
 }
 
-// TestSwapper: with overcommit device processes begin without room, and get it, the idle sessions' of others too; also from a causewayd that found them. What no
-// suspension could make room for is denied.
+// TestSwapper: with overcommit device processes begin without room, and get it, the idle sessions'
+// of others too; also from a causewayd that found them. What no suspension could make room for is
+// denied.
 func TestSwapper(t *testing.T) {
 	const gib = 1 << 30
 	h := newHost(t, daemontest.Soft(gib))

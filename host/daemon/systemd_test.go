@@ -41,7 +41,8 @@ func (s *fakeScopes) Place(_ context.Context, unit, _ string, pid int, l cgroup.
 	return errors.Join(err, s.err)
 }
 
-// TestScopes: each process has a unit before it does anything; a service manager that fails is no reason not to start it.
+// TestScopes: each process has a unit before it does anything; a service manager that fails is no
+// reason not to start it.
 func TestScopes(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("no bus")} {
 		s := &fakeScopes{units: map[string]string{}, err: fails}

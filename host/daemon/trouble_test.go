@@ -101,8 +101,8 @@ func stopped(pid int) bool {
 	return len(files) > 0
 }
 
-// TestSilent: a device process that hangs holds nobody up who changes its limits or ends it: they are told, and how it is ended all the same. What
-// it did not take is not noted.
+// TestSilent: a device process that hangs holds nobody up who changes its limits or ends it: they
+// are told, and how it is ended all the same. What it did not take is not noted.
 func TestSilent(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30))
 	h.obey = 100 * time.Millisecond
@@ -197,7 +197,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestMissingDriver: a host that has GPUs of which the driver does not answer does not fall back to the software GPU.
+// TestMissingDriver: a host that has GPUs of which the driver does not answer does not fall back to
+// the software GPU.
 func TestMissingDriver(t *testing.T) {
 	m := daemontest.Soft(1 << 30)
 	m.Change(func(r *daemon.Reading) { r.Missing = "the NVIDIA driver does not answer: timeout" })
@@ -230,7 +231,8 @@ func TestHungDriver(t *testing.T) {
 	h.stop()
 }
 
-// TestScheduler: started with causewayd, started again when it ends, found again by the next causewayd.
+// TestScheduler: started with causewayd, started again when it ends, found again by the next
+// causewayd.
 func TestScheduler(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30))
 	h.cfg.Scheduler.Enabled = true

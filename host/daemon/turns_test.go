@@ -15,7 +15,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestTurnsAreGivenBack: whatever becomes of a request, the next one for the same vGPU has its turn, and one of the few that start something.
+// TestTurnsAreGivenBack: whatever becomes of a request, the next one for the same vGPU has its
+// turn, and one of the few that start something.
 func TestTurnsAreGivenBack(t *testing.T) {
 	d := onMachine(t, Reading{})
 	d.starts = semaphore.NewWeighted(1)
@@ -60,7 +61,8 @@ func TestDescribedWhole(t *testing.T) {
 	}
 }
 
-// TestKeepsWhatDoes: a vGPU that does as it is stays; another is made in its place unless a VM has it, or nobody is there any more.
+// TestKeepsWhatDoes: a vGPU that does as it is stays; another is made in its place unless a VM has
+// it, or nobody is there any more.
 func TestKeepsWhatDoes(t *testing.T) {
 	same, other := api.Wish{VM: "vm1", Name: "gpu0"}, api.Wish{VM: "vm1", Name: "gpu0", GPU: "1"}
 	for what, c := range map[string]struct {
@@ -101,7 +103,8 @@ func TestKeepsWhatDoes(t *testing.T) {
 	}
 }
 
-// TestLostOnce: the end of a process is the loss of the vGPU that has it, and is written down, unless that is being ended, was never ready, or has another process by then.
+// TestLostOnce: the end of a process is the loss of the vGPU that has it, and is written down,
+// unless that is being ended, was never ready, or has another process by then.
 func TestLostOnce(t *testing.T) {
 	for what, c := range map[string]struct {
 		set  func(v *vgpu)
@@ -135,7 +138,8 @@ func TestLostOnce(t *testing.T) {
 	}
 }
 
-// TestReservesRoom: a vGPU on a GPU of which more is promised than there is has its sessions wait for room, and so is it written down; one of several GPUs does not.
+// TestReservesRoom: a vGPU on a GPU of which more is promised than there is has its sessions wait
+// for room, and so is it written down; one of several GPUs does not.
 func TestReservesRoom(t *testing.T) {
 	for overcommit, swaps := range map[float64]bool{1: false, 1.5: true} {
 		d := onMachine(t, Reading{GPUs: []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 8 << 30, NUMA: -1}, {ID: "GPU-b", Index: 1, Backend: "cuda", Memory: 8 << 30, NUMA: -1}}})
@@ -154,7 +158,8 @@ func TestReservesRoom(t *testing.T) {
 	}
 }
 
-// TestGivesBackOnce: a vGPU at its end has its leases given back, both, once; a server that does not hear of it is an error, and no lease is none.
+// TestGivesBackOnce: a vGPU at its end has its leases given back, both, once; a server that does
+// not hear of it is an error, and no lease is none.
 func TestGivesBackOnce(t *testing.T) {
 	d := bare(t)
 	far := func() *api.Upstream { return &api.Upstream{Server: "[::1]:1", Lease: leaseID(1)} } // nobody is there

@@ -10,11 +10,13 @@ import (
 )
 
 /*
-A GPU server in a fleet gives hosts what the fleet has reserved for them. What they lease besides, by whatever name, has of each GPU no more than remote.unreserved, which claims are not offered: else a host of remote.allow
-could have the memory that the scheduler is about to give away.
+A GPU server in a fleet gives hosts what the fleet has reserved for them. What they lease besides,
+by whatever name, has of each GPU no more than remote.unreserved, which claims are not offered: else
+a host of remote.allow could have the memory that the scheduler is about to give away.
 */
 
-// unreservedLocked: it is a lease that no controller has reserved, and this server is in a fleet. d.mu is held.
+// unreservedLocked: it is a lease that no controller has reserved, and this server is in a fleet.
+// d.mu is held.
 func (d *Daemon) unreservedLocked(s *api.Spec) bool {
 	if s.Lease == "" || len(d.cfg.Remote.Fleet) == 0 {
 		return false
@@ -23,7 +25,8 @@ func (d *Daemon) unreservedLocked(s *api.Spec) bool {
 	return !is
 }
 
-// boundLocked bounds what a vGPU may be promised of each of all if it is a lease that is not reserved. Its own promise is not counted. d.mu is held.
+// boundLocked bounds what a vGPU may be promised of each of all if it is a lease that is not
+// reserved. Its own promise is not counted. d.mu is held.
 func (d *Daemon) boundLocked(all []place.GPU, s *api.Spec) {
 	if !d.unreservedLocked(s) {
 		return
@@ -34,7 +37,8 @@ func (d *Daemon) boundLocked(all []place.GPU, s *api.Spec) {
 	}
 }
 
-// unreservedOfLocked is what leases that are not reserved were promised of a GPU, but the one of a key. d.mu is held.
+// unreservedOfLocked is what leases that are not reserved were promised of a GPU, but the one of a
+// key. d.mu is held.
 func (d *Daemon) unreservedOfLocked(g *place.GPU, but string) (had uint64) {
 	for key, v := range d.vgpus {
 		if key != but && !v.rec.Lost && slices.Contains(v.places(), g.ID) && d.unreservedLocked(&v.rec.Spec) {
@@ -52,7 +56,8 @@ func promisedOf(v *vgpu, g *place.GPU) uint64 {
 	return min(v.rec.Spec.Memory, g.Memory)
 }
 
-// judgeUnreservedLocked refuses limits of a lease that is not reserved by which it would have more than it may, whatever there is. d.mu is held.
+// judgeUnreservedLocked refuses limits of a lease that is not reserved by which it would have more
+// than it may, whatever there is. d.mu is held.
 func (d *Daemon) judgeUnreservedLocked(s *api.Spec) error {
 	if !d.unreservedLocked(s) {
 		return nil
@@ -66,7 +71,8 @@ func (d *Daemon) judgeUnreservedLocked(s *api.Spec) error {
 	return nil
 }
 
-// keptUnreservedLocked is how much of a GPU claims are not offered, as hosts lease it, or may, without a reservation. d.mu is held.
+// keptUnreservedLocked is how much of a GPU claims are not offered, as hosts lease it, or may,
+// without a reservation. d.mu is held.
 func (d *Daemon) keptUnreservedLocked(g *api.GPU) uint64 {
 	had := d.unreservedOfLocked(&place.GPU{GPU: *g}, "")
 	return min(max(had, uint64(d.cfg.Remote.Unreserved)), g.Memory)

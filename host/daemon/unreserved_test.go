@@ -13,7 +13,8 @@ func other(vm string, mib uint64) api.LeaseWish {
 	return api.LeaseWish{VM: vm, Name: "gpu0", Change: limitOf(mib << 20)}
 }
 
-// TestFleetUnreserved: a host of a GPU server that is in a fleet gets nothing by any name that is not reserved for it, however much is free.
+// TestFleetUnreserved: a host of a GPU server that is in a fleet gets nothing by any name that is
+// not reserved for it, however much is free.
 func TestFleetUnreserved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -26,7 +27,8 @@ func TestFleetUnreserved(t *testing.T) {
 	}
 }
 
-// TestFleetUnreservedBound: hosts have together what the configuration leaves them, claims are offered the rest from the start, and nobody gets more by a change.
+// TestFleetUnreservedBound: hosts have together what the configuration leaves them, claims are
+// offered the rest from the start, and nobody gets more by a change.
 func TestFleetUnreservedBound(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -80,7 +82,8 @@ func TestFleetUnreservedBound(t *testing.T) {
 	claimable(768)
 }
 
-// TestFleetJoined: leases of before a server was in a fleet go on, count for what is left to others, and are not offered to claims.
+// TestFleetJoined: leases of before a server was in a fleet go on, count for what is left to
+// others, and are not offered to claims.
 func TestFleetJoined(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

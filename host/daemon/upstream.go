@@ -21,8 +21,9 @@ import (
 )
 
 /*
-A host's side of leases: a vGPU of it lies on a GPU server, whose causewayd gave this one a lease. The vGPU's device process starts relays in place of workers,
-which have the lease's keys; causewayd renews the lease, and finds it again after its restart.
+A host's side of leases: a vGPU of it lies on a GPU server, whose causewayd gave this one a lease.
+The vGPU's device process starts relays in place of workers, which have the lease's keys; causewayd
+renews the lease, and finds it again after its restart.
 */
 
 // Times of what is asked of a server.
@@ -52,7 +53,8 @@ func called[T any](ctx context.Context, c *api.Client, method, path string, in a
 
 func leasePath(id remote.LeaseID) string { return "/v1/leases/" + id.String() }
 
-// startRemote has a server lease a vGPU, and starts its device process here. Its gate is held. What fails is undone.
+// startRemote has a server lease a vGPU, and starts its device process here. Its gate is held. What
+// fails is undone.
 func (d *Daemon) startRemote(ctx context.Context, w api.Wish, rec record) (*vgpu, error) {
 	spec := rec.Spec
 	servers, err := d.serversFor(ctx, &spec)
@@ -68,7 +70,8 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, rec record) (*vgpu
 	})
 }
 
-// startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held.
+// startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease.
+// Its gate is held.
 func (d *Daemon) startFar(ctx context.Context, rec record, leased func(*vgpu) error) (*vgpu, error) {
 	v, spec := &vgpu{rec: rec}, rec.Spec
 	d.add(v)
@@ -90,7 +93,8 @@ func (d *Daemon) startFar(ctx context.Context, rec record, leased func(*vgpu) er
 	return v, nil
 }
 
-// remoteChange is which limits a server is asked for: those of the host's memory are the server's, unless somebody names them.
+// remoteChange is which limits a server is asked for: those of the host's memory are the server's,
+// unless somebody names them.
 func remoteChange(w *api.Wish, spec *api.Spec) api.Change {
 	if w.Profile != "" {
 		return w.Change
@@ -199,7 +203,8 @@ func resolve(ctx context.Context, name string) ([]string, error) {
 	return ips, err
 }
 
-// giveBack has the server end the lease of a vGPU that is at its end here. A server that does not hear of it ends it after its term.
+// giveBack has the server end the lease of a vGPU that is at its end here. A server that does not
+// hear of it ends it after its term.
 func (d *Daemon) giveBack(v *vgpu) error {
 	d.mu.Lock()
 	up, beside := v.up, v.beside
@@ -329,7 +334,8 @@ func (d *Daemon) renewOnce(c *api.Client, server string, v *vgpu, log *slog.Logg
 	return came
 }
 
-// tellUpstream has the device process refuse new programs, or take them again: by what is so now, as others may tell it at once.
+// tellUpstream has the device process refuse new programs, or take them again: by what is so now,
+// as others may tell it at once.
 func (d *Daemon) tellUpstream(v *vgpu) {
 	v.telling.Lock()
 	defer v.telling.Unlock()
@@ -356,7 +362,8 @@ func (d *Daemon) tellUpstream(v *vgpu) {
 	}
 }
 
-// upstreamFound takes up the lease of a vGPU that an earlier causewayd started. Of that one the server takes no renewal any more.
+// upstreamFound takes up the lease of a vGPU that an earlier causewayd started. Of that one the
+// server takes no renewal any more.
 func (d *Daemon) upstreamFound(v *vgpu) error {
 	path := v.rec.Spec.LeasePath(d.run)
 	f, err := lease.Read(path)

@@ -58,7 +58,8 @@ func (l *linesLog) take() string {
 	return strings.Join(l.lines, "")
 }
 
-// farVGPU is a vGPU of a causewayd's that has a lease, with its device process and its server played by the test.
+// farVGPU is a vGPU of a causewayd's that has a lease, with its device process and its server
+// played by the test.
 type farVGPU struct {
 	d      *Daemon
 	v      *vgpu
@@ -119,7 +120,8 @@ func newFarVGPU(t *testing.T) *farVGPU {
 
 func (f *farVGPU) renew() renewal { return f.d.renewOnce(f.c, "gpu1", f.v, f.d.log) }
 
-// TestWhatRenewalsTell: what a server answers to renewals, one after the other, is noted; its loss and its return are told once, to the device process and to the log.
+// TestWhatRenewalsTell: what a server answers to renewals, one after the other, is noted; its loss
+// and its return are told once, to the device process and to the log.
 func TestWhatRenewalsTell(t *testing.T) {
 	f := newFarVGPU(t)
 	const lost, refused, again = "is lost", "not renewed", "renewed again"
@@ -181,7 +183,8 @@ func TestWhatRenewalsTell(t *testing.T) {
 	}
 }
 
-// TestRenewalTakesTheLease: of a vGPU in which a program runs a renewal says so; with the answer its VM has come, and with no other.
+// TestRenewalTakesTheLease: of a vGPU in which a program runs a renewal says so; with the answer
+// its VM has come, and with no other.
 func TestRenewalTakesTheLease(t *testing.T) {
 	f := newFarVGPU(t)
 	await := func() {
@@ -204,7 +207,8 @@ func TestRenewalTakesTheLease(t *testing.T) {
 	}
 }
 
-// TestRenewalOfAnother: an answer that comes when the vGPU has another lease says nothing of that; one that comes when causewayd ends says nothing at all.
+// TestRenewalOfAnother: an answer that comes when the vGPU has another lease says nothing of that;
+// one that comes when causewayd ends says nothing at all.
 func TestRenewalOfAnother(t *testing.T) {
 	f := newFarVGPU(t)
 	other := &api.Upstream{Server: "gpu2", Lease: leaseID(2)}
@@ -228,7 +232,8 @@ func TestRenewalOfAnother(t *testing.T) {
 	}
 }
 
-// TestDeviceIsNotTold: that a device process cannot be told how its server is stands in the log, but for the end of causewayd. It is told with the next renewal.
+// TestDeviceIsNotTold: that a device process cannot be told how its server is stands in the log,
+// but for the end of causewayd. It is told with the next renewal.
 func TestDeviceIsNotTold(t *testing.T) {
 	f := newFarVGPU(t)
 	f.v.rec.Spec.Name = "gpu7" // which nobody serves
@@ -253,7 +258,8 @@ func TestDeviceIsNotTold(t *testing.T) {
 	}
 }
 
-// TestChangesThatNoServerHears: of a vGPU whose server is lost no limit changes, but that what is so already may be asked for while it waits; what is so already needs no server.
+// TestChangesThatNoServerHears: of a vGPU whose server is lost no limit changes, but that what is
+// so already may be asked for while it waits; what is so already needs no server.
 func TestChangesThatNoServerHears(t *testing.T) {
 	spec := api.Spec{VM: "vm1", Name: "gpu0", Remote: "gpu1", Profile: "small", Limits: api.Limits{Memory: 1 << 30, Share: 100}}
 	same := func(profile string) api.Change {
@@ -300,7 +306,8 @@ func TestChangesThatNoServerHears(t *testing.T) {
 	}
 }
 
-// TestWhatAServerIsAskedFor: host memory is the server's to limit unless somebody names it; a profile is asked for as it was wished.
+// TestWhatAServerIsAskedFor: host memory is the server's to limit unless somebody names it; a
+// profile is asked for as it was wished.
 func TestWhatAServerIsAskedFor(t *testing.T) {
 	spec := api.Spec{Limits: api.Limits{Memory: 1 << 30, HostMemory: 2 << 30}}
 	named := spec.Limits.Change()
@@ -332,7 +339,8 @@ func TestErrorsOfAServer(t *testing.T) {
 	}
 }
 
-// TestNamedServers: a server is found by the name that it has, by its host's name alone, and with the port that it has without one; no other is.
+// TestNamedServers: a server is found by the name that it has, by its host's name alone, and with
+// the port that it has without one; no other is.
 func TestNamedServers(t *testing.T) {
 	d := &Daemon{}
 	d.cfg.Remote = config.Remote{Servers: []string{"gpu1:7001", "gpu2", "gpu3:" + api.RemotePort, "gpu1:7002"}}
@@ -368,7 +376,8 @@ func TestAddressesOfAServer(t *testing.T) {
 	}
 }
 
-// TestFoundLeases: what an earlier causewayd wrote down of a lease goes on in the next epoch, if it is one that this host has.
+// TestFoundLeases: what an earlier causewayd wrote down of a lease goes on in the next epoch, if it
+// is one that this host has.
 func TestFoundLeases(t *testing.T) {
 	for what, c := range map[string]struct {
 		f  lease.File

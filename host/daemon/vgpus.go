@@ -152,7 +152,8 @@ func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
 	}
 }
 
-// lose writes down that a vGPU's device process is gone; false: it is being ended, or has another process. Whoever deletes it just now removes what is written here.
+// lose writes down that a vGPU's device process is gone; false: it is being ended, or has another
+// process. Whoever deletes it just now removes what is written here.
 func (d *Daemon) lose(v *vgpu, p *process.Process, why string) bool {
 	v.written.Lock()
 	defer v.written.Unlock()

@@ -33,7 +33,8 @@ func sleeper(t *testing.T) *process.Process {
 	return p
 }
 
-// TestViews: what a vGPU looks like from outside: by what its device process says, if it has one that serves, and what its GPU server says of memory.
+// TestViews: what a vGPU looks like from outside: by what its device process says, if it has one
+// that serves, and what its GPU server says of memory.
 func TestViews(t *testing.T) {
 	here := &api.Status{Connected: true, Memory: 5, Version: "test"}
 	far := &api.Upstream{Server: "gpu1", State: &api.LeaseState{Memory: 77}}
@@ -84,8 +85,9 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestReleased: a vGPU that is ended has its process ended, and its folder for programs removed; one whose process cannot say whether it is used stays. Of a lease the host
-// hears that it was ended here.
+// TestReleased: a vGPU that is ended has its process ended, and its folder for programs removed;
+// one whose process cannot say whether it is used stays. Of a lease the host hears that it was
+// ended here.
 func TestReleased(t *testing.T) {
 	d := bare(t)
 	d.opt.Grace = time.Minute // for a process that ends at once, on whatever host

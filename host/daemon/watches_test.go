@@ -28,7 +28,8 @@ type asked struct {
 	open  map[net.Conn]bool
 }
 
-// serveAsked serves a control socket; waits says which requests are answered by nothing before who asks is gone.
+// serveAsked serves a control socket; waits says which requests are answered by nothing before who
+// asks is gone.
 func serveAsked(t *testing.T, path string, waits func(path string) bool) *asked {
 	t.Helper()
 	a := &asked{paths: map[string]bool{}, open: map[net.Conn]bool{}}
@@ -98,7 +99,9 @@ func standing(p *process.Process) bool {
 
 func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
 
-// TestWatchesWhatIsFound: a vGPU that an earlier causewayd started is watched as one that this one starts: its VM's departures, migrations that will fail, its needs of room where there are any, and its end. One whose unit was being made goes on.
+// TestWatchesWhatIsFound: a vGPU that an earlier causewayd started is watched as one that this one
+// starts: its VM's departures, migrations that will fail, its needs of room where there are any,
+// and its end. One whose unit was being made goes on.
 func TestWatchesWhatIsFound(t *testing.T) {
 	for what, c := range map[string]struct{ swaps, scopes bool }{"any": {}, "one that gives room": {swaps: true}, "in a unit": {scopes: true}} {
 		p := sleeper(t)
@@ -137,7 +140,8 @@ func TestWatchesWhatIsFound(t *testing.T) {
 	}
 }
 
-// TestFoundWithALease: a device process that is found while it awaits its VM is given its lease again, as causewayd may have ended before it was; none that has its VM is.
+// TestFoundWithALease: a device process that is found while it awaits its VM is given its lease
+// again, as causewayd may have ended before it was; none that has its VM is.
 func TestFoundWithALease(t *testing.T) {
 	for _, comes := range []lease.Coming{lease.ComesHad, ""} {
 		p := sleeper(t)
@@ -184,7 +188,8 @@ func TestLetsConnectionsGo(t *testing.T) {
 	}
 }
 
-// TestEndsWhatHasEnded: a device process that has ended is not asked to; one that lives is, and ends. Neither is there any more.
+// TestEndsWhatHasEnded: a device process that has ended is not asked to; one that lives is, and
+// ends. Neither is there any more.
 func TestEndsWhatHasEnded(t *testing.T) {
 	for _, alive := range []bool{false, true} {
 		p := sleeper(t)
@@ -208,7 +213,8 @@ func TestEndsWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestResolvesProfiles: a profile is a part of the one GPU that a vGPU has, or of its MIG slice, and nothing where that is not known, or several.
+// TestResolvesProfiles: a profile is a part of the one GPU that a vGPU has, or of its MIG slice,
+// and nothing where that is not known, or several.
 func TestResolvesProfiles(t *testing.T) {
 	const gib = 1 << 30
 	d := bare(t)
@@ -241,7 +247,8 @@ func TestResolvesProfiles(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTheLost: what is lost, or unknown, has no limits to change; a change of nothing says what holds.
+// TestLimitsOfTheLost: what is lost, or unknown, has no limits to change; a change of nothing says
+// what holds.
 func TestLimitsOfTheLost(t *testing.T) {
 	d := bare(t)
 	d.cfg.Profiles = limit.Profiles()
@@ -265,7 +272,8 @@ func TestLimitsOfTheLost(t *testing.T) {
 	}
 }
 
-// TestWhatHoldsShares: a share, or a cap, is refused where nobody would hold it, at once when whoever asks is gone; what is as by default needs nobody.
+// TestWhatHoldsShares: a share, or a cap, is refused where nobody would hold it, at once when
+// whoever asks is gone; what is as by default needs nobody.
 func TestWhatHoldsShares(t *testing.T) {
 	share := func(n limit.Share) api.Change { return api.Change{Share: &n} }
 	capped := func(n limit.Cap) api.Change { return api.Change{Cap: &n} }
@@ -304,7 +312,8 @@ func TestWhatHoldsShares(t *testing.T) {
 	}
 }
 
-// TestFoundAsItStarted: a vGPU that was being started when causewayd ended, and whose process serves by now, is one that has started, also on the disk; one whose process is another's ends.
+// TestFoundAsItStarted: a vGPU that was being started when causewayd ended, and whose process
+// serves by now, is one that has started, also on the disk; one whose process is another's ends.
 func TestFoundAsItStarted(t *testing.T) {
 	for _, its := range []bool{true, false} {
 		p := sleeper(t)

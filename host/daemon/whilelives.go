@@ -15,7 +15,8 @@ var (
 	errNever = errors.New("not of this one")
 )
 
-// whileItLives asks a vGPU's device process something again and again, after an error that is not errNever with a pause, until it ends or we do.
+// whileItLives asks a vGPU's device process something again and again, after an error that is not
+// errNever with a pause, until it ends or we do.
 func (d *Daemon) whileItLives(v *vgpu, p *process.Process, pause time.Duration, ask func(context.Context, *api.Client) error) {
 	rec, _ := d.copyOf(v)
 	c := api.NewClient(rec.Spec.ControlPath(d.run))

@@ -7,9 +7,10 @@ import (
 )
 
 /*
-Workers count GPU time by words that the GPU writes, and that a guest's kernels can write, too. What the driver says of the worker processes is
-out of a guest's reach: it goes to the scheduler with each audit, which charges for what was not counted (schedule/policy). A driver that
-does not tell of processes, as on MIG slices, leaves the words alone.
+Workers count GPU time by words that the GPU writes, and that a guest's kernels can write, too. What
+the driver says of the worker processes is out of a guest's reach: it goes to the scheduler with
+each audit, which charges for what was not counted (schedule/policy). A driver that does not tell of
+processes, as on MIG slices, leaves the words alone.
 */
 
 // card is the driver's account of a virtual GPU, as far as it is known. Device.mu guards it.
@@ -21,8 +22,8 @@ type card struct {
 	gone    []int                   // processes that ended since: the driver's samples are late
 }
 
-// worked is what the driver says that the vGPU's processes have used of its GPU since the last audit, of several GPUs the busiest. ok: it
-// can tell. each is the same by process, of all GPUs.
+// worked is what the driver says that the vGPU's processes have used of its GPU since the last
+// audit, of several GPUs the busiest. ok: it can tell. each is the same by process, of all GPUs.
 func (c *card) worked(r *inventory.Reading, pids []int) (used time.Duration, each map[int]time.Duration, ok bool) {
 	at, each := map[int][]time.Duration{}, map[int]time.Duration{}
 	devices := make([]time.Duration, len(r.Worked))
@@ -56,7 +57,8 @@ func (c *card) worked(r *inventory.Reading, pids []int) (used time.Duration, eac
 	return used, each, ok
 }
 
-// account is one comparison. period is the time since the last; 0: there was none, and what the driver says is where the next begins.
+// account is one comparison. period is the time since the last; 0: there was none, and what the
+// driver says is where the next begins.
 func (d *Device) account(r *inventory.Reading, period time.Duration) {
 	var pids []int
 	sessions := d.all()

@@ -7,7 +7,8 @@ import (
 	"causeway/host/inventory"
 )
 
-// TestWorked: what the driver says of a vGPU's processes is taken since the audit before, of several GPUs of the busiest, and others' is not.
+// TestWorked: what the driver says of a vGPU's processes is taken since the audit before, of
+// several GPUs of the busiest, and others' is not.
 func TestWorked(t *testing.T) {
 	const s = time.Second
 	type table = map[int]time.Duration

@@ -69,8 +69,9 @@ func (s *session) adopt(from io.Reader) error {
 	return nil
 }
 
-// expect starts a worker that makes the session of what comes over a stream, and is its arrival: it starts its driver at once. queued: with others, of which a
-// few start at a time. It runs on routine.
+// expect starts a worker that makes the session of what comes over a stream, and is its arrival: it
+// starts its driver at once. queued: with others, of which a few start at a time. It runs on
+// routine.
 func (s *session) expect(queued bool) error {
 	began := time.Now()
 	started := func() {}
@@ -168,7 +169,8 @@ func (a *arrival) awaitReady() {
 	a.took, a.err = time.Since(a.began), err
 }
 
-// adopted is what the worker says of the session that it was to make, which is why it did not take all of it.
+// adopted is what the worker says of the session that it was to make, which is why it did not take
+// all of it.
 func (a *arrival) adopted() error {
 	<-a.ready
 	if a.err != nil {

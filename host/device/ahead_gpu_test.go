@@ -14,7 +14,8 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// comparePTX counts pages of 4 KiB of which a word, each at another place, is not what it should be.
+// comparePTX counts pages of 4 KiB of which a word, each at another place, is not what it should
+// be.
 const comparePTX = `.version 7.0
 .target sm_75
 .address_size 64
@@ -100,16 +101,20 @@ func (p *patterned) launch(t *testing.T, i uint64, kernels, rows int) {
 	}
 }
 
-// inRow is how often a program checks a part before it waits, where its speed is asked for: as long as keeps a GPU busy for some milliseconds. By many kernels these are of some 20 us each (H200), which
-// are longer than their launches, so that its process, which is this and that of both devices, has little part in it. The software GPU's speed is nobody's question, and what its threads take the copy lacks.
+// inRow is how often a program checks a part before it waits, where its speed is asked for: as long
+// as keeps a GPU busy for some milliseconds. By many kernels these are of some 20 us each (H200),
+// which are longer than their launches, so that its process, which is this and that of both
+// devices, has little part in it. The software GPU's speed is nobody's question, and what its
+// threads take the copy lacks.
 const (
 	inRow       = 1024
 	inRowSoft   = 16
 	manyKernels = 128
 )
 
-// speeds are how many parts a second the program checks, by turns by many kernels and by few, in turn from a part on, until something is so: what work that never rests gets done. n is how often it was asked, of
-// each: few say little.
+// speeds are how many parts a second the program checks, by turns by many kernels and by few, in
+// turn from a part on, until something is so: what work that never rests gets done. n is how often
+// it was asked, of each: few say little.
 func (p *patterned) speeds(t *testing.T, from uint64, until func() bool) (many, few float64, n uint64) {
 	t.Helper()
 	row := uint64(inRow)
@@ -143,8 +148,9 @@ func mostUsed(t *testing.T, pid int) uint64 {
 	return kib << 10
 }
 
-// TestAheadOnGPU moves a program with much memory that goes ahead of it, and writes a part of it between two rounds: the memory waits at the destination
-// on the GPU, not in the worker. How long the program stands still is what it is for, on a machine with a GPU (CAUSEWAY_TEST_GPU=cuda
+// TestAheadOnGPU moves a program with much memory that goes ahead of it, and writes a part of it
+// between two rounds: the memory waits at the destination on the GPU, not in the worker. How long
+// the program stands still is what it is for, on a machine with a GPU (CAUSEWAY_TEST_GPU=cuda
 // CAUSEWAY_TEST_BYTES=34359738368).
 func TestAheadOnGPU(t *testing.T) {
 	gpu, size := os.Getenv(gpuEnv), uint64(96*mib)
@@ -182,7 +188,8 @@ func TestAheadOnGPU(t *testing.T) {
 		}
 		return false
 	}
-	// The first round sends all of it. The program asks for some seconds of it: its waits keep the scheduler of this process busy, which sends slower meanwhile.
+	// The first round sends all of it. The program asks for some seconds of it: its waits keep the
+	// scheduler of this process busy, which sends slower meanwhile.
 	beside, besideFew, asked := p.speeds(t, 4, func() bool { return time.Since(begin) > 3*time.Second || c.status().Rounds > 0 })
 	eventually(t, "no round has ended", func() bool { return unready() || c.status().Rounds > 0 })
 	p.write(t, 3) // the same again: nothing of it has to go

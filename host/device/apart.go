@@ -8,8 +8,9 @@ import (
 	"causeway/host/worker/link"
 )
 
-// apart are budgets for rehearsals: they take nothing of what the sessions themselves are to have, and all together no more than those may. Else another host could
-// have them take the GPU's memory from other vGPUs.
+// apart are budgets for rehearsals: they take nothing of what the sessions themselves are to have,
+// and all together no more than those may. Else another host could have them take the GPU's memory
+// from other vGPUs.
 type apart struct{ memory, host *memory.Page }
 
 // apartSlots are a rehearsal's.

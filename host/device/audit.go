@@ -9,11 +9,13 @@ import (
 )
 
 /*
-Audit compares what workers say of the memory that they use with what the machine's driver says. The driver also counts what no worker
-can see: contexts, code, the heap of kernels. That is booked beside what the worker says.
+Audit compares what workers say of the memory that they use with what the machine's driver says. The
+driver also counts what no worker can see: contexts, code, the heap of kernels. That is booked
+beside what the worker says.
 
-A worker that was taken over can lie in the memory page, and allocate what it did not book. The driver then says more than the virtual
-GPU may have; the session with the most that it did not book is ended.
+A worker that was taken over can lie in the memory page, and allocate what it did not book. The
+driver then says more than the virtual GPU may have; the session with the most that it did not book
+is ended.
 */
 
 const (
@@ -22,11 +24,13 @@ const (
 	auditMargin  = 256 << 20 // bytes beyond the limit, or a sixteenth of it: rounding, and contexts that were just made
 	auditStrikes = 2         // audits in a row
 
-	// guessedContext is what a context takes beside allocations until the driver has told (H200, driver 580).
+	// guessedContext is what a context takes beside allocations until the driver has told (H200,
+	// driver 580).
 	guessedContext = 520 << 20
 )
 
-// audit is what is known from earlier ones. It belongs to routineAudit, but for what mu of the device guards.
+// audit is what is known from earlier ones. It belongs to routineAudit, but for what mu of the
+// device guards.
 type audit struct {
 	allowed uint64 // what the virtual GPU may use: the limit, or what it already used when that was lowered
 	strikes int
@@ -77,7 +81,8 @@ func (d *Device) routineAudit(ctx context.Context) {
 	}
 }
 
-// watchLimit tells the workers when what the driver said has brought the virtual GPU's use above its limit, or back.
+// watchLimit tells the workers when what the driver said has brought the virtual GPU's use above
+// its limit, or back.
 func (d *Device) watchLimit() {
 	d.telling.Lock()
 	defer d.telling.Unlock()
@@ -139,7 +144,8 @@ func (d *Device) compare(r *inventory.Reading, now time.Time) {
 	go worst.fail(fmt.Errorf("its worker uses more GPU memory than the virtual GPU may: %d bytes of %d", total, limit))
 }
 
-// audit books what the driver says of the session's worker: used is all, hidden what the worker did not book. ok: it says something.
+// audit books what the driver says of the session's worker: used is all, hidden what the worker did
+// not book. ok: it says something.
 func (s *session) audit(r *inventory.Reading) (used, hidden uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestAwayByChance: what a session held that left the GPU for others counts as theirs until it is back, also when it could not come back at first; one that is back needs nothing.
+// TestAwayByChance: what a session held that left the GPU for others counts as theirs until it is
+// back, also when it could not come back at first; one that is back needs nothing.
 func TestAwayByChance(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		rng := rand.New(rand.NewPCG(8, 1))

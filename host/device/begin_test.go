@@ -42,7 +42,8 @@ func TestExtentsThatWereTakenBack(t *testing.T) {
 	})
 }
 
-// TestExtentsOfWhatIsNotLent: nothing is copied to or from a region while the session is parked, or whose own pages have gone back.
+// TestExtentsOfWhatIsNotLent: nothing is copied to or from a region while the session is parked, or
+// whose own pages have gone back.
 func TestExtentsOfWhatIsNotLent(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -71,7 +72,8 @@ func TestExtentsOfWhatIsNotLent(t *testing.T) {
 	})
 }
 
-// TestPagesBeforeTheStart: a region that was lent before the session runs is the worker's once it does.
+// TestPagesBeforeTheStart: a region that was lent before the session runs is the worker's once it
+// does.
 func TestPagesBeforeTheStart(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
@@ -89,7 +91,8 @@ func TestPagesBeforeTheStart(t *testing.T) {
 	})
 }
 
-// TestTheLastMissingRegionEnds: a parked session goes on at once when all that is left of it is lent.
+// TestTheLastMissingRegionEnds: a parked session goes on at once when all that is left of it is
+// lent.
 func TestTheLastMissingRegionEnds(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -107,7 +110,8 @@ func TestTheLastMissingRegionEnds(t *testing.T) {
 	})
 }
 
-// TestRevokedBeforeTheStart: a session whose pages were taken back before it ran starts when they are there again, every time.
+// TestRevokedBeforeTheStart: a session whose pages were taken back before it ran starts when they
+// are there again, every time.
 func TestRevokedBeforeTheStart(t *testing.T) {
 	for range 12 {
 		inKernel(t, func(k *kernel) {
@@ -126,7 +130,8 @@ func TestRevokedBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestLapseWhileTheWorkerStarts: what lapses meanwhile goes back when the worker runs, which is parked then and goes on; one that takes for ever is ended.
+// TestLapseWhileTheWorkerStarts: what lapses meanwhile goes back when the worker runs, which is
+// parked then and goes on; one that takes for ever is ended.
 func TestLapseWhileTheWorkerStarts(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		inKernel(t, func(k *kernel) {
@@ -160,7 +165,8 @@ func TestLapseWhileTheWorkerStarts(t *testing.T) {
 	}
 }
 
-// TestExtentsEndBehindCopies: what takes extents back waits for those that are being copied at the moment: their pages are the guest's again when it returns.
+// TestExtentsEndBehindCopies: what takes extents back waits for those that are being copied at the
+// moment: their pages are the guest's again when it returns.
 func TestExtentsEndBehindCopies(t *testing.T) {
 	s := &session{extents: map[*extent]struct{}{}}
 	s.copying.RLock() // as a copy does

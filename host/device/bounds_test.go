@@ -18,8 +18,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestTermsStandWithTheVM: while a VM stands with memory that a busy GPU keeps no lease lapses, however long that takes, and when it goes on each has its whole term
-// again.
+// TestTermsStandWithTheVM: while a VM stands with memory that a busy GPU keeps no lease lapses,
+// however long that takes, and when it goes on each has its whole term again.
 func TestTermsStandWithTheVM(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -49,8 +49,9 @@ func TestTermsStandWithTheVM(t *testing.T) {
 	})
 }
 
-// TestCopyFrameBounds: each kind of frame has the sizes that it may have, to the byte; only what belongs to streams has a number; and only data that has become smaller
-// says what it was, which is no more than fits a frame.
+// TestCopyFrameBounds: each kind of frame has the sizes that it may have, to the byte; only what
+// belongs to streams has a number; and only data that has become smaller says what it was, which is
+// no more than fits a frame.
 func TestCopyFrameBounds(t *testing.T) {
 	frame := func(kind, size uint32, seq uint64, plain uint32) error {
 		b := putCopyHeader(make([]byte, copyHeader+size), kind, 1, seq)
@@ -94,8 +95,9 @@ func TestCopyFrameBounds(t *testing.T) {
 	}
 }
 
-// TestClaims: what went ahead of a session's memory is that session's, of the program that it is of and once, and only if all of it came; a session of which nothing went
-// ahead ends what was on its way.
+// TestClaims: what went ahead of a session's memory is that session's, of the program that it is of
+// and once, and only if all of it came; a session of which nothing went ahead ends what was on its
+// way.
 func TestClaims(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -140,7 +142,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestKeeperLetsGo: the keeper has a front end's connection as long as the device has, and no longer.
+// TestKeeperLetsGo: the keeper has a front end's connection as long as the device has, and no
+// longer.
 func TestKeeperLetsGo(t *testing.T) {
 	pair := func(kind int) (a, b *net.UnixConn) {
 		t.Helper()

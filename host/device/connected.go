@@ -22,8 +22,9 @@ import (
 )
 
 /*
-A virtual GPU that another host has by a lease serves no VM: its programs' sessions come as connections, which causewayd hands over at the device's
-socket, one to a connection there. Their workers hear them as they hear any guest; what the device knows, counts and limits is the same.
+A virtual GPU that another host has by a lease serves no VM: its programs' sessions come as
+connections, which causewayd hands over at the device's socket, one to a connection there. Their
+workers hear them as they hear any guest; what the device knows, counts and limits is the same.
 */
 
 // ErrFar says that a session's two ends are on two hosts, where it stays.
@@ -32,7 +33,8 @@ var ErrFar = errors.New("a session between two hosts stays where it is")
 // handTime bounds how long causewayd may take to hand a connection over.
 const handTime = 5 * time.Second
 
-// ServeLease serves connections that are handed over at ln, with the keys of a lease, until ctx ends, and then ends all sessions.
+// ServeLease serves connections that are handed over at ln, with the keys of a lease, until ctx
+// ends, and then ends all sessions.
 func (d *Device) ServeLease(ctx context.Context, ln *net.UnixListener, keys mtls.Pinned) error {
 	return d.serveConnected(ctx, ln, func(c *net.UnixConn) error { return d.take(c, keys) })
 }
@@ -145,7 +147,8 @@ func (d *Device) connectedAs(id remote.SessionID) *session {
 	return nil
 }
 
-// again gives a session's worker the connection over which it is to go on. That there is none is said to who made the connection.
+// again gives a session's worker the connection over which it is to go on. That there is none is
+// said to who made the connection.
 func again(s *session, conn *os.File) error {
 	var p workerProcess
 	if s != nil {
@@ -165,7 +168,8 @@ func again(s *session, conn *os.File) error {
 // printableAddress is what causewayd says of who connected, for the log.
 func printableAddress(b []byte) string { return strings.Trim(strconv.QuoteToASCII(string(b)), `"`) }
 
-// connect starts the worker of a connection, which it closes. carry says what carries the session. It runs on routine.
+// connect starts the worker of a connection, which it closes. carry says what carries the session.
+// It runs on routine.
 func (s *session) connect(conn *os.File, carry func(*link.Config)) {
 	defer conn.Close()
 	if err := s.connectWorker(conn, carry); err != nil {
@@ -181,7 +185,8 @@ func (s *session) connect(conn *os.File, carry func(*link.Config)) {
 	}
 }
 
-// refuseFar tells another host's relay of what kind it is that a session does not begin, ahead of TLS, whose keys a worker would have.
+// refuseFar tells another host's relay of what kind it is that a session does not begin, ahead of
+// TLS, whose keys a worker would have.
 func refuseFar(conn *os.File, why error) {
 	said := remote.Not
 	switch {
@@ -268,7 +273,8 @@ func (s *session) fixed() error {
 	return nil
 }
 
-// SetUpstream says how the GPU server is where the programs' sessions run. While it is lost no session begins.
+// SetUpstream says how the GPU server is where the programs' sessions run. While it is lost no
+// session begins.
 func (d *Device) SetUpstream(s api.UpstreamState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -106,7 +106,8 @@ func (x *leased) programAs(p remote.Preface) *net.UnixConn {
 	return near
 }
 
-// TestLeasedReady: a worker that waits is for a program of which its host says that it will do, and for no other.
+// TestLeasedReady: a worker that waits is for a program of which its host says that it will do, and
+// for no other.
 func TestLeasedReady(t *testing.T) {
 	x := newLeased(t, api.Limits{})
 	for n, ready := range []bool{true, false, true} {
@@ -119,7 +120,9 @@ func TestLeasedReady(t *testing.T) {
 	x.end()
 }
 
-// TestLeasedMigratable: sessions of a lease may go to another server on the software GPU, and on a real one where the vGPU is migratable, from the base of its name; those of a container's programs may not.
+// TestLeasedMigratable: sessions of a lease may go to another server on the software GPU, and on a
+// real one where the vGPU is migratable, from the base of its name; those of a container's programs
+// may not.
 func TestLeasedMigratable(t *testing.T) {
 	base := link.BaseOf("vm1/gpu0")
 	for _, c := range []struct {
@@ -144,8 +147,9 @@ func TestLeasedMigratable(t *testing.T) {
 	}
 }
 
-// TestLeasedAgain: a connection over which a session goes on comes to that session's worker, and makes none; who asks for a session that is none, or is over, hears so, and
-// nobody begins a second of a name.
+// TestLeasedAgain: a connection over which a session goes on comes to that session's worker, and
+// makes none; who asks for a session that is none, or is over, hears so, and nobody begins a second
+// of a name.
 func TestLeasedAgain(t *testing.T) {
 	x := newLeased(t, api.Limits{})
 	p := remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID()}
@@ -174,7 +178,8 @@ func TestLeasedAgain(t *testing.T) {
 	x.end()
 }
 
-// TestLeasedRefused: the relay of a program that does not begin hears of what kind that is, also when it has begun to speak TLS, and nothing is left of it.
+// TestLeasedRefused: the relay of a program that does not begin hears of what kind that is, also
+// when it has begun to speak TLS, and nothing is left of it.
 func TestLeasedRefused(t *testing.T) {
 	x := newLeased(t, api.Limits{Sessions: 1})
 	first := x.program()
@@ -223,7 +228,8 @@ func (x *leased) running() int {
 	return n
 }
 
-// TestLeased: a connection that is handed over is a session, counted and limited as any, which stays with its worker, and ends with it.
+// TestLeased: a connection that is handed over is a session, counted and limited as any, which
+// stays with its worker, and ends with it.
 func TestLeased(t *testing.T) {
 	x := newLeased(t, api.Limits{Sessions: 2, UserSessions: 2})
 	x.program()

@@ -25,8 +25,8 @@ const (
 	mostBody      = 64 << 10
 )
 
-// ServeControl serves the device's API (package api) on ln until ctx ends. stop is what POST /v1/stop calls. Only root and this
-// process's own user are answered.
+// ServeControl serves the device's API (package api) on ln until ctx ends. stop is what POST
+// /v1/stop calls. Only root and this process's own user are answered.
 func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop func()) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
@@ -254,7 +254,8 @@ var errNobody = errors.New("who asks is not known")
 // judged is what trustedPeer says of a connection; a request without it is of nobody.
 type judged struct{ err error }
 
-// trustedPeer says why the other end of a connection is not answered; nil: it is root or this process's user.
+// trustedPeer says why the other end of a connection is not answered; nil: it is root or this
+// process's user.
 func trustedPeer(c net.Conn) error {
 	if b, ok := c.(*boundedConn); ok {
 		c = b.Conn

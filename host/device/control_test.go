@@ -171,7 +171,8 @@ func TestListen(t *testing.T) {
 // another is a user who is neither root nor who runs the tests.
 const another = 64321
 
-// TestListenPlanted: a link that another user put on the way leads nowhere, whoever runs the device; one of root's does.
+// TestListenPlanted: a link that another user put on the way leads nowhere, whoever runs the
+// device; one of root's does.
 func TestListenPlanted(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make another user's folder")
@@ -248,8 +249,8 @@ func TestParseOwner(t *testing.T) {
 	}
 }
 
-// TestUnplug: a device that is taken from a running guest while a program waits: its READs end before QEMU gets its answer, the
-// session is gone, and another guest can have the device.
+// TestUnplug: a device that is taken from a running guest while a program waits: its READs end
+// before QEMU gets its answer, the session is gone, and another guest can have the device.
 func TestUnplug(t *testing.T) {
 	v := boot(t)
 	for range 3 {

@@ -66,7 +66,8 @@ func (c *copying) ended(t *testing.T) (out, in error) {
 	return await(t, "the pre-copy does not end at its source", c.out), await(t, "the pre-copy does not end at its destination", c.in)
 }
 
-// moves has the VM go to the host of that front end with its state, and run there; the copy's connection has ended by then.
+// moves has the VM go to the host of that front end with its state, and run there; the copy's
+// connection has ended by then.
 func (c *copying) moves(t *testing.T, v *vm, front *vhosttest.Frontend, state []byte) {
 	t.Helper()
 	left, err := v.MoveTo(front, state)
@@ -98,7 +99,8 @@ func (h *holding) write(t *testing.T, at, n int) {
 	h.copy(t, h.at, h.pinned)
 }
 
-// TestPreCopy: of memory that went ahead only what changed since comes with the VM's state, there and back, with a program that has just begun.
+// TestPreCopy: of memory that went ahead only what changed since comes with the VM's state, there
+// and back, with a program that has just begun.
 func TestPreCopy(t *testing.T) {
 	hosts := []*vm{onSoft(t, nil), empty(t, nil)}
 	v := hosts[0]
@@ -155,8 +157,8 @@ func TestPreCopy(t *testing.T) {
 	}
 }
 
-// TestPreCopyForNothing: what went ahead and cannot be relied on is left aside: all memory is in the state, which any device takes, and nothing stays
-// behind where it came.
+// TestPreCopyForNothing: what went ahead and cannot be relied on is left aside: all memory is in
+// the state, which any device takes, and nothing stays behind where it came.
 func TestPreCopyForNothing(t *testing.T) {
 	v, to, other := onSoft(t, nil), empty(t, nil), empty(t, nil)
 	h := hold(t, v, 4)
@@ -206,7 +208,8 @@ func TestPreCopyForNothing(t *testing.T) {
 	}
 }
 
-// TestPreCopyElsewhere: a state whose memory went ahead is of no use to any other device, nor twice; the VM goes on where it is.
+// TestPreCopyElsewhere: a state whose memory went ahead is of no use to any other device, nor
+// twice; the VM goes on where it is.
 func TestPreCopyElsewhere(t *testing.T) {
 	v, to, other := onSoft(t, nil), empty(t, nil), empty(t, nil)
 	h := hold(t, v, 5)

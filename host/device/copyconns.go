@@ -16,7 +16,8 @@ type another struct {
 	taken   chan context.Context // how long it lasts
 }
 
-// CopyAlong gives a pre-copy that has begun, or is about to, another connection, which it takes over, until that ends.
+// CopyAlong gives a pre-copy that has begun, or is about to, another connection, which it takes
+// over, until that ends.
 func (d *Device) CopyAlong(ctx context.Context, conn io.ReadWriteCloser, attempt uint64) error {
 	defer conn.Close()
 	a := another{conn, attempt, make(chan context.Context, 1)}
@@ -125,7 +126,8 @@ func (o *copyOut) write(kind, stream uint32, body []byte) error {
 	return o.send(append(make([]byte, copyHeader), body...), kind, stream)
 }
 
-// send sends a frame of a stream, whose body lies in b behind its header: to the first connection that has room. b is not the caller's any more.
+// send sends a frame of a stream, whose body lies in b behind its header: to the first connection
+// that has room. b is not the caller's any more.
 func (o *copyOut) send(b []byte, kind, stream uint32) error {
 	o.order.Lock() // numbers over one connection go up
 	defer o.order.Unlock()
@@ -139,7 +141,8 @@ func (o *copyOut) send(b []byte, kind, stream uint32) error {
 	}
 }
 
-// routineConnection sends frames over one connection, and lets the other side tell a source that has nothing to send from one that is gone.
+// routineConnection sends frames over one connection, and lets the other side tell a source that
+// has nothing to send from one that is gone.
 func (o *copyOut) routineConnection(conn io.Writer) {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()

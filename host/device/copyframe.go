@@ -11,14 +11,18 @@ import (
 )
 
 /*
-Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections that others have made and authenticated. They
-carry frames: a header of 24 bytes (kind, stream, size of what follows, and to what it unpacks or 0, each of 4; its number, of 8; little-endian) and a body. On the first connection the source
-says hello and is welcomed; others join it by a key that the hello had. Then each session is a stream, by number from one on, of what its worker writes of its memory (package
-precopy); perhaps another, a rehearsal, is of what it is made of. When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
-the connections otherwise.
+Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections
+that others have made and authenticated. They carry frames: a header of 24 bytes (kind, stream, size
+of what follows, and to what it unpacks or 0, each of 4; its number, of 8; little-endian) and a
+body. On the first connection the source says hello and is welcomed; others join it by a key that
+the hello had. Then each session is a stream, by number from one on, of what its worker writes of
+its memory (package precopy); perhaps another, a rehearsal, is of what it is made of. When the VM
+stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's
+state, which names it by its token, and ends with the connections otherwise.
 
-Frames of streams go over whichever connection has room, and are numbered in their order, from one on. The destination does what they say in that order: a connection that brings one before its number is next
-waits with it, so that no more than a frame of each is kept.
+Frames of streams go over whichever connection has room, and are numbered in their order, from one
+on. The destination does what they say in that order: a connection that brings one before its number
+is next waits with it, so that no more than a frame of each is kept.
 */
 
 // Kinds of frames from the source.

@@ -42,7 +42,8 @@ func copyFrameBytes(kind, stream uint32, body ...byte) func(seq uint64) []byte {
 	}
 }
 
-// FuzzCopyFrom: whatever a source says, the destination ends with it, answers in frames, and keeps nothing that was not sealed.
+// FuzzCopyFrom: whatever a source says, the destination ends with it, answers in frames, and keeps
+// nothing that was not sealed.
 func FuzzCopyFrom(f *testing.F) {
 	d, err := New(Options{Tree: Tree{Lib: library(f), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

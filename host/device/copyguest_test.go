@@ -8,8 +8,9 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// TestPreCopyComesAndGoes: programs begin and end while the first rounds are made, while little is left, and when QEMU sends the VM already, the last of them unseen by any round. All that are there then
-// move, whole, and nothing of the others is left on either side.
+// TestPreCopyComesAndGoes: programs begin and end while the first rounds are made, while little is
+// left, and when QEMU sends the VM already, the last of them unseen by any round. All that are
+// there then move, whole, and nothing of the others is left on either side.
 func TestPreCopyComesAndGoes(t *testing.T) {
 	v, to := onSoft(t, nil), empty(t, nil)
 	programs := []*holding{hold(t, v, 1), hold(t, v, 2)}
@@ -45,7 +46,8 @@ func TestPreCopyComesAndGoes(t *testing.T) {
 	nothingIn(t, to)
 }
 
-// TestPreCopyCounts: a session that ends while nothing else begins is no longer counted among those whose memory goes ahead.
+// TestPreCopyCounts: a session that ends while nothing else begins is no longer counted among those
+// whose memory goes ahead.
 func TestPreCopyCounts(t *testing.T) {
 	v, to := onSoft(t, nil), empty(t, nil)
 	stays, ends := hold(t, v, 1), hold(t, v, 2)
@@ -62,8 +64,9 @@ func TestPreCopyCounts(t *testing.T) {
 	nothingIn(t, to)
 }
 
-// TestPreCopyOutgrown: programs that grow, while their memory goes ahead, beyond what the other host's vGPU may have are told of, the state is refused there, and the VM goes on with all of them. When they have
-// shrunk it moves.
+// TestPreCopyOutgrown: programs that grow, while their memory goes ahead, beyond what the other
+// host's vGPU may have are told of, the state is refused there, and the VM goes on with all of
+// them. When they have shrunk it moves.
 func TestPreCopyOutgrown(t *testing.T) {
 	v, to := onSoft(t, nil), empty(t, func(o *device.Options) { o.Limits.Memory = held * 5 / 2 })
 	programs := []*holding{hold(t, v, 1)}

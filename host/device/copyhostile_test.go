@@ -15,7 +15,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// TestSourceThatDoesNotRead: a source that takes no answer, on its first connection or on another, does not keep the vGPU from others for ever.
+// TestSourceThatDoesNotRead: a source that takes no answer, on its first connection or on another,
+// does not keep the vGPU from others for ever.
 func TestSourceThatDoesNotRead(t *testing.T) {
 	d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -51,7 +52,8 @@ func TestSourceThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// TestRehearsalsAreBounded: what another host has rehearsed takes nothing of what the vGPU's sessions have, and no more than those may, all together; and nothing when it is over.
+// TestRehearsalsAreBounded: what another host has rehearsed takes nothing of what the vGPU's
+// sessions have, and no more than those may, all together; and nothing when it is over.
 func TestRehearsalsAreBounded(t *testing.T) {
 	const most = 64 << 20
 	d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Limits: api.Limits{Memory: most, HostMemory: 1 << 30}, Log: slog.New(slog.DiscardHandler)})

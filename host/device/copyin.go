@@ -16,7 +16,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// copyIn is the memory of sessions that comes ahead of their VM. Each has a worker already, which holds what came until the session does.
+// copyIn is the memory of sessions that comes ahead of their VM. Each has a worker already, which
+// holds what came until the session does.
 type copyIn struct {
 	mu      sync.Mutex
 	conn    io.Closer // nil: none is open
@@ -32,9 +33,12 @@ type copyIn struct {
 const (
 	// silentLimit is how long a source may say nothing at all, or not read an answer.
 	silentLimit = 30 * time.Second
-	// claimLimit is how long what was sealed waits for the state of its VM when the connection has ended.
+	// claimLimit is how long what was sealed waits for the state of its VM when the connection has
+	// ended.
 	claimLimit = moveLimit
-	// leaveLimit is how long the sessions of a VM that has just gone, or of an earlier pre-copy, may take to end: on a crowded host one with much memory took five seconds. A source waits for longer (helloLimit).
+	// leaveLimit is how long the sessions of a VM that has just gone, or of an earlier pre-copy,
+	// may take to end: on a crowded host one with much memory took five seconds. A source waits for
+	// longer (helloLimit).
 	leaveLimit = 6 * time.Second
 	leaveLook  = 10 * time.Millisecond
 )
@@ -58,7 +62,8 @@ func (t timely) Write(b []byte) (int, error) {
 	return t.conn.Write(b)
 }
 
-// CopyFrom takes memory of sessions that comes ahead of them over conn, which it takes over, until that ends. What was not sealed then is gone.
+// CopyFrom takes memory of sessions that comes ahead of them over conn, which it takes over, until
+// that ends. What was not sealed then is gone.
 func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 	to := &toSource{w: timely{conn}}
 	defer to.end()
@@ -114,7 +119,8 @@ func (in *copyIn) begin(d *Device, conn io.Closer, to *toSource) error {
 	return nil
 }
 
-// ended notes the end of the connection: what was not sealed goes, the rest waits a while. It returns how many wait.
+// ended notes the end of the connection: what was not sealed goes, the rest waits a while. It
+// returns how many wait.
 func (in *copyIn) ended() int {
 	in.unclaimed(func(a *arrival) bool { return !a.whole })
 	in.mu.Lock()
@@ -153,7 +159,8 @@ func (a *arrival) end() {
 	a.s.Release()
 }
 
-// claim is the session whose memory came ahead under a token. An empty one is nobody's, and says that this VM's state has all memory.
+// claim is the session whose memory came ahead under a token. An empty one is nobody's, and says
+// that this VM's state has all memory.
 func (in *copyIn) claim(token []byte, c fs.Caller) (*session, error) {
 	if len(token) == 0 {
 		in.unclaimed(func(a *arrival) bool { return !a.whole })
@@ -180,7 +187,8 @@ func (in *copyIn) status() (api.Copy, bool) {
 	return api.Copy{Way: api.CopyIn, Since: in.began, Sessions: len(in.streams), Total: in.total}, in.conn != nil || len(in.streams) > 0
 }
 
-// follows does what a frame of a source says. What is wrong with one session is told, and the others' goes on.
+// follows does what a frame of a source says. What is wrong with one session is told, and the
+// others' goes on.
 func (d *Device) follows(to io.Writer, f copyFrame) error {
 	d.in.mu.Lock()
 	d.in.total += f.wire
@@ -226,7 +234,8 @@ func (d *Device) follows(to io.Writer, f copyFrame) error {
 	return answer(to, copyRefused, f.stream, err)
 }
 
-// arrives makes a session whose worker starts its driver, says so to the source, and waits for what comes ahead.
+// arrives makes a session whose worker starts its driver, says so to the source, and waits for what
+// comes ahead.
 func (d *Device) arrives(to io.Writer, f copyFrame) error {
 	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
 	base, flags := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:]), binary.LittleEndian.Uint32(f.body[tokenSize+3*4+8:])
@@ -286,7 +295,8 @@ func (a *arrival) take(b []byte) error {
 		if a.s.rehearses { // routineRehearsal says why
 			return nil
 		}
-		// The worker says why it takes no more. A session that ends meanwhile may still be asking it.
+		// The worker says why it takes no more. A session that ends meanwhile may still be asking
+		// it.
 		said, gone := askRoutine(a.s, func() (error, error) { return a.adopted(), nil })
 		if gone != nil {
 			return err

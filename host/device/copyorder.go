@@ -49,7 +49,8 @@ func await(conn io.Reader) {
 	}
 }
 
-// copyFrom follows a source, whose hello came. It returns when nothing of any connection is followed any more.
+// copyFrom follows a source, whose hello came. It returns when nothing of any connection is
+// followed any more.
 func (d *Device) copyFrom(conn io.ReadCloser, to io.Writer, hello copyFrame) error {
 	h, err := readHello(hello.body)
 	if err == nil {

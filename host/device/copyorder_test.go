@@ -14,7 +14,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// TestCopyOrder: frames are followed in their order, over whichever connections they come; one that does not belong there ends all of them.
+// TestCopyOrder: frames are followed in their order, over whichever connections they come; one that
+// does not belong there ends all of them.
 func TestCopyOrder(t *testing.T) {
 	d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

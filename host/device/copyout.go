@@ -28,10 +28,12 @@ var (
 type CopyOptions struct {
 	Bandwidth uint64        // bytes a second; 0: as fast as goes
 	Pause     time.Duration // what the last round may take; 0: DefaultCopyPause
-	// Connections is how many there are in all, 0: one. The others come by CopyAlong, with the same Attempt.
+	// Connections is how many there are in all, 0: one. The others come by CopyAlong, with the same
+	// Attempt.
 	Connections int
 	Attempt     uint64
-	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent.
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it
+	// is sent.
 	Throttle bool
 }
 
@@ -42,9 +44,11 @@ const DefaultCopyPause = 50 * time.Millisecond
 const (
 	helloLimit = 10 * time.Second
 	pingEvery  = 5 * time.Second
-	// sealLimit is how much longer the VM stands when the other host has gone silent: then all memory goes with the state.
+	// sealLimit is how much longer the VM stands when the other host has gone silent: then all
+	// memory goes with the state.
 	sealLimit = 2 * time.Second
-	// keepUpLeast, or keepUp times what it takes, lies between rounds when what is left fits the pause.
+	// keepUpLeast, or keepUp times what it takes, lies between rounds when what is left fits the
+	// pause.
 	keepUpLeast = 500 * time.Millisecond
 	keepUp      = 3
 )
@@ -73,7 +77,8 @@ type copyOut struct {
 	st      api.Copy
 }
 
-// CopyTo sends the memory of all sessions ahead over conn, which it takes over, until ctx or the connection ends, or the VM is gone.
+// CopyTo sends the memory of all sessions ahead over conn, which it takes over, until ctx or the
+// connection ends, or the VM is gone.
 func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOptions) error {
 	if opt.Pause <= 0 {
 		opt.Pause = DefaultCopyPause
@@ -139,8 +144,9 @@ func (o *copyOut) run() error {
 	}
 }
 
-// counted notes a round, and reports whether what is left is little enough, or as little as it gets. The VM may stop then, when it is awaited: drivers there
-// that are still starting would do so while it stands.
+// counted notes a round, and reports whether what is left is little enough, or as little as it
+// gets. The VM may stop then, when it is awaited: drivers there that are still starting would do so
+// while it stands.
 func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pace) (little bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,7 +175,9 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 	return little
 }
 
-// round has all sessions that run copied once more. All streams that are new begin, those of rehearsals too, before anything of a session is sent, which waits there until a worker has started.
+// round has all sessions that run copied once more. All streams that are new begin, those of
+// rehearsals too, before anything of a session is sent, which waits there until a worker has
+// started.
 func (o *copyOut) round() (sum precopy.Round) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

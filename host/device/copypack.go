@@ -9,9 +9,11 @@ import (
 )
 
 /*
-Bodies of frames are packed where that makes the link carry more of them: each connection decides, a group of frames at a time, by what it has measured. As long as the link
-takes what comes nothing is packed, nor tried. Where the connection spends its time in waiting for the link one frame is packed to see what that takes and saves; packing
-begins if by both more would go through, and ends when less does than without.
+Bodies of frames are packed where that makes the link carry more of them: each connection decides, a
+group of frames at a time, by what it has measured. As long as the link takes what comes nothing is
+packed, nor tried. Where the connection spends its time in waiting for the link one frame is packed
+to see what that takes and saves; packing begins if by both more would go through, and ends when
+less does than without.
 */
 
 // Groups of frames that a connection decides about.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestPacking: more goes through by packing, or as much: a link that is faster than packing is left alone.
+// TestPacking: more goes through by packing, or as much: a link that is faster than packing is left
+// alone.
 func TestPacking(t *testing.T) {
 	const mb = 1e6
 	for name, c := range map[string]struct {
@@ -53,7 +54,8 @@ func TestPacking(t *testing.T) {
 	}
 }
 
-// TestTrialsInVain: each trial that was for nothing puts the next one off for twice as long, up to a bound: a link may become slow.
+// TestTrialsInVain: each trial that was for nothing puts the next one off for twice as long, up to
+// a bound: a link may become slow.
 func TestTrialsInVain(t *testing.T) {
 	var p packing
 	for want := packTrial; want <= 4*packRare; want *= 2 {
@@ -63,7 +65,8 @@ func TestTrialsInVain(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: what was packed is what it was; other bytes become no more than their frame says, or are refused.
+// FuzzUnpack: what was packed is what it was; other bytes become no more than their frame says, or
+// are refused.
 func FuzzUnpack(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("causeway"), 1000), uint32(8000), uint8(0))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1}, uint32(mostCopyData), uint8(1))

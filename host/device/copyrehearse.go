@@ -12,15 +12,18 @@ import (
 )
 
 /*
-Where a driver chooses addresses by itself, a session that is rebuilt elsewhere may come out another. So all that it is made of is made once at the other host
-before its VM stops, by a worker of its own there, in a stream of its own. What that finds keeps the VM here, by name; where it finds nothing out, for want of
-room above all, nothing is promised, and the VM moves as without.
+Where a driver chooses addresses by itself, a session that is rebuilt elsewhere may come out
+another. So all that it is made of is made once at the other host before its VM stops, by a worker
+of its own there, in a stream of its own. What that finds keeps the VM here, by name; where it finds
+nothing out, for want of room above all, nothing is promised, and the VM moves as without.
 */
 
-// rehearses are streams for which the destination makes a session for nothing but to see whether it can.
+// rehearses are streams for which the destination makes a session for nothing but to see whether it
+// can.
 const rehearses = 1 // flag of copyOpen
 
-// openRehearsal begins the stream for one, of a stream that is new. theirs is the worker's end, for roundOf; -1: there is none.
+// openRehearsal begins the stream for one, of a stream that is new. theirs is the worker's end, for
+// roundOf; -1: there is none.
 func (o *copyOut) openRehearsal(x *outStream) (theirs int, err error) {
 	if x.s.base == 0 {
 		return -1, nil
@@ -85,13 +88,15 @@ func (x *outStream) rehearsed() *outStream {
 	return x.rehearsal
 }
 
-// known reports whether the other side has said all that it will of whether the session can be there.
+// known reports whether the other side has said all that it will of whether the session can be
+// there.
 func (x *outStream) known() bool {
 	r := x.rehearsed()
 	return r == nil || r.why() != nil
 }
 
-// ends hears how the rehearsal of x ended. cannot: the session cannot be there what it is here. copyOut.mu is held.
+// ends hears how the rehearsal of x ended. cannot: the session cannot be there what it is here.
+// copyOut.mu is held.
 func (x *outStream) ends(why error, cannot bool) {
 	switch {
 	case cannot:

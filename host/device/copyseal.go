@@ -9,9 +9,10 @@ import (
 	"causeway/host/worker/link"
 )
 
-// seal ends the rounds of a session that stands still and is about to be saved. It returns the token by which the other host knows what it has of the
-// session's memory, or nil: all memory goes with the state, because none went ahead, or some of it was lost, or the state may not go to that host. It runs
-// on routine.
+// seal ends the rounds of a session that stands still and is about to be saved. It returns the
+// token by which the other host knows what it has of the session's memory, or nil: all memory goes
+// with the state, because none went ahead, or some of it was lost, or the state may not go to that
+// host. It runs on routine.
 func (s *session) seal(p workerProcess) []byte {
 	o := s.dev.out.Load()
 	if o == nil {

@@ -39,12 +39,14 @@ type outStream struct {
 	cannot    string     // what that found; copyOut.mu is held
 }
 
-// workerEnds are a session's worker's ends of streams that are new, of its memory and of its rehearsal, for roundOf, which gives and closes them; -1: there is none.
+// workerEnds are a session's worker's ends of streams that are new, of its memory and of its
+// rehearsal, for roundOf, which gives and closes them; -1: there is none.
 type workerEnds struct{ memory, rehearsal int }
 
 var noEnds = workerEnds{-1, -1}
 
-// streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of another worker than before is, comes with the worker's ends.
+// streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of
+// another worker than before is, comes with the worker's ends.
 func (o *copyOut) streamOf(s *session) (x *outStream, theirs workerEnds, err error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
@@ -107,7 +109,8 @@ func (o *copyOut) roundOf(x *outStream, theirs workerEnds) (sum precopy.Round, e
 	return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
 }
 
-// tell has the worker of a stream copy, and returns what it did; nil: the session ends, or stands, or the pre-copy is over. x.busy is held.
+// tell has the worker of a stream copy, and returns what it did; nil: the session ends, or stands,
+// or the pre-copy is over. x.busy is held.
 func (o *copyOut) tell(x *outStream, m link.Copy) (*link.Copied, error) {
 	x.order.Lock()
 	if x.sealed {

@@ -2,18 +2,21 @@ package device
 
 import "causeway/host/worker/link"
 
-// Steps by which programs are held back, in hundredths of the time, as QEMU does it with processors.
+// Steps by which programs are held back, in hundredths of the time, as QEMU does it with
+// processors.
 const (
 	throttleFirst = 20
 	throttleStep  = 10
 )
 
-// heldMore is for how many hundredths of the time programs are held back that were so for now hundredths; false: for no more than that.
+// heldMore is for how many hundredths of the time programs are held back that were so for now
+// hundredths; false: for no more than that.
 func heldMore(now int) (int, bool) {
 	return min(max(throttleFirst, now+throttleStep), link.MostThrottle), now < link.MostThrottle
 }
 
-// holdBack has programs held back more from the next round on, if that is wanted and possible. o.mu is held.
+// holdBack has programs held back more from the next round on, if that is wanted and possible. o.mu
+// is held.
 func (o *copyOut) holdBack() bool {
 	more, ok := heldMore(o.st.Throttled)
 	if !o.opt.Throttle || !ok {

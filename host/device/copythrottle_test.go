@@ -12,7 +12,8 @@ import (
 	"causeway/host/worker/precopy"
 )
 
-// TestThrottleSteps: who changes memory as fast as it is sent is held back more with each such round, until rounds fall, or nothing more can be done; but only if that was asked for.
+// TestThrottleSteps: who changes memory as fast as it is sent is held back more with each such
+// round, until rounds fall, or nothing more can be done; but only if that was asked for.
 func TestThrottleSteps(t *testing.T) {
 	const second = time.Second
 	run := func(asked bool, rounds ...uint64) (steps []int, ready, stuck bool) {
@@ -57,7 +58,8 @@ func (h *heldBack) Send(m link.ToWorker) error {
 func (*heldBack) Copied() <-chan link.Copied { return nil }
 func (*heldBack) Done() <-chan struct{}      { return nil }
 
-// TestThrottleEnds: when a pre-copy ends, here because the connection does, whoever was held back is no more; others are told nothing.
+// TestThrottleEnds: when a pre-copy ends, here because the connection does, whoever was held back
+// is no more; others are told nothing.
 func TestThrottleEnds(t *testing.T) {
 	for _, share := range []int{0, 40} {
 		d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})

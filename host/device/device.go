@@ -41,35 +41,43 @@ type Options struct {
 	Pool    *spawn.Pool // workers that are ready; may be nil
 	// Machine says how the GPUs are, for the guest's NVML; nil: NVML tells names only.
 	Machine func(ctx context.Context) (*inventory.Reading, error)
-	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; share and cap are the scheduler's.
+	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; share and
+	// cap are the scheduler's.
 	Limits api.Limits
 	// CheckMemory says what is wrong with a limit of memory on this GPU; may be nil.
 	CheckMemory func(limit.Memory) error
 	UUID        string // of the GPU, for Status
-	// Scheduler makes the virtual GPU a member at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared. It is an error
-	// if the limits name what would not hold.
+	// Scheduler makes the virtual GPU a member at the scheduler of GPU time; nil, or if it returns
+	// nil: GPU time is not shared. It is an error if the limits name what would not hold.
 	Scheduler func(api.Limits) (*schedule.Membership, error)
-	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
+	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as
+	// for software GPUs.
 	Audit time.Duration
 	// Swap: sessions have no room on the GPU until SetRoom gives it, for which they wait.
 	Swap bool
-	// SuspendTo is the folder that holds suspended sessions for which nobody names another; empty: the host's memory does.
+	// SuspendTo is the folder that holds suspended sessions for which nobody names another; empty:
+	// the host's memory does.
 	SuspendTo string
 	// Leave is called when the virtual GPU has left the GPU that it began with; may be nil.
 	Leave func()
 	// Elsewhere finds another GPU of this host for Relocate, and judges it; nil: there is none.
 	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
-	// FarMachine is Machine for the GPU of a server to which the programs go; nil: it stays what it is.
+	// FarMachine is Machine for the GPU of a server to which the programs go; nil: it stays what it
+	// is.
 	FarMachine func(api.Upstream) func(ctx context.Context) (*inventory.Reading, error)
-	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil: nobody does. It is for tests of what is killed then.
+	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil:
+	// nobody does. It is for tests of what is killed then.
 	Reached func(part string)
 	// Idle hears that the last session has gone, at most once a second; nil: nobody does.
 	Idle func()
-	// LeaseTerm is how long the guest's pages are lent without being renewed; 0: leaseTerm. Longer is for tests whose guest has no kernel, and renews when the machine has time for it.
+	// LeaseTerm is how long the guest's pages are lent without being renewed; 0: leaseTerm. Longer
+	// is for tests whose guest has no kernel, and renews when the machine has time for it.
 	LeaseTerm time.Duration
-	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM, and no Tree.
+	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM,
+	// and no Tree.
 	Leased bool
-	// Programs: it is for programs of this host, whose connections ServePrograms takes. There is no VM.
+	// Programs: it is for programs of this host, whose connections ServePrograms takes. There is no
+	// VM.
 	Programs bool
 	// Keeper answers the guest when this process has died; nil: nobody does.
 	Keeper *Keeper
@@ -282,8 +290,9 @@ func (d *Device) all() []*session {
 	return list
 }
 
-// Terms. Guests renew every second. A killed process leaves when its leases have lapsed and its worker has let go of them:
-// within two seconds of its end. A lease that lapses too early costs its session no more than a pause.
+// Terms. Guests renew every second. A killed process leaves when its leases have lapsed and its
+// worker has let go of them: within two seconds of its end. A lease that lapses too early costs its
+// session no more than a pause.
 const (
 	leaseTerm = 1700 * time.Millisecond
 	waitTerm  = time.Second
@@ -370,8 +379,9 @@ func (d *Device) MemoryRemoving(r *vhostuser.Region) {
 	}
 }
 
-// boundInPlace has programs' managed memory that lies on the host in place of the VM's own (the worker's reserveInPlace) be no more, all together, than the VM has memory, but
-// for what leaves it. A VM whose last memory leaves is gone, or about to have other.
+// boundInPlace has programs' managed memory that lies on the host in place of the VM's own (the
+// worker's reserveInPlace) be no more, all together, than the VM has memory, but for what leaves
+// it. A VM whose last memory leaves is gone, or about to have other.
 func (d *Device) boundInPlace(leaving *vhostuser.Region) {
 	var all uint64
 	for _, r := range d.mem.Regions() {

@@ -86,8 +86,9 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestKilled: a killed process stops renewing; its READs complete, whatever its GPU does, and its worker ends with its file. After how long,
-// TestLapse and TestParkOfAHungWorker say by a clock of their own.
+// TestKilled: a killed process stops renewing; its READs complete, whatever its GPU does, and its
+// worker ends with its file. After how long, TestLapse and TestParkOfAHungWorker say by a clock of
+// their own.
 func TestKilled(t *testing.T) {
 	for _, gpu := range []string{"test", "busy"} {
 		v := bootWith(t, func(o *device.Options) { o.Worker.GPU = gpu; lapses(o) })

@@ -17,8 +17,10 @@ import (
 )
 
 /*
-A guest process whose VM has an RDMA adapter of its own may be the end of its session with a GPU server itself. The control file then carries what goes out of band, some hundred bytes, between the process and
-its worker, which has the keys and knows what may be said. No guest memory is lent, so nothing is to be parked; and the session cannot leave with the VM, whose adapter stays here.
+A guest process whose VM has an RDMA adapter of its own may be the end of its session with a GPU
+server itself. The control file then carries what goes out of band, some hundred bytes, between the
+process and its worker, which has the keys and knows what may be said. No guest memory is lent, so
+nothing is to be parked; and the session cannot leave with the VM, whose adapter stays here.
 */
 
 var (
@@ -30,9 +32,12 @@ var (
 const (
 	// directSlot is where READs wait for what the worker says, beside those for slots.
 	directSlot = remote.SlotCount + 1
-	// mostQueued bounds what a worker may have sent that the guest has not read, in bytes: an honest one sends less in all.
+	// mostQueued bounds what a worker may have sent that the guest has not read, in bytes: an
+	// honest one sends less in all.
 	mostQueued = 16 << 10
-	// mostWriting is how many WRITEs of a guest process may wait for its worker: each has an entry of the queue of all programs. An honest one has one, or one for each of its threads that speak.
+	// mostWriting is how many WRITEs of a guest process may wait for its worker: each has an entry
+	// of the queue of all programs. An honest one has one, or one for each of its threads that
+	// speak.
 	mostWriting = 4
 	writeLimit  = 5 * time.Second
 	hearLimit   = 5 * time.Second // somebody else may hold the end of a worker that is gone
@@ -107,7 +112,8 @@ func (s *session) routineDirect() {
 	}
 }
 
-// hearDirect waits until what a worker that is gone had said is there for the guest to read: one that refuses says why, and ends. p nil: there was none.
+// hearDirect waits until what a worker that is gone had said is there for the guest to read: one
+// that refuses says why, and ends. p nil: there was none.
 func (s *session) hearDirect(p workerProcess) {
 	s.mu.Lock()
 	d := s.direct
@@ -166,7 +172,8 @@ func (s *session) readDirect(req *fs.ReadRequest) {
 	req.Complete(n, errno)
 }
 
-// writeDirect passes on what the guest process writes, which waits for its answer before it writes more.
+// writeDirect passes on what the guest process writes, which waits for its answer before it writes
+// more.
 func (s *session) writeDirect(w *fs.WriteRequest) {
 	b := w.Data()
 	s.mu.Lock()
@@ -201,7 +208,8 @@ func (s *session) writeDirect(w *fs.WriteRequest) {
 	}()
 }
 
-// controlDirect is control of a process that is an RDMA end: all that it may say there is that it ends.
+// controlDirect is control of a process that is an RDMA end: all that it may say there is that it
+// ends.
 func (s *session) controlDirect(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
 	if h.Type != remote.MsgRegionEnd || h.Region != 0 {
 		return syscall.EINVAL, fmt.Errorf("message %d of an RDMA end: %w", h.Type, errState)

@@ -90,7 +90,8 @@ func (b *beside) welcome() (remote.Hello, string) {
 	return h, s
 }
 
-// bootDirect is bootRelayed of a device whose programs may be RDMA ends, with a server whose sessions go by RDMA as rdma says.
+// bootDirect is bootRelayed of a device whose programs may be RDMA ends, with a server whose
+// sessions go by RDMA as rdma says.
 func bootDirect(t *testing.T, rdma string) *vm {
 	t.Helper()
 	s := newRelayServer(t)
@@ -105,7 +106,9 @@ func bootDirect(t *testing.T, rdma string) *vm {
 
 var directHello = remote.Hello{Type: remote.MsgDirect}
 
-// TestDirect: what a guest process that is an RDMA end says beside the fabric reaches the server's worker, and what that says comes back; nothing else may be said on the file. Here the server has no adapter, and says so.
+// TestDirect: what a guest process that is an RDMA end says beside the fabric reaches the server's
+// worker, and what that says comes back; nothing else may be said on the file. Here the server has
+// no adapter, and says so.
 func TestDirect(t *testing.T) {
 	v := bootDirect(t, "none0")
 	b := openBeside(t, v)
@@ -149,7 +152,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestDirectEnds: a guest process that is an RDMA end and goes takes its session along, at every step.
+// TestDirectEnds: a guest process that is an RDMA end and goes takes its session along, at every
+// step.
 func TestDirectEnds(t *testing.T) {
 	v := bootDirect(t, link.RDMAAuto)
 	for step := range 3 {
@@ -181,7 +185,8 @@ func TestDirectEnds(t *testing.T) {
 	}
 }
 
-// TestDirectRefused: where programs may be none, and where the server has RDMA off, that is said, and inspect has what a program that goes by the host says of it.
+// TestDirectRefused: where programs may be none, and where the server has RDMA off, that is said,
+// and inspect has what a program that goes by the host says of it.
 func TestDirectRefused(t *testing.T) {
 	b := openBeside(t, bootRelayed(t))
 	if err := b.control(directHello); !errors.Is(err, syscall.EOPNOTSUPP) {

@@ -16,9 +16,13 @@ import (
 )
 
 /*
-A virtual GPU whose programs run on a GPU server goes to another one, with all of them. Their memory goes ahead while they run (divertahead.go). Then each program's relay has the other server get its session, and stands; when all have, new ones are kept waiting, those that began meanwhile follow, and
-this process decides, once for all of them: from then on it starts relays with the other lease, whatever becomes of single programs. Before, all go on where they were. A relay that does not follow the decision is ended,
-so that no program is where the others are not: its program gets an error, and what came of it is said.
+A virtual GPU whose programs run on a GPU server goes to another one, with all of them. Their memory
+goes ahead while they run (divertahead.go). Then each program's relay has the other server get its
+session, and stands; when all have, new ones are kept waiting, those that began meanwhile follow,
+and this process decides, once for all of them: from then on it starts relays with the other lease,
+whatever becomes of single programs. Before, all go on where they were. A relay that does not follow
+the decision is ended, so that no program is where the others are not: its program gets an error,
+and what came of it is said.
 */
 
 // ErrDiverting says that programs are on their way to another GPU server.
@@ -43,7 +47,8 @@ type turn struct {
 	calm   chan struct{} // closed when none is; nil: nobody waits for that
 }
 
-// Divert has all programs go on at another GPU server, and has new ones begin there. With an error all are where they were, but for those that it names.
+// Divert has all programs go on at another GPU server, and has new ones begin there. With an error
+// all are where they were, but for those that it names.
 func (d *Device) Divert(ctx context.Context, c api.Diversion) (api.Relocated, error) {
 	if !d.relocating.TryLock() {
 		return api.Relocated{}, ErrRelocating
@@ -216,7 +221,8 @@ func (t *turning) gather(ctx context.Context) error {
 	return err
 }
 
-// pass has the sessions that were not asked yet go there, and returns how many those were. last: none begins any more, and who has not begun at the server waits for what is decided.
+// pass has the sessions that were not asked yet go there, and returns how many those were. last:
+// none begins any more, and who has not begun at the server waits for what is decided.
 func (t *turning) pass(outer context.Context, last bool) (n int, err error) {
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
@@ -276,7 +282,8 @@ func (t *turning) leave(ctx context.Context, s *session, last bool) (asked bool,
 	return true, err
 }
 
-// ended reports whether a relay is gone, with its program or by a fault: there is nothing then that could be anywhere. err is what became of a question.
+// ended reports whether a relay is gone, with its program or by a fault: there is nothing then that
+// could be anywhere. err is what became of a question.
 func (t *turning) ended(p workerProcess, err error) bool {
 	if errors.Is(err, spawn.ErrEnded) { // its process is about to be
 		select {
@@ -305,7 +312,8 @@ func (d *Device) progress(done, of int) {
 	d.relocation.of = max(d.relocation.of, of)
 }
 
-// settle has all that were asked follow what was decided. The error names those of which it is not known whether they go on, where nothing has moved.
+// settle has all that were asked follow what was decided. The error names those of which it is not
+// known whether they go on, where nothing has moved.
 func (t *turning) settle() error {
 	t.mu.Lock()
 	list := slices.Collect(maps.Keys(t.leaves))

@@ -93,7 +93,8 @@ func TestDivert(t *testing.T) {
 	})
 }
 
-// TestDivertInVain: whatever one relay says, and when whoever asked goes, all are told to stay, and go on where they were; another try is as the first.
+// TestDivertInVain: whatever one relay says, and when whoever asked goes, all are told to stay, and
+// go on where they were; another try is as the first.
 func TestDivertInVain(t *testing.T) {
 	refused := fmt.Errorf("a stream waits for a function: %w", unix.EOPNOTSUPP)
 	for name, c := range map[string]struct {
@@ -141,7 +142,8 @@ func TestDivertInVain(t *testing.T) {
 	}
 }
 
-// TestDivertAndAnEnd: a relay that is killed in any part costs its own program alone, and the others go on together.
+// TestDivertAndAnEnd: a relay that is killed in any part costs its own program alone, and the
+// others go on together.
 func TestDivertAndAnEnd(t *testing.T) {
 	for _, c := range []struct {
 		part  string
@@ -177,7 +179,8 @@ func TestDivertAndAnEnd(t *testing.T) {
 	}
 }
 
-// TestDivertNotFollowed: a relay that does not do what is decided for all ends; what another says of itself meanwhile changes nothing.
+// TestDivertNotFollowed: a relay that does not do what is decided for all ends; what another says
+// of itself meanwhile changes nothing.
 func TestDivertNotFollowed(t *testing.T) {
 	for name, err := range map[string]error{"it cannot": unix.EIO, "it does not answer": spawn.ErrSilent} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +216,8 @@ func TestDivertNotFollowed(t *testing.T) {
 	})
 }
 
-// TestDivertAndBeginnings: programs that begin while others are on their way follow them; when it is about to be decided they wait, and begin where the others are.
+// TestDivertAndBeginnings: programs that begin while others are on their way follow them; when it
+// is about to be decided they wait, and begin where the others are.
 func TestDivertAndBeginnings(t *testing.T) {
 	var k *kernel
 	var begun *fakeWorker
@@ -258,7 +262,8 @@ func TestDivertAndBeginnings(t *testing.T) {
 	})
 }
 
-// TestDivertOpening: a program that has a relay, and has not begun at the server, begins where the others are, whether it starts meanwhile or later.
+// TestDivertOpening: a program that has a relay, and has not begun at the server, begins where the
+// others are, whether it starts meanwhile or later.
 func TestDivertOpening(t *testing.T) {
 	for name, goes := range map[string]bool{"go": true, "stay": false} {
 		t.Run(name, func(t *testing.T) {
@@ -292,7 +297,8 @@ func TestDivertOpening(t *testing.T) {
 	}
 }
 
-// TestDivertStanding: a program that stands, as one that was stopped does, is waited for, not for ever, and named.
+// TestDivertStanding: a program that stands, as one that was stopped does, is waited for, not for
+// ever, and named.
 func TestDivertStanding(t *testing.T) {
 	relays(t, 1, nil, func(k *kernel, list []*fakeWorker) {
 		s := k.session()
@@ -334,7 +340,8 @@ func TestDivertStanding(t *testing.T) {
 	})
 }
 
-// TestDivertRefused: what is known to be no move, or goes with another, is refused by name, and changes nothing. While programs are on their way their VM gives nothing out.
+// TestDivertRefused: what is known to be no move, or goes with another, is refused by name, and
+// changes nothing. While programs are on their way their VM gives nothing out.
 func TestDivertRefused(t *testing.T) {
 	relays(t, 1, nil, func(k *kernel, list []*fakeWorker) {
 		here := diversionTo(1)
@@ -372,7 +379,8 @@ func TestDivertRefused(t *testing.T) {
 	})
 }
 
-// TestRelayEnds: a program that says that it ends has its relay end in order, which tells the server, and waits so long for one that hangs.
+// TestRelayEnds: a program that says that it ends has its relay end in order, which tells the
+// server, and waits so long for one that hangs.
 func TestRelayEnds(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		relays(t, 1, nil, func(k *kernel, list []*fakeWorker) {

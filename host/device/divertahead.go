@@ -14,16 +14,21 @@ import (
 	"causeway/host/worker/spawn"
 )
 
-// Memory goes ahead of programs to another GPU server, in rounds of all of them together, while they run: what it ends with is that little is left of all, as they stand together. Where that becomes no less they
-// are held back, if that is wanted, by the steps of a VM's migration (copythrottle.go).
+// Memory goes ahead of programs to another GPU server, in rounds of all of them together, while
+// they run: what it ends with is that little is left of all, as they stand together. Where that
+// becomes no less they are held back, if that is wanted, by the steps of a VM's migration
+// (copythrottle.go).
 
-// After how many rounds little is no aim any more: a program may change its memory as fast as the link takes it. One that is held back, more and more, may take as many again, and two for each step.
+// After how many rounds little is no aim any more: a program may change its memory as fast as the
+// link takes it. One that is held back, more and more, may take as many again, and two for each
+// step.
 const (
 	mostDivertRounds = 12
 	mostHeldRounds   = 2*mostDivertRounds + 2*(2+(link.MostThrottle-throttleFirst)/throttleStep)
 )
 
-// ahead has the memory of all sessions that run go to the other server. An error calls all of it off, before anybody has stood.
+// ahead has the memory of all sessions that run go to the other server. An error calls all of it
+// off, before anybody has stood.
 func (t *turning) ahead(ctx context.Context) error {
 	pace := precopy.Pace{Pause: DefaultCopyPause, Most: mostDivertRounds}
 	if t.throttle {
@@ -49,7 +54,8 @@ func (t *turning) ahead(ctx context.Context) error {
 	}
 }
 
-// holdBack has programs held back more from the next round on, if that is wanted and possible, until they stand, or stay where they are.
+// holdBack has programs held back more from the next round on, if that is wanted and possible,
+// until they stand, or stay where they are.
 func (t *turning) holdBack() bool {
 	more, ok := heldMore(t.held)
 	if !t.throttle || !ok {
@@ -63,7 +69,8 @@ func (t *turning) holdBack() bool {
 	return true
 }
 
-// round is one of all sessions that run, those that have begun since the one before too, and returns how many they are. The first error ends it.
+// round is one of all sessions that run, those that have begun since the one before too, and
+// returns how many they are. The first error ends it.
 func (t *turning) round(outer context.Context) (sum precopy.Round, of int, err error) {
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
@@ -110,7 +117,8 @@ func (t *turning) without(s *session) bool {
 	return t.plain[s]
 }
 
-// roundOf is a round of one session, whose relay is told of the other server before the first. took: there was one.
+// roundOf is a round of one session, whose relay is told of the other server before the first.
+// took: there was one.
 func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r precopy.Round, took bool, err error) {
 	t.mu.Lock()
 	begun := t.leaves[s] == p
@@ -143,7 +151,8 @@ func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r p
 	return precopy.Round{}, false, err
 }
 
-// allAtOnce has a session go as it is, when all stand, whose memory does not go ahead. Its relay was asked, and is told what is decided.
+// allAtOnce has a session go as it is, when all stand, whose memory does not go ahead. Its relay
+// was asked, and is told what is decided.
 func (t *turning) allAtOnce(s *session, why error) {
 	s.log.Info("its memory does not go ahead", "reason", why)
 	t.mu.Lock()

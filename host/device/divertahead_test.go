@@ -15,7 +15,8 @@ import (
 	"causeway/host/worker/spawn"
 )
 
-// sends has a relay's rounds send so much each, a gibibyte in a second; behind the last they send nothing.
+// sends has a relay's rounds send so much each, a gibibyte in a second; behind the last they send
+// nothing.
 func sends(w *fakeWorker, bytes ...uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,7 +31,8 @@ func sends(w *fakeWorker, bytes ...uint64) {
 	}
 }
 
-// TestDivertAhead: memory of all programs goes ahead in rounds, until little is left of all; then they stand together. What came of it is said, and on the way how far it is.
+// TestDivertAhead: memory of all programs goes ahead in rounds, until little is left of all; then
+// they stand together. What came of it is said, and on the way how far it is.
 func TestDivertAhead(t *testing.T) {
 	relays(t, 2, nil, func(k *kernel, list []*fakeWorker) {
 		const second = 1 << 30
@@ -61,7 +63,8 @@ func TestDivertAhead(t *testing.T) {
 	})
 }
 
-// TestDivertAheadInVain: whatever is in the way while memory goes ahead, nobody has stood then, and all are told.
+// TestDivertAheadInVain: whatever is in the way while memory goes ahead, nobody has stood then, and
+// all are told.
 func TestDivertAheadInVain(t *testing.T) {
 	lost := fmt.Errorf("gpu server gpu2: lost: %w", unix.EOPNOTSUPP)
 	for name, c := range map[string]struct {
@@ -107,7 +110,8 @@ func TestDivertAheadInVain(t *testing.T) {
 	}
 }
 
-// TestDivertAheadAndOthers: a program that ends while memory goes ahead costs nobody anything; one that begins then, or is about to, goes along.
+// TestDivertAheadAndOthers: a program that ends while memory goes ahead costs nobody anything; one
+// that begins then, or is about to, goes along.
 func TestDivertAheadAndOthers(t *testing.T) {
 	for name, cause := range map[string]error{"ends": nil, "is killed": errors.New("killed")} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +164,8 @@ func TestDivertAheadAndOthers(t *testing.T) {
 	})
 }
 
-// TestDivertAheadWithoutInVain: a relay whose memory does not go ahead keeps that it was asked, and is told too when the move comes to nothing before all stand: its VM could go nowhere else.
+// TestDivertAheadWithoutInVain: a relay whose memory does not go ahead keeps that it was asked, and
+// is told too when the move comes to nothing before all stand: its VM could go nowhere else.
 func TestDivertAheadWithoutInVain(t *testing.T) {
 	relays(t, 2, nil, func(k *kernel, list []*fakeWorker) {
 		sends(list[1])
@@ -182,7 +187,9 @@ func TestDivertAheadWithoutInVain(t *testing.T) {
 	})
 }
 
-// TestDivertThrottled: programs that change memory as fast as it goes to the other server are held back if that is wanted, more and more, and those alone whose memory goes ahead; in the end they stand all the same.
+// TestDivertThrottled: programs that change memory as fast as it goes to the other server are held
+// back if that is wanted, more and more, and those alone whose memory goes ahead; in the end they
+// stand all the same.
 func TestDivertThrottled(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		relays(t, 2, nil, func(k *kernel, list []*fakeWorker) {

@@ -59,8 +59,9 @@ func (c *counting) next(t *testing.T) {
 	}
 }
 
-// TestDiverted: a VM's programs go to another GPU server and back over the device's control socket, with what they have there, and work on meanwhile; the programs that they leave behind end, and new ones begin where they are. A server that takes none leaves
-// all where they were.
+// TestDiverted: a VM's programs go to another GPU server and back over the device's control socket,
+// with what they have there, and work on meanwhile; the programs that they leave behind end, and
+// new ones begin where they are. A server that takes none leaves all where they were.
 func TestDiverted(t *testing.T) {
 	one, two, none := newRelayServer(t), newRelayServer(t), newRelayServer(t)
 	one.moves, two.moves = true, true

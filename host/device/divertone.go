@@ -37,7 +37,8 @@ type leaver struct {
 	err   error
 }
 
-// leaverNow asks routine, where a worker that is told to start has begun, or not at all. last: one that has not stays so until it is decided where it does.
+// leaverNow asks routine, where a worker that is told to start has begun, or not at all. last: one
+// that has not stays so until it is decided where it does.
 func (s *session) leaverNow(ctx context.Context, t *turning, last bool) (leaver, error) {
 	found := make(chan leaver, 1)
 	if !s.do(func() {
@@ -124,7 +125,8 @@ func (s *session) watchStanding(ctx context.Context, giveUp context.CancelCauseF
 	}
 }
 
-// beginsAt has a session that has a relay, and has not begun at any server, wait for what is decided, and begin there. It runs on routine.
+// beginsAt has a session that has a relay, and has not begun at any server, wait for what is
+// decided, and begin there. It runs on routine.
 func (s *session) beginsAt(t *turning) {
 	<-t.decided
 	s.mu.Lock()
@@ -140,7 +142,8 @@ func (s *session) beginsAt(t *turning) {
 	}
 }
 
-// renewWorker gives a session another worker in place of one that has done nothing yet. It runs on routine.
+// renewWorker gives a session another worker in place of one that has done nothing yet. It runs on
+// routine.
 func (s *session) renewWorker(old workerProcess) error {
 	cfg := s.config()
 	cfg.Spare = s.fits

@@ -17,7 +17,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestArrivalsOfAnEarlierCopy: another pre-copy begins with nothing of the one before, whose sessions end.
+// TestArrivalsOfAnEarlierCopy: another pre-copy begins with nothing of the one before, whose
+// sessions end.
 func TestArrivalsOfAnEarlierCopy(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -75,7 +76,8 @@ func TestWatchLimit(t *testing.T) {
 	}
 }
 
-// TestStoreOfASessionThatIsNotParked: nothing is written, and what it was to be written to is given back.
+// TestStoreOfASessionThatIsNotParked: nothing is written, and what it was to be written to is given
+// back.
 func TestStoreOfASessionThatIsNotParked(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -108,7 +110,8 @@ type spent struct {
 func (w *spent) CPU() time.Duration    { return w.cpu }
 func (w *spent) Done() <-chan struct{} { return w.done }
 
-// TestTimeOfWorkersThatAreLeft: the time of all workers that a session has had counts, and goes on to count when they end.
+// TestTimeOfWorkersThatAreLeft: the time of all workers that a session has had counts, and goes on
+// to count when they end.
 func TestTimeOfWorkersThatAreLeft(t *testing.T) {
 	var r resources
 	var all []*spent
@@ -149,7 +152,8 @@ func (f *successors) rebuild(context.Context, workerProcess, *Place, link.Config
 
 func (*spent) Kill() {}
 
-// TestWorkersThatARebuildLeaves: a session that moves again and again has the time of each worker that it was at.
+// TestWorkersThatARebuildLeaves: a session that moves again and again has the time of each worker
+// that it was at.
 func TestWorkersThatARebuildLeaves(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -179,7 +183,8 @@ func TestWorkersThatARebuildLeaves(t *testing.T) {
 	}
 }
 
-// TestStoredThatCannotBeRead: who reads a stored session, whose memory follows, hears that it is not whole.
+// TestStoredThatCannotBeRead: who reads a stored session, whose memory follows, hears that it is
+// not whole.
 func TestStoredThatCannotBeRead(t *testing.T) {
 	kept, err := newStored("", 0)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 )
 
 /*
-Extents: the host's hands copy between memory that a guest process names and its own regions. A READ at FileExtent takes a
-region's bytes to the pages of its buffer, a WRITE brings its buffer's bytes to the region; either is completed when it is
-done, which takes a moment and waits for no GPU. Only pages in descriptors are touched, on both sides.
+Extents: the host's hands copy between memory that a guest process names and its own regions. A READ
+at FileExtent takes a region's bytes to the pages of its buffer, a WRITE brings its buffer's bytes
+to the region; either is completed when it is done, which takes a moment and waits for no GPU. Only
+pages in descriptors are touched, on both sides.
 
-The guest process may die or let go of the region meanwhile: whoever completes leases calls settle between taking them back
-and completing them.
+The guest process may die or let go of the region meanwhile: whoever completes leases calls settle
+between taking them back and completing them.
 */
 
 // extent is a READ or WRITE of a region's bytes.
@@ -63,7 +64,8 @@ func (s *session) copied(e *extent, n int) {
 	e.end(n, 0)
 }
 
-// lentLocked finds the region's pages that an extent means. They stay lent as long as copying is held for reading. EAGAIN: not now.
+// lentLocked finds the region's pages that an extent means. They stay lent as long as copying is
+// held for reading. EAGAIN: not now.
 func (s *session) lentLocked(e *extent) ([]virtio.Segment, syscall.Errno) {
 	id, at := extentOf(e.off)
 	r := s.regions[id]

@@ -34,7 +34,8 @@ func (p *process) extent(t *testing.T, at int64, pages []virtiotest.Buffer, in b
 	return errno
 }
 
-// TestExtents: bytes reach a region from anywhere in guest memory, over the borders of its leases, and come back.
+// TestExtents: bytes reach a region from anywhere in guest memory, over the borders of its leases,
+// and come back.
 func TestExtents(t *testing.T) {
 	const size, off = 600 << 10, 123 << 10 // in three of the region's pieces
 	v := boot(t)

@@ -18,7 +18,8 @@ import (
 	"causeway/remote"
 )
 
-// fakeWorkers start workers that exist in the test only. Each does what it is told at once, unless the test lets it hang.
+// fakeWorkers start workers that exist in the test only. Each does what it is told at once, unless
+// the test lets it hang.
 type fakeWorkers struct {
 	lent func(gpa uint64) bool // whether the guest's kernel has the page back, which is when nobody may touch it
 	fail func(format string, args ...any)
@@ -39,7 +40,8 @@ func (f *fakeWorkers) refusesAll(err error) {
 // tookConnection is what a worker says on a connection over which its session goes on.
 const tookConnection = "taken"
 
-// fakeWorker follows a session's messages as a worker does, and remembers which pages it could touch.
+// fakeWorker follows a session's messages as a worker does, and remembers which pages it could
+// touch.
 type fakeWorker struct {
 	of      *fakeWorkers
 	replies chan link.ToParent
@@ -362,7 +364,8 @@ func (w *fakeWorker) Stop(grace time.Duration) {
 	w.exit(nil)
 }
 
-// relaying is what a fake does as a relay that is told of another GPU server; without one it does not answer.
+// relaying is what a fake does as a relay that is told of another GPU server; without one it does
+// not answer.
 type relaying struct {
 	ahead  func(ctx context.Context, w *fakeWorker) error // nil: without rounds
 	round  func(ctx context.Context, w *fakeWorker) (link.Copied, error)

@@ -14,15 +14,16 @@ import (
 	"causeway/host/limit"
 )
 
-// How fast sessions open: so many at once, then so many a second. Those that come faster wait, up to a bound; the rest is refused.
+// How fast sessions open: so many at once, then so many a second. Those that come faster wait, up
+// to a bound; the rest is refused.
 const (
 	openBurst    = 64
 	openRate     = 20 // a second
 	openPatience = 10 * time.Second
 )
 
-// endPatience is how long a session waits for the place of one that is on its way out: a program that starts when another has just ended finds that
-// one's worker still there.
+// endPatience is how long a session waits for the place of one that is on its way out: a program
+// that starts when another has just ended finds that one's worker still there.
 const endPatience = 2 * time.Second
 
 var (
@@ -33,7 +34,8 @@ var (
 	errLate     = errors.New("what it waited for does not come")
 )
 
-// door lets sessions in at a bounded rate, those of one user of the guest, root excepted, at half of it: one that floods leaves the others the rest.
+// door lets sessions in at a bounded rate, those of one user of the guest, root excepted, at half
+// of it: one that floods leaves the others the rest.
 type door struct {
 	pace *rate.Limiter
 
@@ -48,7 +50,8 @@ func newDoor() *door {
 	return &door{pace: rate.NewLimiter(openRate, openBurst), users: map[uint32]*rate.Limiter{}}
 }
 
-// enter takes a place for a session of a user, and says how long to wait for it. ErrTooFast: too many wait already.
+// enter takes a place for a session of a user, and says how long to wait for it. ErrTooFast: too
+// many wait already.
 func (d *door) enter(uid uint32, now time.Time) (time.Duration, error) {
 	wait := time.Duration(0)
 	if uid != 0 {
@@ -85,10 +88,12 @@ func (d *door) user(uid uint32, now time.Time) *rate.Limiter {
 // startsAtOnce is how many workers of a virtual GPU may be starting at a time.
 func startsAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
 
-// arrivalsAtOnce is how many workers of sessions that come with their VM, which stands meanwhile, may be starting at a time: a driver that starts mostly waits.
+// arrivalsAtOnce is how many workers of sessions that come with their VM, which stands meanwhile,
+// may be starting at a time: a driver that starts mostly waits.
 const arrivalsAtOnce = 16
 
-// admit lets a session in, which may take a while, or says why not. It runs on routine. With nil, leave must follow.
+// admit lets a session in, which may take a while, or says why not. It runs on routine. With nil,
+// leave must follow.
 func (s *session) admit() error {
 	d := s.dev
 	if err := s.takePlace(); err != nil {
@@ -109,7 +114,8 @@ func (s *session) admit() error {
 	return nil
 }
 
-// takePlace counts the session, if the limits allow one more, or do so as soon as those that are ending have ended.
+// takePlace counts the session, if the limits allow one more, or do so as soon as those that are
+// ending have ended.
 func (s *session) takePlace() error {
 	d := s.dev
 	late := time.Now().Add(endPatience)
@@ -153,7 +159,8 @@ func (s *session) ending() bool {
 	return s.state >= dead
 }
 
-// admitLocked counts a session of a user of the guest, if the limits allow one more. The guest's kernel says who it is.
+// admitLocked counts a session of a user of the guest, if the limits allow one more. The guest's
+// kernel says who it is.
 func (d *Device) admitLocked(uid uint32) error {
 	l := &d.limits
 	most := limit.UserSessions(l.UserSessions).Of(limit.Sessions(l.Sessions))
@@ -224,7 +231,8 @@ func (s *session) pauseFor(what <-chan struct{}, most time.Duration) error {
 // starting waits for its turn to start a worker; the function ends it.
 func (s *session) starting() (func(), error) { return s.acquire(s.dev.starts) }
 
-// acquire waits for one of a bounded number; the function ends it. One that is free is had in a hurry, too.
+// acquire waits for one of a bounded number; the function ends it. One that is free is had in a
+// hurry, too.
 func (s *session) acquire(slots chan struct{}) (func(), error) {
 	end := func() { <-slots }
 	select {

@@ -57,7 +57,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// TestUserSessions: one user of the guest gets no more than its part of the sessions, others the rest, and root, who can be anybody, all.
+// TestUserSessions: one user of the guest gets no more than its part of the sessions, others the
+// rest, and root, who can be anybody, all.
 func TestUserSessions(t *testing.T) {
 	d := &Device{users: map[uint32]guestUser{}, limits: withDefaults(api.Limits{Sessions: 8})}
 	take := func(uid uint32, want int, why error) {
@@ -119,7 +120,8 @@ func TestUserOpens(t *testing.T) {
 	}
 }
 
-// TestDoorOfUsers: one user that floods waits and is refused; another comes in meanwhile, at once and at half of the rate.
+// TestDoorOfUsers: one user that floods waits and is refused; another comes in meanwhile, at once
+// and at half of the rate.
 func TestDoorOfUsers(t *testing.T) {
 	d := newDoor()
 	now := time.Now()
@@ -179,7 +181,8 @@ func TestUserQuestions(t *testing.T) {
 	}
 }
 
-// TestPlaceOfOneThatEnds: a session that finds no place waits for that of one whose worker is on its way out, and for no other.
+// TestPlaceOfOneThatEnds: a session that finds no place waits for that of one whose worker is on
+// its way out, and for no other.
 func TestPlaceOfOneThatEnds(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.d.limits.Sessions = 1

@@ -26,8 +26,9 @@ type walk struct {
 	left int // links that may still be followed
 }
 
-// openFolder opens a folder, and makes it and those on the way where they are missing. Links are followed only where nobody but root
-// and this user could have put them. safe: the same is true of the whole way.
+// openFolder opens a folder, and makes it and those on the way where they are missing. Links are
+// followed only where nobody but root and this user could have put them. safe: the same is true of
+// the whole way.
 func openFolder(dir string) (f *os.File, safe bool, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestGive: what took the socket's place before it is given away, in a folder that another user may change, is not given away.
+// TestGive: what took the socket's place before it is given away, in a folder that another user may
+// change, is not given away.
 func TestGive(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	d, err := os.Open(dir)

@@ -20,8 +20,9 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// These make TestFront a VM's front end on a device that runs elsewhere, for scripts/soak.sh: a socket, how long, how many programs at a
-// time, how many seconds each waits for the next one, and a file that ends it as soon as it is there.
+// These make TestFront a VM's front end on a device that runs elsewhere, for scripts/soak.sh: a
+// socket, how long, how many programs at a time, how many seconds each waits for the next one, and
+// a file that ends it as soon as it is there.
 const (
 	socketEnv   = "CAUSEWAY_FRONT_SOCKET"
 	secondsEnv  = "CAUSEWAY_FRONT_SECONDS"
@@ -30,9 +31,10 @@ const (
 	stopEnv     = "CAUSEWAY_FRONT_STOP"
 )
 
-// TestFront has a VM's programs come and go, and holds every byte against what they wrote: some exit, some are killed, some stop for longer
-// than their leases last. A limit that was lowered may refuse memory; a device that is gone ends it. Without a socket it has a device of its
-// own, for a program that exits and one that is killed.
+// TestFront has a VM's programs come and go, and holds every byte against what they wrote: some
+// exit, some are killed, some stop for longer than their leases last. A limit that was lowered may
+// refuse memory; a device that is gone ends it. Without a socket it has a device of its own, for a
+// program that exits and one that is killed.
 func TestFront(t *testing.T) {
 	f := &front{t: t}
 	socket, programs, least, end := os.Getenv(socketEnv), 1, 2, time.Now()
@@ -97,7 +99,8 @@ func (f *front) gone(err error) bool {
 	return true
 }
 
-// program is one process's life. how: 0 exits, 1 is killed, 2 is stopped for a while, 3 is killed while it is stopped.
+// program is one process's life. how: 0 exits, 1 is killed, 2 is stopped for a while, 3 is killed
+// while it is stopped.
 func (f *front) program(pid uint32, how int) error {
 	p, g, err := f.vm.exec(pid)
 	if err != nil {
@@ -155,7 +158,8 @@ func (f *front) program(pid uint32, how int) error {
 // mostWork is what work writes at most, in bytes.
 const mostWork = 15 * 4096
 
-// work writes memory, has it copied to pinned memory, and compares. Small copies into replies are not asked for: how they come is the back end's.
+// work writes memory, has it copied to pinned memory, and compares. Small copies into replies are
+// not asked for: how they come is the back end's.
 func (f *front) work(g *workertest.Guest, back []byte, call func(wire.Args, wire.Reply) error) error {
 	size := 4096 * (1 + rand.IntN(mostWork/4096))
 	var m wire.MemAllocReply

@@ -7,8 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestMoveBehindFunction: a session moves although a stream has called a function of the program that asks its worker for something before it returns, as one does that
-// touches managed memory.
+// TestMoveBehindFunction: a session moves although a stream has called a function of the program
+// that asks its worker for something before it returns, as one does that touches managed memory.
 func TestMoveBehindFunction(t *testing.T) {
 	v := bootGPU(t, "soft")
 	_, g := start(t, v)

@@ -13,13 +13,16 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// nestedGPU is a value of gpuEnv: the back end of real GPUs, whose driver is our own library. That takes memory to be registered in one piece only.
+// nestedGPU is a value of gpuEnv: the back end of real GPUs, whose driver is our own library. That
+// takes memory to be registered in one piece only.
 const nestedGPU = "nested"
 
-// thereEnv is the number of the GPU that a VM of TestAheadOnGPU moves to; without it both have all, and so the same.
+// thereEnv is the number of the GPU that a VM of TestAheadOnGPU moves to; without it both have all,
+// and so the same.
 const thereEnv = "CAUSEWAY_TEST_GPU_THERE"
 
-// movingVM is a VM whose sessions move to another device with a worker of the GPU that gpuEnv names, or of those of its devices.
+// movingVM is a VM whose sessions move to another device with a worker of the GPU that gpuEnv
+// names, or of those of its devices.
 func movingVM(t *testing.T, devices ...int) *vm {
 	return movingVMWith(t, func(*device.Options) {}, devices...)
 }
@@ -62,7 +65,8 @@ const (
 	largeSize                          = 9 << 20
 )
 
-// tallying is a program that has what a session may have: variables, streams, events, memory of every kind.
+// tallying is a program that has what a session may have: variables, streams, events, memory of
+// every kind.
 type tallying struct {
 	*holding
 	variable, small, large uint64
@@ -177,7 +181,8 @@ func (h *tallying) check(t *testing.T) {
 	}
 }
 
-// TestMoveOnGPU moves a VM there and back, again and again, between devices whose workers have the GPU of gpuEnv.
+// TestMoveOnGPU moves a VM there and back, again and again, between devices whose workers have the
+// GPU of gpuEnv.
 func TestMoveOnGPU(t *testing.T) {
 	other, v := movingVM(t), movingVM(t)
 	if err := other.Kill(); err != nil {
@@ -215,7 +220,8 @@ func TestMoveOnGPU(t *testing.T) {
 	}
 }
 
-// TestPreCopyOnGPU: of memory that went ahead only what changed since comes with the VM's state, there and back.
+// TestPreCopyOnGPU: of memory that went ahead only what changed since comes with the VM's state,
+// there and back.
 func TestPreCopyOnGPU(t *testing.T) {
 	hosts := []*vm{movingVM(t), movingVM(t)}
 	if err := hosts[1].Kill(); err != nil {

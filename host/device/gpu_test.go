@@ -75,7 +75,8 @@ func (g *onGPU) driverUse(pid int) (n uint64) {
 	return n
 }
 
-// row is a line of the table: what the virtual GPU says it uses, and the driver of the first worker.
+// row is a line of the table: what the virtual GPU says it uses, and the driver of the first
+// worker.
 func (g *onGPU) row(what string) {
 	g.Helper()
 	st := g.v.device.Status()
@@ -127,8 +128,9 @@ func (g *onGPU) call(s *workertest.Guest, a wire.Args, r wire.Reply) cuda.Result
 	return res
 }
 
-// TestLimitsOnGPU has real drivers allocate in every way until there is no room. On a machine with a GPU: CAUSEWAY_TEST_GPU=cuda. The rows
-// say what the virtual GPU counts and what the driver says of the first worker; they must not differ by more than a part of an allocation.
+// TestLimitsOnGPU has real drivers allocate in every way until there is no room. On a machine with
+// a GPU: CAUSEWAY_TEST_GPU=cuda. The rows say what the virtual GPU counts and what the driver says
+// of the first worker; they must not differ by more than a part of an allocation.
 func TestLimitsOnGPU(t *testing.T) {
 	g := &onGPU{T: t, limit: 256 * mib}
 	gpu := os.Getenv(gpuEnv)

@@ -90,7 +90,8 @@ func boot(t *testing.T) *vm {
 	return bootGPU(t, "test")
 }
 
-// promptly has a worker under the race detector end when it ends: by default that sleeps for a second first.
+// promptly has a worker under the race detector end when it ends: by default that sleeps for a
+// second first.
 const promptly = "GORACE=atexit_sleep_ms=0"
 
 // busy is a GPU that never finishes what it does.
@@ -161,7 +162,8 @@ func bootWith(t *testing.T, change func(*device.Options)) *vm {
 	return v
 }
 
-// connect boots a guest. One that has just been killed may be there still, for longer than the device has a new front end wait.
+// connect boots a guest. One that has just been killed may be there still, for longer than the
+// device has a new front end wait.
 func (v *vm) connect() {
 	v.t.Helper()
 	for late := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -176,7 +178,8 @@ func (v *vm) connect() {
 	}
 }
 
-// lapses is for tests of programs that do not renew: what they have lent comes back as soon as a guest's kernel may rely on.
+// lapses is for tests of programs that do not renew: what they have lent comes back as soon as a
+// guest's kernel may rely on.
 func lapses(o *device.Options) { o.LeaseTerm = 0 }
 
 type testWriter struct{ t *testing.T }

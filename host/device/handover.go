@@ -10,9 +10,11 @@ import (
 )
 
 /*
-Programs whose GPU is a server's move with their VM if the host to which that goes may take over the lease: the relays there go on with the same workers of the server. Both hosts' causewayds see to that, before the VM is sent
-(`causeway migrate`) or while it is (a migration that others begin, of which they hear from this process), and tell this process. Without, the state of a VM with such programs would be of use to nobody, wherever it is carried,
-so that none is given out.
+Programs whose GPU is a server's move with their VM if the host to which that goes may take over the
+lease: the relays there go on with the same workers of the server. Both hosts' causewayds see to
+that, before the VM is sent (`causeway migrate`) or while it is (a migration that others begin, of
+which they hear from this process), and tell this process. Without, the state of a VM with such
+programs would be of use to nobody, wherever it is carried, so that none is given out.
 */
 
 // handing is who may take over the lease, or why nobody may. Device.mu guards it.
@@ -23,8 +25,9 @@ type handing struct {
 	told  chan struct{} // closed when something is known; nil: nobody waits
 }
 
-// handingPatience is how long causewayd may take to find the host that may take over the lease when a migration begins: until then nothing is held against it, and the VM that stands already waits. It is found within
-// a few of the hosts' round trips, far sooner than QEMU has sent a VM.
+// handingPatience is how long causewayd may take to find the host that may take over the lease when
+// a migration begins: until then nothing is held against it, and the VM that stands already waits.
+// It is found within a few of the hosts' round trips, far sooner than QEMU has sent a VM.
 const handingPatience = 5 * time.Second
 
 // Why the state of a session is not given out.
@@ -64,7 +67,8 @@ func (d *Device) handingBegins() {
 	}
 }
 
-// handed says why the programs cannot leave this host with their VM now; nil: they have their GPU here, or can.
+// handed says why the programs cannot leave this host with their VM now; nil: they have their GPU
+// here, or can.
 func (d *Device) handed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +92,8 @@ func (d *Device) handedLocked() error {
 	return fmt.Errorf("%w: a GPU of the server %s", errNotHanded, r.Server)
 }
 
-// awaitHanded is handed when that is known. Of a VM that was paused before it is sent, or saved, nothing was heard until now.
+// awaitHanded is handed when that is known. Of a VM that was paused before it is sent, or saved,
+// nothing was heard until now.
 func (d *Device) awaitHanded() error {
 	if !d.mem.Logging() && errors.Is(d.handed(), errNotHanded) {
 		d.departing()
@@ -114,7 +119,8 @@ func (d *Device) awaitHanded() error {
 	}
 }
 
-// SetRelay has the programs that begin, or come with a VM, go to the GPU server by another lease. None may be here.
+// SetRelay has the programs that begin, or come with a VM, go to the GPU server by another lease.
+// None may be here.
 func (d *Device) SetRelay(to link.Relay) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"causeway/host/worker/workertest"
 )
 
-// TestInPlaceOfItsVM: what programs of a VM have on the host for lack of room at the GPU is no more, all together, than the VM has memory, here and where it moves; one that ends
-// gives back what it had.
+// TestInPlaceOfItsVM: what programs of a VM have on the host for lack of room at the GPU is no
+// more, all together, than the VM has memory, here and where it moves; one that ends gives back
+// what it had.
 func TestInPlaceOfItsVM(t *testing.T) {
 	other := empty(t, nil)
 	v := onSoft(t, nil) // of 64 MiB

@@ -20,9 +20,11 @@ import (
 	"causeway/virtio/fs"
 )
 
-// A guest waits for each answer of its device for ever, and nobody but its vhost-user backend can answer. So a device has a keeper: a small
-// process that hears what QEMU says, sees in shared memory which requests are in flight, and does nothing until the device's process has died. Then it
-// answers what was in flight and what comes with an error, until QEMU has gone: programs end with CUDA errors, and the guest can let go of the device.
+// A guest waits for each answer of its device for ever, and nobody but its vhost-user backend can
+// answer. So a device has a keeper: a small process that hears what QEMU says, sees in shared
+// memory which requests are in flight, and does nothing until the device's process has died. Then
+// it answers what was in flight and what comes with an error, until QEMU has gone: programs end
+// with CUDA errors, and the guest can let go of the device.
 
 // What a device tells its keeper, a byte in front of each packet.
 const (
@@ -57,7 +59,8 @@ type Keeper struct {
 
 var _ vhostuser.Mirror = (*Keeper)(nil)
 
-// StartKeeper starts one by a command that ends when another process has become it, so that it is nobody's child.
+// StartKeeper starts one by a command that ends when another process has become it, so that it is
+// nobody's child.
 func StartKeeper(command []string, log *slog.Logger) (*Keeper, error) {
 	link, theirs, err := sys.PacketPair("link to the keeper")
 	if err != nil {
@@ -137,8 +140,9 @@ func (k *Keeper) Answered() { k.tell(keepAnswered, nil) }
 // Gone implements vhostuser.Mirror.
 func (k *Keeper) Gone() { k.tell(keepGone, nil) }
 
-// Keep is the keeper's process: it returns when the device and its front end have gone. Whom asked reaches while the front end stays, it serves
-// that a little longer: its requests in flight have an end then. It takes over KeeperLinkFD and KeeperMemoryFD.
+// Keep is the keeper's process: it returns when the device and its front end have gone. Whom asked
+// reaches while the front end stays, it serves that a little longer: its requests in flight have an
+// end then. It takes over KeeperLinkFD and KeeperMemoryFD.
 func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 	shared, err := sys.MapPage(KeeperMemoryFD, true)
 	if err != nil {
@@ -176,7 +180,8 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 	return nil
 }
 
-// deviceOf is a pidfd of the process at the other end of the link; -1: it has ended, or this kernel has none.
+// deviceOf is a pidfd of the process at the other end of the link; -1: it has ended, or this kernel
+// has none.
 func deviceOf(link *net.UnixConn) int {
 	who, err := sys.Peer(link)
 	if err != nil {
@@ -189,8 +194,8 @@ func deviceOf(link *net.UnixConn) int {
 	return fd
 }
 
-// ended waits for a process whose link has ended to have done so too. A device that gave its keeper up lives on, and two must not answer one
-// front end: each would hear half of it.
+// ended waits for a process whose link has ended to have done so too. A device that gave its keeper
+// up lives on, and two must not answer one front end: each would hear half of it.
 func ended(device int) bool {
 	for device >= 0 {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}}, int(keeperDoubt.Milliseconds()))

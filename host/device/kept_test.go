@@ -10,8 +10,9 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// TestKeptMemoryCounts: memory that one program shares and lets go of counts for the VM as long as another has it, so that programs which pass it to and fro have no
-// more than their VM may have; it is free when the last of them lets go, or ends, and nothing of it stays in the books.
+// TestKeptMemoryCounts: memory that one program shares and lets go of counts for the VM as long as
+// another has it, so that programs which pass it to and fro have no more than their VM may have; it
+// is free when the last of them lets go, or ends, and nothing of it stays in the books.
 func TestKeptMemoryCounts(t *testing.T) {
 	const size, limit, file = 2 << 20, 32 << 20, 1
 	v := onSoft(t, func(o *device.Options) { o.Limits.Memory = limit })
@@ -88,8 +89,10 @@ func TestKeptMemoryCounts(t *testing.T) {
 	eventually(t, "memory is counted for nobody", func() bool { return v.device.Status().Memory == 0 })
 }
 
-// TestLastingMemory: a handle of memory of cuMemCreate is good while anybody has that, as a driver's descriptors are: a third program opens it when who made it has ended, and a
-// fourth when only the third has it. What is its owner's no more keeps the VM here, and to ask for that opens nothing.
+// TestLastingMemory: a handle of memory of cuMemCreate is good while anybody has that, as a
+// driver's descriptors are: a third program opens it when who made it has ended, and a fourth when
+// only the third has it. What is its owner's no more keeps the VM here, and to ask for that opens
+// nothing.
 func TestLastingMemory(t *testing.T) {
 	const size, file, id = 2 << 20, 1, 1000
 	v := onSoft(t, nil)

@@ -25,8 +25,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// kernel is a guest's kernel on a device whose workers are fakes, all of it in one bubble of fake time: what it does is done when a
-// method returns, and a second takes none.
+// kernel is a guest's kernel on a device whose workers are fakes, all of it in one bubble of fake
+// time: what it does is done when a method returns, and a second takes none.
 type kernel struct {
 	t       testing.TB
 	d       *Device

@@ -23,7 +23,8 @@ func (w *fakeWorker) lost() bool {
 	return w.ended
 }
 
-// TestLapseOfASilentProgram: a program that is silent while its GPU works has been killed, and exits in time.
+// TestLapseOfASilentProgram: a program that is silent while its GPU works has been killed, and
+// exits in time.
 func TestLapseOfASilentProgram(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -34,8 +35,9 @@ func TestLapseOfASilentProgram(t *testing.T) {
 	})
 }
 
-// TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has crowdedPatience. If its GPU lets go meanwhile it is parked, and goes on
-// when its leases are back; if it renews first it goes on as it was, and the next lapse has all of the time again.
+// TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has
+// crowdedPatience. If its GPU lets go meanwhile it is parked, and goes on when its leases are back;
+// if it renews first it goes on as it was, and the next lapse has all of the time again.
 func TestLapseOnACrowdedHost(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -72,7 +74,8 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 	})
 }
 
-// TestLapseThatCameTooEarly: a renewal that this process comes to only when it is at the lapse already shows that the program lives, GPU at work or not.
+// TestLapseThatCameTooEarly: a renewal that this process comes to only when it is at the lapse
+// already shows that the program lives, GPU at work or not.
 func TestLapseThatCameTooEarly(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -99,7 +102,8 @@ func TestLapseThatCameTooEarly(t *testing.T) {
 	})
 }
 
-// renewing is a program's memory that one request of its own lends in several READs, as its library does: it renews what has no more than one request in flight.
+// renewing is a program's memory that one request of its own lends in several READs, as its library
+// does: it renews what has no more than one request in flight.
 type renewing struct {
 	k        *kernel
 	pages    [][]virtiotest.Buffer // of each READ
@@ -124,8 +128,10 @@ func (p *renewing) renew(before func(read int)) {
 	p.requests = append(p.requests, reads)
 }
 
-// TestLapseAmidARenewal: a park that begins, or ends without that the GPU has let go, amid the READs of one renewal leaves none of its leases with an older request: both ends of the program's requests
-// would wait for each other, and it would be lost at a later lapse, having renewed all that it may.
+// TestLapseAmidARenewal: a park that begins, or ends without that the GPU has let go, amid the
+// READs of one renewal leaves none of its leases with an older request: both ends of the program's
+// requests would wait for each other, and it would be lost at a later lapse, having renewed all
+// that it may.
 func TestLapseAmidARenewal(t *testing.T) {
 	const reads = 4
 	for what, c := range map[string]struct{ begins, ends int }{
@@ -175,8 +181,8 @@ func TestLapseAmidARenewal(t *testing.T) {
 	}
 }
 
-// TestLapseBeforeAStop: a VM that stops while a lapse is under way has programs that cannot renew: the GPU may go on, as if it had stopped before, and terms begin anew
-// when the VM goes on.
+// TestLapseBeforeAStop: a VM that stops while a lapse is under way has programs that cannot renew:
+// the GPU may go on, as if it had stopped before, and terms begin anew when the VM goes on.
 func TestLapseBeforeAStop(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -209,8 +215,9 @@ func TestLapseBeforeAStop(t *testing.T) {
 	})
 }
 
-// TestRenewalsAreNoJobs: what a program renews while its session waits for its worker makes no more to do for it, however often it comes: the session has room for what else there is, so its leases end when
-// they have lapsed.
+// TestRenewalsAreNoJobs: what a program renews while its session waits for its worker makes no more
+// to do for it, however often it comes: the session has room for what else there is, so its leases
+// end when they have lapsed.
 func TestRenewalsAreNoJobs(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -243,7 +250,8 @@ func TestRenewalsAreNoJobs(t *testing.T) {
 	})
 }
 
-// TestLapseOfABrokenSession: a session with more to do than it may have ends when a lease lapses: what it has lent does not stay with it.
+// TestLapseOfABrokenSession: a session with more to do than it may have ends when a lease lapses:
+// what it has lent does not stay with it.
 func TestLapseOfABrokenSession(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()

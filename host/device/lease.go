@@ -35,7 +35,8 @@ type piece struct {
 	renewed time.Time
 }
 
-// lend takes a READ as the lease of a piece. It returns the READ that it renews, to be completed, if there is one.
+// lend takes a READ as the lease of a piece. It returns the READ that it renews, to be completed,
+// if there is one.
 func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.ReadRequest, err error) {
 	size := uint64(req.Size)
 	if off%pageSize != 0 || size == 0 || size > r.size || off > r.size-size {
@@ -143,8 +144,8 @@ func (r *region) messages() []link.ToWorker {
 	return ms
 }
 
-// pages are those of a READ of so many bytes, in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
-// bounce buffers.
+// pages are those of a READ of so many bytes, in file order. Pages that are not whole cannot be
+// shared: the guest's DMA goes through bounce buffers.
 func pages(list []virtio.Range, size uint64) ([]link.Range, error) {
 	es := make([]link.Range, 0, len(list))
 	var total uint64

@@ -12,19 +12,21 @@ import (
 )
 
 /*
-What a VM can lend. Each READ that lends pages keeps an entry of the guest's request queue, which all of its programs share, from its first until the
-region ends. So there are only so many, counted here: a region's as it is declared, by its size, since its READs come when it is too late to refuse; and
-anew when they have come, as the guest's kernel decides how many pages each has.
+What a VM can lend. Each READ that lends pages keeps an entry of the guest's request queue, which
+all of its programs share, from its first until the region ends. So there are only so many, counted
+here: a region's as it is declared, by its size, since its READs come when it is too late to refuse;
+and anew when they have come, as the guest's kernel decides how many pages each has.
 
-The rest of the queue is for what has to come through beside them: renewals, each of which is in flight together with the READ that it ends, doorbells,
-extents, control messages, and waits, of which no more are held than leave room for the others.
+The rest of the queue is for what has to come through beside them: renewals, each of which is in
+flight together with the READ that it ends, doorbells, extents, control messages, and waits, of
+which no more are held than leave room for the others.
 */
 
 // errCrowded: the queue has no room for more.
 var errCrowded = errors.New("the GPU may reach no more of this VM's memory")
 
-// What a program needs to begin: its ring, its first staging memory, and a first region of pinned memory; and that in requests, of whatever size, for
-// each is one at least.
+// What a program needs to begin: its ring, its first staging memory, and a first region of pinned
+// memory; and that in requests, of whatever size, for each is one at least.
 const (
 	firstBytes    = 8 << 20
 	firstRequests = 8
@@ -53,7 +55,8 @@ func sharesOf(requests, first int) shares {
 	return shares{first: first, all: all, kept: min(max(all/8, first), all/2), rest: rest}
 }
 
-// largestRead is how many bytes one READ lends, as far as is known. The tree is built before there is a file system.
+// largestRead is how many bytes one READ lends, as far as is known. The tree is built before there
+// is a file system.
 func (d *Device) largestRead() int {
 	if d.fs == nil {
 		return 1 << 20
@@ -88,14 +91,16 @@ func (d *Device) promise(has, n int) error {
 	return nil
 }
 
-// addTaken counts n entries of a VM that came here with them, or, if n is negative, gives them back.
+// addTaken counts n entries of a VM that came here with them, or, if n is negative, gives them
+// back.
 func (d *Device) addTaken(n int) {
 	d.lendable.mu.Lock()
 	d.lendable.taken += n
 	d.lendable.mu.Unlock()
 }
 
-// maySleep says whether another wait may be held: what regions do not have is for waits, but for half of the rest.
+// maySleep says whether another wait may be held: what regions do not have is for waits, but for
+// half of the rest.
 func (d *Device) maySleep() bool {
 	requests := d.fs.MostPending()
 	d.lendable.mu.Lock()
@@ -114,7 +119,8 @@ func (s *session) promiseLocked(r *region, n int) error {
 	return nil
 }
 
-// bringLocked notes n entries of a region that came with its VM, which has them: that is not refused.
+// bringLocked notes n entries of a region that came with its VM, which has them: that is not
+// refused.
 func (s *session) bringLocked(r *region, n int) {
 	s.dev.addTaken(n)
 	r.promised += n

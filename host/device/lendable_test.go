@@ -17,7 +17,8 @@ import (
 
 const mibPages = 1 << 20 / pageSize
 
-// TestQueueShares: three quarters of a queue are for leases, of which programs that begin have a part that no other gets, enough for one of them.
+// TestQueueShares: three quarters of a queue are for leases, of which programs that begin have a
+// part that no other gets, enough for one of them.
 func TestQueueShares(t *testing.T) {
 	for what, c := range map[string]struct {
 		requests, first int
@@ -54,8 +55,9 @@ func (k *kernel) taken() int {
 	return k.d.lendable.taken
 }
 
-// TestOneProgramHasTheQueue: it may lend as much as the queue holds but for what programs that begin get; more is refused by name, and nothing of it is kept. What it
-// gives back it, or another, may have again.
+// TestOneProgramHasTheQueue: it may lend as much as the queue holds but for what programs that
+// begin get; more is refused by name, and nothing of it is kept. What it gives back it, or another,
+// may have again.
 func TestOneProgramHasTheQueue(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -98,7 +100,8 @@ func TestOneProgramHasTheQueue(t *testing.T) {
 	})
 }
 
-// TestProgramsThatBegin: as many begin beside one that has all that it may as there is kept for, and who does not hears why.
+// TestProgramsThatBegin: as many begin beside one that has all that it may as there is kept for,
+// and who does not hears why.
 func TestProgramsThatBegin(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -117,7 +120,8 @@ func TestProgramsThatBegin(t *testing.T) {
 	})
 }
 
-// TestLeasesCountAsTheyCome: READs of another size than was thought count as what they are: a region's when it is lent, later ones' by the largest that came.
+// TestLeasesCountAsTheyCome: READs of another size than was thought count as what they are: a
+// region's when it is lent, later ones' by the largest that came.
 func TestLeasesCountAsTheyCome(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		zero := k.begin()
@@ -168,8 +172,8 @@ func TestLeasesCountAsTheyCome(t *testing.T) {
 	})
 }
 
-// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts; READs beyond that are promised as any, so that no program has more of the queue for
-// having moved.
+// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts; READs
+// beyond that are promised as any, so that no program has more of the queue for having moved.
 func TestMovedLeases(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -210,7 +214,8 @@ func TestMovedLeases(t *testing.T) {
 	})
 }
 
-// TestWaitsLeaveRoom: with a queue full of leases no more waits are held than leave half of the rest to what comes and goes: who waits beyond them looks again.
+// TestWaitsLeaveRoom: with a queue full of leases no more waits are held than leave half of the
+// rest to what comes and goes: who waits beyond them looks again.
 func TestWaitsLeaveRoom(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -239,8 +244,8 @@ func TestWaitsLeaveRoom(t *testing.T) {
 	})
 }
 
-// countsPromises says what is wrong with what a session, which is alone, has of the queue: each region has an entry for each READ, and no more once all have come; one
-// that is over has none.
+// countsPromises says what is wrong with what a session, which is alone, has of the queue: each
+// region has an entry for each READ, and no more once all have come; one that is over has none.
 func (s *session) countsPromises() error {
 	sum := 0
 	for id, r := range s.regions {
@@ -282,7 +287,8 @@ func (k *kernel) beside(queue int) *kernel {
 	return to
 }
 
-// TestLostSessionsMove: a session whose worker is gone has nothing of the queue, and no more where its VM goes, however long its program keeps the file.
+// TestLostSessionsMove: a session whose worker is gone has nothing of the queue, and no more where
+// its VM goes, however long its program keeps the file.
 func TestLostSessionsMove(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -302,7 +308,8 @@ func TestLostSessionsMove(t *testing.T) {
 	})
 }
 
-// TestLargeReadsMove: what a VM has of its queue counts where it goes as it did here, also where its kernel has more pages in a READ than was seen there yet: others find as much left.
+// TestLargeReadsMove: what a VM has of its queue counts where it goes as it did here, also where
+// its kernel has more pages in a READ than was seen there yet: others find as much left.
 func TestLargeReadsMove(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
@@ -321,7 +328,8 @@ func TestLargeReadsMove(t *testing.T) {
 	})
 }
 
-// TestHostileCounts: a region comes with as many entries as it may have pages, one at least, and none if its session is lost.
+// TestHostileCounts: a region comes with as many entries as it may have pages, one at least, and
+// none if its session is lost.
 func TestHostileCounts(t *testing.T) {
 	for _, c := range []struct {
 		stage state
@@ -340,8 +348,9 @@ func TestHostileCounts(t *testing.T) {
 	}
 }
 
-// TestRefusedHelloIsNone: a session that is refused as it begins, since the queue has no room for its ring or the ring lies nowhere, is idle as before: it moves with its VM,
-// and begins when there is room.
+// TestRefusedHelloIsNone: a session that is refused as it begins, since the queue has no room for
+// its ring or the ring lies nowhere, is idle as before: it moves with its VM, and begins when there
+// is room.
 func TestRefusedHelloIsNone(t *testing.T) {
 	hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
 	inKernelWith(t, 1024, func(k *kernel) {

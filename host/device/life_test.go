@@ -12,8 +12,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestRenewedIsNotParked: a session whose leases are renewed as guests do runs for ever without a pause, and each renewal ends the
-// READ before it, and only that one.
+// TestRenewedIsNotParked: a session whose leases are renewed as guests do runs for ever without a
+// pause, and each renewal ends the READ before it, and only that one.
 func TestRenewedIsNotParked(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -40,7 +40,8 @@ func TestRenewedIsNotParked(t *testing.T) {
 	})
 }
 
-// TestLapse: a lease ends when its term does, not before, the worker has let go by then, and leases that come back resume it once.
+// TestLapse: a lease ends when its term does, not before, the worker has let go by then, and leases
+// that come back resume it once.
 func TestLapse(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -86,7 +87,8 @@ func TestLapse(t *testing.T) {
 	})
 }
 
-// TestParkOfAHungWorker: a worker that does not let go is ended in time, and only then do the pages go back.
+// TestParkOfAHungWorker: a worker that does not let go is ended in time, and only then do the pages
+// go back.
 func TestParkOfAHungWorker(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -311,7 +313,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestStartWaitsForLeases: leases may come behind the start; without them it is given back in time, and begins the session when it comes again behind them.
+// TestStartWaitsForLeases: leases may come behind the start; without them it is given back in time,
+// and begins the session when it comes again behind them.
 func TestStartWaitsForLeases(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
@@ -351,7 +354,8 @@ func TestStartWaitsForLeases(t *testing.T) {
 	})
 }
 
-// TestRebuiltSession: a session that moved is parked and woken at its new worker, and the old one's end is no loss.
+// TestRebuiltSession: a session that moved is parked and woken at its new worker, and the old one's
+// end is no loss.
 func TestRebuiltSession(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -431,7 +435,8 @@ func TestPagesOf(t *testing.T) {
 	})
 }
 
-// TestIdleIsTold: it is heard once that the last session has gone, within a second of that, however many there were in that second.
+// TestIdleIsTold: it is heard once that the last session has gone, within a second of that, however
+// many there were in that second.
 func TestIdleIsTold(t *testing.T) {
 	o := quietDevice(library(t))
 	idle := 0

@@ -36,9 +36,10 @@ func withDefaults(l api.Limits) api.Limits {
 	return l
 }
 
-// SetLimits changes the limits that are named while programs run, and returns all of them. Memory below what is in use takes nothing away: new
-// allocations fail, and programs that asked to be told are (cuDeviceRegisterAsyncNotification). A share or a cap that could not hold
-// is refused, and nothing changes.
+// SetLimits changes the limits that are named while programs run, and returns all of them. Memory
+// below what is in use takes nothing away: new allocations fail, and programs that asked to be told
+// are (cuDeviceRegisterAsyncNotification). A share or a cap that could not hold is refused, and
+// nothing changes.
 func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	if err := c.Check(); err != nil {
 		return api.Limits{}, err
@@ -71,7 +72,8 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	return l, nil
 }
 
-// hold has the scheduler hold share and cap. One that hangs is found by asking it: its socket takes requests all the same.
+// hold has the scheduler hold share and cap. One that hangs is found by asking it: its socket takes
+// requests all the same.
 func hold(member *schedule.Membership, l, old api.Limits) error {
 	if member == nil {
 		return nil
@@ -100,7 +102,8 @@ func (d *Device) check(memory, old uint64) error {
 	return judge(limit.Memory(memory))
 }
 
-// membershipFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
+// membershipFor is the membership with which limits hold. One that begins now is for sessions to
+// come: those that run have no gate.
 func (d *Device) membershipFor(l, old api.Limits) (*schedule.Membership, error) {
 	member := d.membership()
 	switch {
@@ -140,7 +143,8 @@ func (s *session) ungated() bool {
 	return s.res != nil && s.res.scheduled == nil
 }
 
-// unheld says why share and cap do not hold now; empty: they do. free is how many sessions have no gate.
+// unheld says why share and cap do not hold now; empty: they do. free is how many sessions have no
+// gate.
 func unheld(l api.Limits, member *schedule.Membership, free int) string {
 	switch {
 	case member != nil && !member.Connected():

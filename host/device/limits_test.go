@@ -85,11 +85,12 @@ func standsStill(t *testing.T, what string) {
 	t.Fatal(what)
 }
 
-// hangs is after how long nothing comes any more, however crowded the machine: more than any part of a move may take, and far less than the package's tests may.
+// hangs is after how long nothing comes any more, however crowded the machine: more than any part
+// of a move may take, and far less than the package's tests may.
 const hangs = 150 * time.Second
 
-// TestOneLimit: the sessions of a virtual GPU share its limit, which may change; a session that dies gives back what it had, and one
-// that moves keeps it.
+// TestOneLimit: the sessions of a virtual GPU share its limit, which may change; a session that
+// dies gives back what it had, and one that moves keeps it.
 func TestOneLimit(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Limits.Memory = 100 << 20 })
 	pa, a := start(t, v)
@@ -168,7 +169,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestMembership: sessions have a place at the scheduler, from the start or from the first limit on that needs one, also after they moved.
+// TestMembership: sessions have a place at the scheduler, from the start or from the first limit on
+// that needs one, also after they moved.
 func TestMembership(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	v := bootWith(t, func(o *device.Options) {
@@ -273,8 +275,8 @@ func TestTooManySessions(t *testing.T) {
 	}
 }
 
-// TestFlood: a guest that opens files and sessions as fast as it can gets what the limit allows; the device stays small, and a
-// session that runs does not notice.
+// TestFlood: a guest that opens files and sessions as fast as it can gets what the limit allows;
+// the device stays small, and a session that runs does not notice.
 func TestFlood(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Limits.Sessions = 4 })
 	_, g := start(t, v)
@@ -339,7 +341,8 @@ func files(t *testing.T) (n int, kinds map[string]int) {
 	return n, kinds
 }
 
-// TestStartsLeakNothing: after many sessions of several VMs, ended in every way, there are as many descriptors, goroutines and processes as after a few.
+// TestStartsLeakNothing: after many sessions of several VMs, ended in every way, there are as many
+// descriptors, goroutines and processes as after a few.
 func TestStartsLeakNothing(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Limits.Memory = 64 << 20 })
 	cycle := func(i int) {
@@ -396,7 +399,8 @@ func TestStartsLeakNothing(t *testing.T) {
 	}
 }
 
-// TestAudit: what the driver says of a worker counts beside what it booked, and a worker that uses what it did not ask for is ended.
+// TestAudit: what the driver says of a worker counts beside what it booked, and a worker that uses
+// what it did not ask for is ended.
 func TestAudit(t *testing.T) {
 	var mu sync.Mutex
 	used, total := map[int]uint64{}, time.Duration(0)
@@ -450,7 +454,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestForger: a guest whose words say that it uses no GPU time, while the driver says that it uses all, is charged by the driver's account.
+// TestForger: a guest whose words say that it uses no GPU time, while the driver says that it uses
+// all, is charged by the driver's account.
 func TestForger(t *testing.T) {
 	v, _ := forger(t, true)
 	eventually(t, "not charged", func() bool {
@@ -459,7 +464,8 @@ func TestForger(t *testing.T) {
 	})
 }
 
-// TestForgerUnseen: where the driver does not tell of processes nothing is known, and nothing charged.
+// TestForgerUnseen: where the driver does not tell of processes nothing is known, and nothing
+// charged.
 func TestForgerUnseen(t *testing.T) {
 	v, audits := forger(t, false)
 	eventually(t, "no audits", func() bool { return audits.Load() > 30 })
@@ -468,7 +474,8 @@ func TestForgerUnseen(t *testing.T) {
 	}
 }
 
-// forger is a virtual GPU with a cap whose one session counts nothing, on a GPU whose driver, if it tells, says that it works for that all the time.
+// forger is a virtual GPU with a cap whose one session counts nothing, on a GPU whose driver, if it
+// tells, says that it works for that all the time.
 func forger(t *testing.T, tells bool) (v *vm, audits *atomic.Int32) {
 	began := time.Now()
 	audits = new(atomic.Int32)

@@ -59,10 +59,11 @@ func ParseOwner(s string) (Owner, error) {
 // mostPath is how long the path of a Unix socket may be.
 const mostPath = 107
 
-// Listen opens a listening socket, in a folder that is made if need be and that others can only pass through. A socket that
-// nobody serves any more is replaced; of two that do this at once one fails. mode is the socket's; o, if not nil, its owner.
-// The socket goes with the listener. Links in folders that another user may change are refused: whoever planted one would choose
-// where root makes a socket, and what it gives away.
+// Listen opens a listening socket, in a folder that is made if need be and that others can only
+// pass through. A socket that nobody serves any more is replaced; of two that do this at once one
+// fails. mode is the socket's; o, if not nil, its owner. The socket goes with the listener. Links
+// in folders that another user may change are refused: whoever planted one would choose where root
+// makes a socket, and what it gives away.
 func Listen(path string, mode os.FileMode, o *Owner) (*net.UnixListener, error) {
 	return listenAs(path, mode, o, vhostuser.Listen)
 }
@@ -82,8 +83,9 @@ func listenAs(path string, mode os.FileMode, o *Owner, make func(path string) (*
 		return nil, fmt.Errorf("lock the socket's folder: %w", err)
 	}
 	if !safe {
-		// Only the descriptor still means this folder by the time that the kernel looks for it. The name that /proc/net/unix then shows
-		// is this one; where nobody can change the way it is the path, which causewayd and doctor look for.
+		// Only the descriptor still means this folder by the time that the kernel looks for it. The
+		// name that /proc/net/unix then shows is this one; where nobody can change the way it is
+		// the path, which causewayd and doctor look for.
 		path = filepath.Join(throughDescriptor(d.Fd()), name)
 	}
 	ln, err := make(path)
@@ -105,7 +107,8 @@ func listenAs(path string, mode os.FileMode, o *Owner, make func(path string) (*
 	return ln, err
 }
 
-// give sets the mode and the owner of the socket that was just made in a folder, and of nothing that took its place.
+// give sets the mode and the owner of the socket that was just made in a folder, and of nothing
+// that took its place.
 func give(d *os.File, name string, mode os.FileMode, o *Owner) error {
 	fd, err := unix.Openat(int(d.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

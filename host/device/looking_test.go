@@ -2,7 +2,8 @@ package device
 
 import "testing"
 
-// TestLookingAgain: a migration that begins while who looked at the last one is about to stop is looked at, by one and no more.
+// TestLookingAgain: a migration that begins while who looked at the last one is about to stop is
+// looked at, by one and no more.
 func TestLookingAgain(t *testing.T) {
 	var l looking
 	for range 2 { // also when nobody looks any more

@@ -173,7 +173,8 @@ func (m *model) pass(now time.Time) {
 // late bounds how much later than in the model things happen by themselves.
 const late = 3 * shortestNap
 
-// catchUp waits until the session has done what is due in the model, and holds them against each other.
+// catchUp waits until the session has done what is due in the model, and holds them against each
+// other.
 func (p *player) catchUp() {
 	for range 20 {
 		at, _ := p.model.next()

@@ -21,10 +21,13 @@ import (
 )
 
 /*
-A VM that is saved or migrated takes its sessions along. All rings have stopped then, and every worker has let go of guest memory. Save has each
-worker write its session into the state that QEMU carries; Load has a worker at the destination make the same of it, parked, before there is any
-guest memory. What the devices know of all sessions comes first: workers of all of them start at once, and then follow the streams side by side. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
-that is. So the source keeps its workers until its QEMU has gone.
+A VM that is saved or migrated takes its sessions along. All rings have stopped then, and every
+worker has let go of guest memory. Save has each worker write its session into the state that QEMU
+carries; Load has a worker at the destination make the same of it, parked, before there is any guest
+memory. What the devices know of all sessions comes first: workers of all of them start at once, and
+then follow the streams side by side. From there on it is an ordinary park: the guest finds its
+leases ended, lends its pages again, and the worker goes on, on whichever side that is. So the
+source keeps its workers until its QEMU has gone.
 */
 
 var (
@@ -38,7 +41,8 @@ const moveLimit = 2 * time.Minute
 // errElsewhere says that a session cannot go on here.
 var errElsewhere = errors.New("the session cannot move to this virtual GPU")
 
-// Movable implements fs.MovableHandle: the worker of a session that runs is asked. One that does not find the time may move, for all that is known.
+// Movable implements fs.MovableHandle: the worker of a session that runs is asked. One that does
+// not find the time may move, for all that is known.
 func (s *session) Movable(ctx context.Context) error {
 	s.mu.Lock()
 	why := s.elsewhere
@@ -184,7 +188,8 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session, in one of link.Export's ways. waiting: its program had submitted more when it was parked.
+// export copies what the worker writes of its session, in one of link.Export's ways. waiting: its
+// program had submitted more when it was parked.
 func (s *session) export(w io.Writer, p workerProcess, how link.Export) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {

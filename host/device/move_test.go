@@ -116,8 +116,8 @@ func nothingIn(t *testing.T, v *vm) {
 	})
 }
 
-// TestMove: programs go with their VM to another device and back, with what they have on the GPU and at which addresses; a thread that waits is
-// answered there, and errors stay.
+// TestMove: programs go with their VM to another device and back, with what they have on the GPU
+// and at which addresses; a thread that waits is answered there, and errors stay.
 func TestMove(t *testing.T) {
 	other := empty(t, nil)
 	v := onSoft(t, nil)
@@ -155,7 +155,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveAgainAtOnce: a VM that leaves again before its programs have lent their pages has all that it came with.
+// TestMoveAgainAtOnce: a VM that leaves again before its programs have lent their pages has all
+// that it came with.
 func TestMoveAgainAtOnce(t *testing.T) {
 	other := empty(t, nil)
 	v := onSoft(t, nil)
@@ -180,7 +181,8 @@ func TestMoveAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestMoveThatFails: whatever the destination does not take is refused there and leaves nothing; the VM goes on where it was.
+// TestMoveThatFails: whatever the destination does not take is refused there and leaves nothing;
+// the VM goes on where it was.
 func TestMoveThatFails(t *testing.T) {
 	cases := map[string]struct {
 		change func(*device.Options)
@@ -228,7 +230,8 @@ func TestMoveThatFails(t *testing.T) {
 	}
 }
 
-// TestMoveThatIsCutOff: whoever gives up while the state travels, or is killed, leaves the VM where it was, and nothing at the destination.
+// TestMoveThatIsCutOff: whoever gives up while the state travels, or is killed, leaves the VM where
+// it was, and nothing at the destination.
 func TestMoveThatIsCutOff(t *testing.T) {
 	to := empty(t, nil)
 	v := onSoft(t, nil)
@@ -281,7 +284,8 @@ func otherLibrary(t *testing.T) string {
 	return dir
 }
 
-// TestPauseOfABusyGPU: a VM that is paused while its GPU works goes on with it, however long that takes; saved it is not.
+// TestPauseOfABusyGPU: a VM that is paused while its GPU works goes on with it, however long that
+// takes; saved it is not.
 func TestPauseOfABusyGPU(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Worker.GPU = "busy"; lapses(o) })
 	p, g := start(t, v)
@@ -308,7 +312,8 @@ func TestPauseOfABusyGPU(t *testing.T) {
 	eventually(t, "leases of a killed process stay", func() bool { return p.pending() == 0 })
 }
 
-// TestMoveOfSuspended: sessions that are suspended go with their VM, in memory or in a file, and come back on the other side.
+// TestMoveOfSuspended: sessions that are suspended go with their VM, in memory or in a file, and
+// come back on the other side.
 func TestMoveOfSuspended(t *testing.T) {
 	for what, to := range map[string]string{"in memory": "", "in a file": t.TempDir()} {
 		t.Run(what, func(t *testing.T) {

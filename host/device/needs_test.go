@@ -210,8 +210,9 @@ func (m *needsModel) check(step int, ask bool) {
 	}
 }
 
-// TestNeedsByChance: needs are met in the order in which their sessions began to wait, as far as there is room, each once; allocations are refused when somebody says so, or
-// nobody asks any more, returns never; and all of it is counted.
+// TestNeedsByChance: needs are met in the order in which their sessions began to wait, as far as
+// there is room, each once; allocations are refused when somebody says so, or nobody asks any more,
+// returns never; and all of it is counted.
 func TestNeedsByChance(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
@@ -228,7 +229,8 @@ func TestNeedsByChance(t *testing.T) {
 	}
 }
 
-// TestWhoAsksIsThere: a need is denied when nobody has asked for any since long, and whoever waits for one has asked.
+// TestWhoAsksIsThere: a need is denied when nobody has asked for any since long, and whoever waits
+// for one has asked.
 func TestWhoAsksIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newNeedsModel(t, true)

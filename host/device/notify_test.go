@@ -46,8 +46,8 @@ func (d *told) event(want uint32, over uint64) {
 	}
 }
 
-// TestToldOfLimit: a session that asked for it is told when the limit falls below what is allocated, once for each time that this becomes
-// so or becomes worse, also after it moved.
+// TestToldOfLimit: a session that asked for it is told when the limit falls below what is
+// allocated, once for each time that this becomes so or becomes worse, also after it moved.
 func TestToldOfLimit(t *testing.T) {
 	const over, still = wire.CallbackOverBudget, wire.CallbackStillOver
 	v := bootWith(t, func(o *device.Options) { o.Limits.Memory = 100 << 20 })

@@ -18,7 +18,8 @@ const (
 	answerLimit  = 15 * time.Second
 )
 
-// nvmlFile is the control file that the guest's libnvidia-ml.so.1 reads: each open gets the state of the vGPU as of its first READ.
+// nvmlFile is the control file that the guest's libnvidia-ml.so.1 reads: each open gets the state
+// of the vGPU as of its first READ.
 type nvmlFile struct {
 	inv  *inventory.Server
 	log  *slog.Logger
@@ -73,7 +74,8 @@ func (f *nvmlFile) closed(uid uint32) {
 	}
 }
 
-// nvmlHandle is one open file. pending are the READs whose pages may be touched; the others are revoked.
+// nvmlHandle is one open file. pending are the READs whose pages may be touched; the others are
+// revoked.
 type nvmlHandle struct {
 	file *nvmlFile
 	user uint32
@@ -119,8 +121,8 @@ func (h *nvmlHandle) give(r *fs.ReadRequest) {
 	r.Complete(n, 0)
 }
 
-// text is the answer, made by the first READ. A machine that cannot be read is no error: the answer is empty then, and the
-// guest asks its CUDA library for the names.
+// text is the answer, made by the first READ. A machine that cannot be read is no error: the answer
+// is empty then, and the guest asks its CUDA library for the names.
 func (h *nvmlHandle) text() []byte {
 	h.answering.Lock()
 	defer h.answering.Unlock()

@@ -16,7 +16,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestOutlast: a session goes on whose GPU does not let go if its program has shown that it lives, or the VM stands, or for a while where the host is short of CPU, or was meanwhile.
+// TestOutlast: a session goes on whose GPU does not let go if its program has shown that it lives,
+// or the VM stands, or for a while where the host is short of CPU, or was meanwhile.
 func TestOutlast(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
@@ -59,8 +60,9 @@ func TestOutlast(t *testing.T) {
 	})
 }
 
-// TestTicks: what a look makes of a session: of one whose leases are in their term nothing; one that starts has until it has been silent for too long; one that is looked at
-// while a lapse lasts remembers when that began.
+// TestTicks: what a look makes of a session: of one whose leases are in their term nothing; one
+// that starts has until it has been silent for too long; one that is looked at while a lapse lasts
+// remembers when that began.
 func TestTicks(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
@@ -118,7 +120,8 @@ func TestTicks(t *testing.T) {
 	})
 }
 
-// TestRingsForNews: a worker is rung for pages that are new, and when it goes on; not for renewals, nor for a part of a region.
+// TestRingsForNews: a worker is rung for pages that are new, and when it goes on; not for renewals,
+// nor for a part of a region.
 func TestRingsForNews(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -144,7 +147,8 @@ func TestRingsForNews(t *testing.T) {
 	})
 }
 
-// TestParkedWithoutWhatEnds: a parked session goes on when all its regions are lent again, but those that the worker does not know, or that end.
+// TestParkedWithoutWhatEnds: a parked session goes on when all its regions are lent again, but
+// those that the worker does not know, or that end.
 func TestParkedWithoutWhatEnds(t *testing.T) {
 	for what, c := range map[string]struct {
 		sent, ending, on bool
@@ -170,7 +174,8 @@ func TestParkedWithoutWhatEnds(t *testing.T) {
 	}
 }
 
-// TestStandsAndGoesOn: a VM that stands for a session that lets go has its pages, and the session is none that keeps any; what waits in one that keeps them has its whole term again afterwards.
+// TestStandsAndGoesOn: a VM that stands for a session that lets go has its pages, and the session
+// is none that keeps any; what waits in one that keeps them has its whole term again afterwards.
 func TestStandsAndGoesOn(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -204,7 +209,8 @@ func TestStandsAndGoesOn(t *testing.T) {
 	})
 }
 
-// TestNothingToLetGoOf: an RDMA end that has lent nothing is not parked; a session with too much to do says so at once.
+// TestNothingToLetGoOf: an RDMA end that has lent nothing is not parked; a session with too much to
+// do says so at once.
 func TestNothingToLetGoOf(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -241,7 +247,8 @@ func TestNothingToLetGoOf(t *testing.T) {
 	s.Release()
 }
 
-// TestStartGoesBack: a start that waits for leases is given back with its pages, for the guest to make again.
+// TestStartGoesBack: a start that waits for leases is given back with its pages, for the guest to
+// make again.
 func TestStartGoesBack(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
@@ -261,7 +268,9 @@ func TestStartGoesBack(t *testing.T) {
 	})
 }
 
-// TestLastWordsOfAWorker: what the worker of an RDMA end said before it ended is there to be read, why it refuses, say, however late that is taken from its channel; then that it is gone. Nothing is waited for where somebody else holds its end.
+// TestLastWordsOfAWorker: what the worker of an RDMA end said before it ended is there to be read,
+// why it refuses, say, however late that is taken from its channel; then that it is gone. Nothing
+// is waited for where somebody else holds its end.
 func TestLastWordsOfAWorker(t *testing.T) {
 	for what, c := range map[string]struct {
 		held bool
@@ -306,7 +315,8 @@ func TestLastWordsOfAWorker(t *testing.T) {
 	}
 }
 
-// TestWordsThatWait: what a program says to a worker that does not hear takes a few entries of the queue at most: more is refused, until some of it is heard.
+// TestWordsThatWait: what a program says to a worker that does not hear takes a few entries of the
+// queue at most: more is refused, until some of it is heard.
 func TestWordsThatWait(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()

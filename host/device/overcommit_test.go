@@ -29,7 +29,8 @@ func (a *arbiter) look(t *testing.T) {
 			g.VGPUs = append(g.VGPUs, swap.VGPU{Key: fmt.Sprint(i), RoomStatus: st})
 			given, sum = given+st.Room, sum+max(st.Room, st.Used)
 		}
-		// A session whose room goes while it begins to come back has its context until that is refused.
+		// A session whose room goes while it begins to come back has its context until that is
+		// refused.
 		if given > a.memory+uint64(len(a.vms)) || sum > a.memory+uint64(len(a.vms))*held {
 			t.Errorf("room for %d bytes, %d with what is used beyond, of %d", given, sum, a.memory)
 		}
@@ -57,8 +58,9 @@ func (a *arbiter) look(t *testing.T) {
 	}
 }
 
-// TestOvercommit: three virtual GPUs whose programs hold half as much again as their GPU has, each of which writes and checks all of it again and again. Every byte is
-// right, every program gets its turn, and what is more than the GPU has is refused at once.
+// TestOvercommit: three virtual GPUs whose programs hold half as much again as their GPU has, each
+// of which writes and checks all of it again and again. Every byte is right, every program gets its
+// turn, and what is more than the GPU has is refused at once.
 func TestOvercommit(t *testing.T) {
 	const part, share = 48 * mib, 48*mib + 2*held
 	a := &arbiter{memory: 2*share + share/4}

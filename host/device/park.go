@@ -13,18 +13,22 @@ import (
 	"causeway/virtio/fs"
 )
 
-// parkLimit is how long a worker may take to let go of guest memory, or to say that the GPU does not.
+// parkLimit is how long a worker may take to let go of guest memory, or to say that the GPU does
+// not.
 const parkLimit = 1500 * time.Millisecond
 
-// silence is how long a worker may owe an answer for which only its own guest waits, before it is killed, which lets go of guest memory as well. Seconds
-// without CPU on a crowded host are to cost no program its session; one that was killed meanwhile exits as much later.
+// silence is how long a worker may owe an answer for which only its own guest waits, before it is
+// killed, which lets go of guest memory as well. Seconds without CPU on a crowded host are to cost
+// no program its session; one that was killed meanwhile exits as much later.
 const silence = 10 * time.Second
 
-// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends, unless its program shows
-// that it lives (outlast). A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
+// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a
+// session that takes longer ends, unless its program shows that it lives (outlast). A program that
+// was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
 const lapsePatience = 250 * time.Millisecond
 
-// crowdedPatience is how long that is on a host that is short of CPU, where a program that lives may get none for seconds. One that was killed exits as much later there.
+// crowdedPatience is how long that is on a host that is short of CPU, where a program that lives
+// may get none for seconds. One that was killed exits as much later there.
 const crowdedPatience = 4 * time.Second
 
 // parkMargin is what remains for the answer of a worker, or of the device, to be in time.
@@ -95,7 +99,8 @@ var (
 	errLapsed = errors.New("the guest did not renew its leases while the worker started")
 )
 
-// lapse has the worker let go of guest memory, then ends all leases. A worker that still has not started is ended.
+// lapse has the worker let go of guest memory, then ends all leases. A worker that still has not
+// started is ended.
 func (s *session) lapse() {
 	s.mu.Lock()
 	st := s.state
@@ -117,9 +122,10 @@ func (s *session) lapse() {
 	s.endLeases()
 }
 
-// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go. It does if its program lives, which is to be seen from a lease that came
-// meanwhile, or the VM stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything at once: there it is tried
-// again, until one lives or has been silent for crowdedPatience.
+// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go.
+// It does if its program lives, which is to be seen from a lease that came meanwhile, or the VM
+// stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything
+// at once: there it is tried again, until one lives or has been silent for crowdedPatience.
 func (s *session) outlast() bool {
 	crowded := s.dev.crowded()
 	s.mu.Lock()
@@ -139,8 +145,9 @@ func (s *session) outlast() bool {
 	return s.crowded && now.Sub(s.lapsed) < crowdedPatience
 }
 
-// park has a session in parking let go within limit, of which the GPU may take patience. It runs on routine. Afterwards no page is in use,
-// or, with an error, the session runs as before: the GPU did not let go. A worker whose answer is late by more than that is ended.
+// park has a session in parking let go within limit, of which the GPU may take patience. It runs on
+// routine. Afterwards no page is in use, or, with an error, the session runs as before: the GPU did
+// not let go. A worker whose answer is late by more than that is ended.
 func (s *session) park(limit, patience, late time.Duration) error {
 	s.mu.Lock()
 	p := s.proc
@@ -211,8 +218,10 @@ func (s *session) lend(req *fs.ReadRequest) {
 			req.Complete(0, 0) // ended, or: again, in a moment
 			return
 		}
-		// A renewal takes the place of the lease also now, and goes back with the others if the worker lets go. It is one READ of a request of several, whose others
-		// may come before or behind this time: were they renewed and this one not, neither request would end, and the program renews what has one request in flight.
+		// A renewal takes the place of the lease also now, and goes back with the others if the
+		// worker lets go. It is one READ of a request of several, whose others may come before or
+		// behind this time: were they renewed and this one not, neither request would end, and the
+		// program renews what has one request in flight.
 	}
 	if errno != 0 {
 		s.mu.Unlock()
@@ -236,7 +245,8 @@ func (s *session) lend(req *fs.ReadRequest) {
 	s.mu.Unlock()
 }
 
-// sendRegions tells the worker of regions that became complete, and ends a park when all are. It runs on routine.
+// sendRegions tells the worker of regions that became complete, and ends a park when all are. It
+// runs on routine.
 func (s *session) sendRegions() {
 	s.mu.Lock()
 	s.telling = false
@@ -278,12 +288,14 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 	}
 }
 
-// Pause implements fs.Pauser: a GPU that is at a kernel may go on with it, and with the pages, while the VM stands.
+// Pause implements fs.Pauser: a GPU that is at a kernel may go on with it, and with the pages,
+// while the VM stands.
 func (s *session) Pause(ctx context.Context, _ []fs.Request) (keep bool) {
 	s.mu.Lock()
 	s.paused = true
 	s.mu.Unlock()
-	// Nothing waits for a worker whose answer is late: a host where it gets no CPU costs nobody a program.
+	// Nothing waits for a worker whose answer is late: a host where it gets no CPU costs nobody a
+	// program.
 	err := s.letGo(ctx, longestPause, parkLimit)
 	if err == nil {
 		s.mu.Lock()
@@ -314,8 +326,8 @@ func (s *session) Resume() {
 // longestPause is more than any VM stands still for a session.
 const longestPause = time.Minute
 
-// letGo gives the pages of all requests back before ctx ends, for which the worker may take most, and be late with its answer. With an error the
-// session has them, and is as it was.
+// letGo gives the pages of all requests back before ctx ends, for which the worker may take most,
+// and be late with its answer. With an error the session has them, and is as it was.
 func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 	s.dropExtents()
 	defer s.settle()
@@ -365,8 +377,8 @@ func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 	}
 }
 
-// fail ends the worker, which lets go of everything, and every READ. The file stays open; all that follows is refused.
-// err nil: the guest asked for it.
+// fail ends the worker, which lets go of everything, and every READ. The file stays open; all that
+// follows is refused. err nil: the guest asked for it.
 func (s *session) fail(err error) {
 	s.mu.Lock()
 	if s.state >= dead {
@@ -422,8 +434,8 @@ func (s *session) workerGone(p workerProcess) {
 	}
 }
 
-// markDead writes WorkerDead to the control page, so that threads that poll notice. The page is lent until the READ that
-// lends it is completed.
+// markDead writes WorkerDead to the control page, so that threads that poll notice. The page is
+// lent until the READ that lends it is completed.
 func (s *session) markDead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

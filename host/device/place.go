@@ -43,7 +43,8 @@ func (d *Device) placeAndMember() (*Place, *schedule.Membership) {
 	return d.at, d.member
 }
 
-// backend is what kind of GPU it is: how many software GPUs a host has is nobody's matter who has one of them.
+// backend is what kind of GPU it is: how many software GPUs a host has is nobody's matter who has
+// one of them.
 func (p *Place) backend() string {
 	if r := p.Worker.Relay; r != nil {
 		return "GPU server, lease " + r.Lease.String()
@@ -54,8 +55,9 @@ func (p *Place) backend() string {
 	return p.Worker.GPU
 }
 
-// software reports whether it is a software GPU. From such sessions of all leases may go to another server: what they allocate has the same addresses everywhere, whatever else the process did. Real GPUs promise that
-// to workers alone that begin at the same base, as those of migratable leases do.
+// software reports whether it is a software GPU. From such sessions of all leases may go to another
+// server: what they allocate has the same addresses everywhere, whatever else the process did. Real
+// GPUs promise that to workers alone that begin at the same base, as those of migratable leases do.
 func (p *Place) software() bool {
 	return p.Worker.Relay == nil && (p.Worker.GPU == "soft" || strings.HasPrefix(p.Worker.GPU, "soft:"))
 }
@@ -65,7 +67,8 @@ func (o *Options) firstPlace() *Place {
 	return &Place{GPU: o.Tree.GPU, UUID: o.UUID, Worker: o.Worker, Spawner: o.Spawner, Pool: o.Pool, Machine: o.Machine, CheckMemory: o.CheckMemory, Scheduler: o.Scheduler, Leave: o.Leave}
 }
 
-// countKept has memory counted that sessions at a place have of each other, and that who shared it has let go of.
+// countKept has memory counted that sessions at a place have of each other, and that who shared it
+// has let go of.
 func (d *Device) countKept(at *Place) {
 	if at.Spawner != nil {
 		at.Spawner.Shared.OnKept(func(n int64) { d.budget.AddKept(n) })

@@ -18,14 +18,16 @@ import (
 )
 
 /*
-A virtual GPU for programs of this host serves no VM: each CUDA process, in a container for instance, connects at a socket of packets, and its memory comes
-as files over that connection. What the device knows, counts and limits of sessions is the same as of a VM's.
+A virtual GPU for programs of this host serves no VM: each CUDA process, in a container for
+instance, connects at a socket of packets, and its memory comes as files over that connection. What
+the device knows, counts and limits of sessions is the same as of a VM's.
 */
 
 // ErrPrograms says that a session of such a program cannot leave its worker.
 var ErrPrograms = errors.New("a session of a program of this host stays where it is")
 
-// ListenPrograms opens the socket at which programs connect. Who may is said by the folders around it.
+// ListenPrograms opens the socket at which programs connect. Who may is said by the folders around
+// it.
 func ListenPrograms(path string) (*net.UnixListener, error) {
 	return listenAs(path, 0o666, nil, listenPackets)
 }
@@ -33,7 +35,8 @@ func ListenPrograms(path string) (*net.UnixListener, error) {
 // ListenNVML opens the socket at which their management libraries ask.
 func ListenNVML(path string) (*net.UnixListener, error) { return Listen(path, 0o666, nil) }
 
-// listenPackets is vhostuser.Listen for packets. Nobody serves the socket that may be there: causewayd has looked, and asking would begin a session.
+// listenPackets is vhostuser.Listen for packets. Nobody serves the socket that may be there:
+// causewayd has looked, and asking would begin a session.
 func listenPackets(path string) (*net.UnixListener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(path)
@@ -45,7 +48,8 @@ func listenPackets(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// ServePrograms makes a session of each connection at ln, and answers questions at nvml, if that is not nil, until ctx ends; then it ends all sessions.
+// ServePrograms makes a session of each connection at ln, and answers questions at nvml, if that is
+// not nil, until ctx ends; then it ends all sessions.
 func (d *Device) ServePrograms(ctx context.Context, ln, nvml *net.UnixListener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,7 +85,8 @@ func (d *Device) takeProgram(c *net.UnixConn) error {
 	s.connected = fmt.Sprintf("process %d of uid %d", who.Pid, who.Uid)
 	s.log = s.log.With("uid", who.Uid)
 	s.mu.Unlock()
-	// The worker itself sees whether a driver that has started will do for the program: it can look at what it says first.
+	// The worker itself sees whether a driver that has started will do for the program: it can look
+	// at what it says first.
 	if !s.do(func() {
 		s.connect(conn, func(c *link.Config) { c.Carrier, c.Spare, c.Tenant = link.CarrierUnix, true, true })
 	}) {
@@ -91,7 +96,8 @@ func (d *Device) takeProgram(c *net.UnixConn) error {
 	return nil
 }
 
-// refuseProgram tells a program why it has no session, as a worker would. One that takes nothing is not waited for.
+// refuseProgram tells a program why it has no session, as a worker would. One that takes nothing is
+// not waited for.
 func refuseProgram(conn *os.File, why error) {
 	status := uint32(unix.EUSERS)
 	if errno := unix.Errno(0); errors.As(why, &errno) {
@@ -100,7 +106,8 @@ func refuseProgram(conn *os.File, why error) {
 	_ = unix.Send(int(conn.Fd()), remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, why.Error()), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
-// answerPrograms answers management libraries: each connection gets the state of the virtual GPU and is closed.
+// answerPrograms answers management libraries: each connection gets the state of the virtual GPU
+// and is closed.
 func (d *Device) answerPrograms(ctx context.Context, ln *net.UnixListener) {
 	inv, room := d.inventory(), make(chan struct{}, maxQuestions)
 	var wg sync.WaitGroup

@@ -58,8 +58,8 @@ func (x *leased) connect() net.Conn {
 	return c
 }
 
-// TestPrograms: a connection is a session of the process that made it, limited and counted as any; it stays with its worker and ends with it, and the worker
-// has the program's connection itself.
+// TestPrograms: a connection is a session of the process that made it, limited and counted as any;
+// it stays with its worker and ends with it, and the worker has the program's connection itself.
 func TestPrograms(t *testing.T) {
 	x := newPrograms(t, api.Limits{Sessions: 2, UserSessions: 2})
 	if st := x.d.Status(); st.Connected {
@@ -106,7 +106,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramsNVML: who asks is answered, with nothing where the machine cannot be read, and makes no session.
+// TestProgramsNVML: who asks is answered, with nothing where the machine cannot be read, and makes
+// no session.
 func TestProgramsNVML(t *testing.T) {
 	x := newPrograms(t, api.Limits{})
 	c, err := net.Dial("unix", filepath.Join(filepath.Dir(x.path), api.ProgramsNVML))

@@ -14,7 +14,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestNoPageGoesBackWhileCopied: whatever ends a lease, its READ is completed when no extent is copied any more that began before.
+// TestNoPageGoesBackWhileCopied: whatever ends a lease, its READ is completed when no extent is
+// copied any more that began before.
 func TestNoPageGoesBackWhileCopied(t *testing.T) {
 	for what, end := range map[string]func(k *kernel, s *session){
 		"it lapses":        func(_ *kernel, s *session) { s.tick(time.Now().Add(leaseTerm)) },
@@ -80,7 +81,8 @@ func TestLeasesComeBackWhole(t *testing.T) {
 	})
 }
 
-// TestOneRevivalAtATime: a suspended session is brought back once, however often its doorbell rings.
+// TestOneRevivalAtATime: a suspended session is brought back once, however often its doorbell
+// rings.
 func TestOneRevivalAtATime(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -100,7 +102,8 @@ func TestOneRevivalAtATime(t *testing.T) {
 	}
 }
 
-// TestFloodCostsNoPlace: one that is refused for coming too fast has had nothing, and comes in at its pace.
+// TestFloodCostsNoPlace: one that is refused for coming too fast has had nothing, and comes in at
+// its pace.
 func TestFloodCostsNoPlace(t *testing.T) {
 	for _, uid := range []uint32{0, 1000} {
 		d, now, in := newDoor(), time.Now(), 0
@@ -125,7 +128,8 @@ func TestFloodCostsNoPlace(t *testing.T) {
 	}
 }
 
-// TestNoPlaceIsLost: a session that comes from elsewhere and cannot be had leaves its place to others, whichever of its resources there are none of.
+// TestNoPlaceIsLost: a session that comes from elsewhere and cannot be had leaves its place to
+// others, whichever of its resources there are none of.
 func TestNoPlaceIsLost(t *testing.T) {
 	for what, budget := range map[string]func(d *Device) *memory.Page{
 		"memory":      func(d *Device) *memory.Page { return d.budget },
@@ -161,7 +165,8 @@ func TestNoPlaceIsLost(t *testing.T) {
 	}
 }
 
-// TestDepartedAreAskedOnce: what a worker used until its end is in one account, the next, and in no other.
+// TestDepartedAreAskedOnce: what a worker used until its end is in one account, the next, and in no
+// other.
 func TestDepartedAreAskedOnce(t *testing.T) {
 	o := quietDevice(library(t))
 	o.Audit = time.Second

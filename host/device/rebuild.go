@@ -16,7 +16,8 @@ func (d *Device) Rebuild(ctx context.Context) (int, error) {
 	return d.eachSession(func(s *session) error { return s.rebuild(ctx, false) })
 }
 
-// eachSession has every session do something on its routine, and counts those that did. Those to which it does not apply say errState.
+// eachSession has every session do something on its routine, and counts those that did. Those to
+// which it does not apply say errState.
 func (d *Device) eachSession(f func(*session) error) (int, error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -39,7 +40,8 @@ func (d *Device) eachSession(f func(*session) error) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// onRoutine has routine do something, and waits for it. A session that ends lets the caller go while f may run still: askRoutine has what f finds.
+// onRoutine has routine do something, and waits for it. A session that ends lets the caller go
+// while f may run still: askRoutine has what f finds.
 func (s *session) onRoutine(f func() error) error {
 	done := make(chan error, 1)
 	if !s.do(func() { done <- f() }) {
@@ -67,7 +69,8 @@ func askRoutine[T any](s *session, f func() (T, error)) (found T, err error) {
 	return found, err
 }
 
-// rebuild moves the session, elsewhere to another GPU. It runs on routine, so that nothing else is sent to the worker meanwhile.
+// rebuild moves the session, elsewhere to another GPU. It runs on routine, so that nothing else is
+// sent to the worker meanwhile.
 func (s *session) rebuild(ctx context.Context, elsewhere bool) error {
 	if err := s.fixed(); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestBoundsOfALease: a lease is of pages of its region, of one at least, to the page; then its buffer is looked at.
+// TestBoundsOfALease: a lease is of pages of its region, of one at least, to the page; then its
+// buffer is looked at.
 func TestBoundsOfALease(t *testing.T) {
 	const p = pageSize
 	for _, c := range []struct {
@@ -34,7 +35,8 @@ func TestBoundsOfALease(t *testing.T) {
 	}
 }
 
-// TestPagesOfABuffer: a buffer is of whole pages, as many as the READ says, in no more ranges than fit a message.
+// TestPagesOfABuffer: a buffer is of whole pages, as many as the READ says, in no more ranges than
+// fit a message.
 func TestPagesOfABuffer(t *testing.T) {
 	const p = pageSize
 	many := func(n int) (list []virtio.Range) {
@@ -67,7 +69,8 @@ func TestPagesOfABuffer(t *testing.T) {
 	}
 }
 
-// TestOldestLease: what lapses first is what was renewed first, of what is lent; at the end of its term, and not before.
+// TestOldestLease: what lapses first is what was renewed first, of what is lent; at the end of its
+// term, and not before.
 func TestOldestLease(t *testing.T) {
 	const term = 2 * time.Second
 	now := time.Now()
@@ -108,7 +111,8 @@ func TestOldestLease(t *testing.T) {
 	}
 }
 
-// TestWhatWorkersAreTold of a region: that it is there, once; its pages each time, the last of them marked, and then they are known.
+// TestWhatWorkersAreTold of a region: that it is there, once; its pages each time, the last of them
+// marked, and then they are known.
 func TestWhatWorkersAreTold(t *testing.T) {
 	r := &region{id: 7, va: 1 << 40, size: 3 * pageSize, changed: true, pieces: map[uint64]*piece{0: {size: pageSize}, pageSize: {size: pageSize}, 2 * pageSize: {size: pageSize}}}
 	for round := range 2 {
@@ -130,7 +134,8 @@ func TestWhatWorkersAreTold(t *testing.T) {
 	}
 }
 
-// TestCopyHands: half of the host's processors, one at least, and not so many that other VMs' are taken.
+// TestCopyHands: half of the host's processors, one at least, and not so many that other VMs' are
+// taken.
 func TestCopyHands(t *testing.T) {
 	for cpus, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 6: 3, 11: 5, 12: 6, 64: 6} {
 		if got := copyHands(cpus); got != want {
@@ -139,7 +144,8 @@ func TestCopyHands(t *testing.T) {
 	}
 }
 
-// TestExtentsOfARegion: an extent means the pages at its place, over the borders of leases, and to the last byte; where one is not lent, or it is none, nothing.
+// TestExtentsOfARegion: an extent means the pages at its place, over the borders of leases, and to
+// the last byte; where one is not lent, or it is none, nothing.
 func TestExtentsOfARegion(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
@@ -197,7 +203,8 @@ func TestExtentsOfARegion(t *testing.T) {
 	})
 }
 
-// TestExtentsAreCounted: what was copied counts; an extent that was answered is none that waits, and its pages are not answered for a second time.
+// TestExtentsAreCounted: what was copied counts; an extent that was answered is none that waits,
+// and its pages are not answered for a second time.
 func TestExtentsAreCounted(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
@@ -230,7 +237,8 @@ func TestExtentsAreCounted(t *testing.T) {
 	})
 }
 
-// TestCopySegments: bytes go in order from segments of one shape to those of another, until one side is at its end.
+// TestCopySegments: bytes go in order from segments of one shape to those of another, until one
+// side is at its end.
 func TestCopySegments(t *testing.T) {
 	cut := func(b []byte, sizes ...int) (list []virtio.Segment) {
 		for _, n := range sizes {

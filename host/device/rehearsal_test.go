@@ -46,7 +46,8 @@ func (s differentSession) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.M
 	return s.Session.MemAlloc(c, a, r)
 }
 
-// TestRehearsal: what would come out another at the other host is said while programs run, by name, and the VM stays; when it is gone the VM moves.
+// TestRehearsal: what would come out another at the other host is said while programs run, by name,
+// and the VM stays; when it is gone the VM moves.
 func TestRehearsal(t *testing.T) {
 	set := func(o *device.Options) {
 		o.Worker = link.Config{GPU: differentGPU, Migratable: true, Base: link.DrawBase()}

@@ -26,7 +26,8 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// relayServer is a GPU server for devices of a test: it starts a worker for each session of the lease.
+// relayServer is a GPU server for devices of a test: it starts a worker for each session of the
+// lease.
 type relayServer struct {
 	relay   *link.Relay // for who has the lease
 	ln      net.Listener
@@ -70,7 +71,8 @@ func newRelayServer(t *testing.T) *relayServer {
 	return s
 }
 
-// endsFirst has the server end before the devices that are there already, which look for processes that are left.
+// endsFirst has the server end before the devices that are there already, which look for processes
+// that are left.
 func (s *relayServer) endsFirst(t *testing.T) {
 	t.Cleanup(func() {
 		_ = s.ln.Close()
@@ -121,7 +123,8 @@ func (s *relayServer) connections() int {
 // relayBranches are how many connections for copies a session has once it copies.
 const relayBranches = 2
 
-// options are a device's whose GPU is the server's: its workers pass on, over leased memory of the VM.
+// options are a device's whose GPU is the server's: its workers pass on, over leased memory of the
+// VM.
 func (s *relayServer) options(o *device.Options) {
 	relay := *s.relay
 	o.Worker.GPU, o.Worker.Relay, o.Worker.Branches = "none here", &relay, relayBranches
@@ -147,8 +150,9 @@ func (s *relayServer) serve(c *net.TCPConn, id remote.SessionID) (*spawn.Process
 	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma, Migratable: s.moves}, nil, int(f.Fd()))
 }
 
-// TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is parked when it stops, goes on when it is continued, and
-// ends; the VM's next program does the same on the same lease.
+// TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is
+// parked when it stops, goes on when it is continued, and ends; the VM's next program does the same
+// on the same lease.
 func TestRelayed(t *testing.T) {
 	v := bootRelayed(t)
 	p, g := start(t, v)
@@ -208,8 +212,9 @@ func TestRelayed(t *testing.T) {
 	}
 }
 
-// TestRelayedMoves: programs on a server's GPU go with their VM to another device and back, by reconnecting; calls that wait are answered there, copies that are under way go on, and the worker at
-// the server stays. A VM that does not arrive goes on where it was.
+// TestRelayedMoves: programs on a server's GPU go with their VM to another device and back, by
+// reconnecting; calls that wait are answered there, copies that are under way go on, and the worker
+// at the server stays. A VM that does not arrive goes on where it was.
 func TestRelayedMoves(t *testing.T) {
 	server := newRelayServer(t)
 	v, other := bootWith(t, server.options), bootWith(t, server.options)
@@ -299,7 +304,8 @@ func TestRelayedMoves(t *testing.T) {
 	}
 }
 
-// TestHanding: when QEMU begins to send a VM the state of its programs waits until another host may take the lease over, or it is said why none may, which is what whoever waits for such hears, too.
+// TestHanding: when QEMU begins to send a VM the state of its programs waits until another host may
+// take the lease over, or it is said why none may, which is what whoever waits for such hears, too.
 func TestHanding(t *testing.T) {
 	server := newRelayServer(t)
 	v := bootWith(t, server.options)

@@ -45,7 +45,9 @@ func (d *departing) killRelay(t *testing.T, v *vm) {
 	}
 }
 
-// TestRelayedFaults: whoever is killed or cut off while a VM with a program on a GPU server moves, at each step by name: the program goes on at one end, with what it has, or gets errors; the VM goes on, and its next program runs.
+// TestRelayedFaults: whoever is killed or cut off while a VM with a program on a GPU server moves,
+// at each step by name: the program goes on at one end, with what it has, or gets errors; the VM
+// goes on, and its next program runs.
 func TestRelayedFaults(t *testing.T) {
 	const (
 		here    = "here"
@@ -117,7 +119,8 @@ func TestRelayedFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.want == nowhere {
-				// By its control page, or, if the session was lost before its pages were lent again, when it asks.
+				// By its control page, or, if the session was lost before its pages were lent
+				// again, when it asks.
 				if res, err := g.Call(0, &wire.CtxSynchronizeArgs{}, nil); err == nil {
 					t.Errorf("the program is not told: %v", res)
 				}

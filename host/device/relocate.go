@@ -15,9 +15,11 @@ import (
 )
 
 /*
-A virtual GPU that moves to another GPU of its host takes its sessions along one by one: each is rebuilt by a worker on the other GPU as it would be on the same one,
-its memory copied in rounds while it runs. What can be known to be wrong is found before anything is copied. New programs open on the other GPU from the
-moment on at which the first session is about to move; if one cannot, those that have moved go back.
+A virtual GPU that moves to another GPU of its host takes its sessions along one by one: each is
+rebuilt by a worker on the other GPU as it would be on the same one, its memory copied in rounds
+while it runs. What can be known to be wrong is found before anything is copied. New programs open
+on the other GPU from the moment on at which the first session is about to move; if one cannot,
+those that have moved go back.
 */
 
 // Errors of Relocate.
@@ -45,7 +47,8 @@ type progress struct {
 	last     api.CopyRound
 }
 
-// Relocate moves all sessions to another GPU of this host, and has new ones open there. With an error the virtual GPU is where it was.
+// Relocate moves all sessions to another GPU of this host, and has new ones open there. With an
+// error the virtual GPU is where it was.
 func (d *Device) Relocate(ctx context.Context, c api.Relocation) (api.Relocated, error) {
 	if !d.relocating.TryLock() {
 		return api.Relocated{}, ErrRelocating
@@ -193,7 +196,8 @@ func (d *Device) moveSessions(ctx context.Context, to *Place, member *schedule.M
 	})
 }
 
-// relocate moves one session. It runs on routine; one that is about to become something else is looked at again.
+// relocate moves one session. It runs on routine; one that is about to become something else is
+// looked at again.
 func (s *session) relocate(ctx context.Context, to *Place, member *schedule.Membership) error {
 	for end := time.Now().Add(settleLimit); ; {
 		s.mu.Lock()
@@ -267,7 +271,8 @@ func (s *session) relocateRunning(ctx context.Context, to *Place, member *schedu
 	return err
 }
 
-// relocateParked puts a session away that has no pages of its guest, and has it come back on its new place.
+// relocateParked puts a session away that has no pages of its guest, and has it come back on its
+// new place.
 func (s *session) relocateParked() error {
 	kept, err := newStored("", 0)
 	if err != nil {

@@ -45,7 +45,8 @@ func withNeighbour(t *testing.T, judge func(*device.Place) error) *vm {
 	})
 }
 
-// TestRelocate: sessions that work, that are suspended and that come later are on the other GPU, with what they had, and come back.
+// TestRelocate: sessions that work, that are suspended and that come later are on the other GPU,
+// with what they had, and come back.
 func TestRelocate(t *testing.T) {
 	v := withNeighbour(t, nil)
 	a, b := hold(t, v, 1), hold(t, v, 2)
@@ -106,7 +107,8 @@ func (v *vm) workerUses(t *testing.T) (list [][16]byte) {
 
 var errJudge = errors.New("another model")
 
-// TestRelocateRefused: what is known to be in the way is said by name, nothing stops, and the session goes on where it was.
+// TestRelocateRefused: what is known to be in the way is said by name, nothing stops, and the
+// session goes on where it was.
 func TestRelocateRefused(t *testing.T) {
 	busy := false
 	var judge func(*device.Place) error
@@ -165,7 +167,8 @@ func withFree(n uint64) func(gocontext.Context) (*inventory.Reading, error) {
 
 func machineGone(gocontext.Context) (*inventory.Reading, error) { return nil, errors.New("gone") }
 
-// TestRelocateTakesAllBack: if one of several sessions cannot move, those that did are back, and so is where new ones open.
+// TestRelocateTakesAllBack: if one of several sessions cannot move, those that did are back, and so
+// is where new ones open.
 func TestRelocateTakesAllBack(t *testing.T) {
 	v := withNeighbour(t, nil)
 	a, b := hold(t, v, 1), hold(t, v, 2)
@@ -175,7 +178,8 @@ func TestRelocateTakesAllBack(t *testing.T) {
 		_, err := v.device.Relocate(context(), api.Relocation{GPU: "1"})
 		done <- err
 	}()
-	// Whether the capture begins before it is asked for, while it is copied or afterwards is chance: all must be right.
+	// Whether the capture begins before it is asked for, while it is copied or afterwards is
+	// chance: all must be right.
 	must(t, b.Guest, &wire.StreamBeginCaptureArgs{Stream: 40}, nil)
 	err := await(t, "the move does not end", done)
 	want := "GPU-second"
@@ -224,7 +228,8 @@ func TestRelocateOnce(t *testing.T) {
 	}
 }
 
-// TestRelocateOnGPU: a VM's programs go to the other of two GPUs of gpuEnv's kind and back, whose workers reach both, as `linked_gpus` has it. scripts/nested.sh looks at how their memory went.
+// TestRelocateOnGPU: a VM's programs go to the other of two GPUs of gpuEnv's kind and back, whose
+// workers reach both, as `linked_gpus` has it. scripts/nested.sh looks at how their memory went.
 func TestRelocateOnGPU(t *testing.T) {
 	v := movingVMWith(t, func(o *device.Options) {
 		o.UUID, o.Limits.Memory = "GPU-first", 1<<30

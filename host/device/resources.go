@@ -11,8 +11,8 @@ import (
 	"causeway/host/worker/meter"
 )
 
-// resources are what a session has of its virtual GPU while it has a worker, one after the other of which use them. They are made
-// and given back on routine, and read under session.mu.
+// resources are what a session has of its virtual GPU while it has a worker, one after the other of
+// which use them. They are made and given back on routine, and read under session.mu.
 type resources struct {
 	slot      int         // of the memory budget
 	host      int         // slot of the budget of host memory
@@ -71,7 +71,8 @@ func (s *session) provide() error {
 	return nil
 }
 
-// yield gives the resources back; p, the last worker, is gone, or nil. What it held of the memory is free again. It runs on routine.
+// yield gives the resources back; p, the last worker, is gone, or nil. What it held of the memory
+// is free again. It runs on routine.
 func (s *session) yield(p workerProcess) {
 	s.mu.Lock()
 	r := s.res
@@ -98,7 +99,8 @@ func (s *session) yield(p workerProcess) {
 	d.mu.Unlock()
 }
 
-// countersLocked reads what the session has done so far with p as its worker. What workers say is believed as far as clocks allow.
+// countersLocked reads what the session has done so far with p as its worker. What workers say is
+// believed as far as clocks allow.
 func (s *session) countersLocked(p workerProcess) api.Counters {
 	r := s.res
 	if r == nil {
@@ -120,7 +122,8 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	age := uint64(time.Since(s.opened))
 	c.BusyNanos, c.WaitNanos = min(c.BusyNanos, age), min(c.WaitNanos, age)
 	c.WorkerNanos = uint64(r.cpuTime(p))
-	// A counter that is lower than before was so for a moment, between two stores of the worker, or is a lie.
+	// A counter that is lower than before was so for a moment, between two stores of the worker, or
+	// is a lie.
 	old := &r.seen
 	for _, f := range []struct{ now, old *uint64 }{
 		{&c.Calls, &old.Calls}, {&c.Launches, &old.Launches}, {&c.BytesIn, &old.BytesIn}, {&c.BytesOut, &old.BytesOut},

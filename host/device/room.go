@@ -10,9 +10,11 @@ import (
 )
 
 /*
-Where more of a GPU's memory is promised than there is, sessions hold no more of it than there is room for: causewayd gives each virtual GPU room, and takes it from those
-whose sessions are idle. A session that lacks room, for an allocation or to come back, has a need. Needs are told to causewayd, which asks for them (GET /v1/room), and met in
-the order in which they came as soon as there is room.
+Where more of a GPU's memory is promised than there is, sessions hold no more of it than there is
+room for: causewayd gives each virtual GPU room, and takes it from those whose sessions are idle. A
+session that lacks room, for an allocation or to come back, has a need. Needs are told to causewayd,
+which asks for them (GET /v1/room), and met in the order in which they came as soon as there is
+room.
 */
 
 // need is a session's. Device.mu guards it.
@@ -110,7 +112,8 @@ func (n *need) answer(granted bool) {
 	}
 }
 
-// mayComeBack says whether a suspended session has room; else it needs some, and goes on when it is there.
+// mayComeBack says whether a suspended session has room; else it needs some, and goes on when it is
+// there.
 func (s *session) mayComeBack() bool {
 	s.mu.Lock()
 	kept := s.stored

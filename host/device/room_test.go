@@ -29,7 +29,8 @@ func needs(t *testing.T, v *vm, n int) []api.Need {
 	return v.device.RoomStatus().Needs
 }
 
-// TestRoom: an allocation waits for room, is made when there is some, and refused when there is none to be had; the session can leave and come back while it waits.
+// TestRoom: an allocation waits for room, is made when there is some, and refused when there is
+// none to be had; the session can leave and come back while it waits.
 func TestRoom(t *testing.T) {
 	v := swapping(t, 256*mib)
 	g := &onGPU{T: t, v: v}
@@ -103,7 +104,8 @@ func TestRoom(t *testing.T) {
 	nothingIn(t, v)
 }
 
-// TestRoomInTurn: who needs much is not overtaken by who needs little, and one that ends makes room.
+// TestRoomInTurn: who needs much is not overtaken by who needs little, and one that ends makes
+// room.
 func TestRoomInTurn(t *testing.T) {
 	v := swapping(t, 256*mib)
 	room(v, 64*mib)
@@ -139,7 +141,8 @@ func TestRoomInTurn(t *testing.T) {
 	}
 }
 
-// TestRoomForMoved: a VM that comes from another host has what it brings, whatever room there is, and what it wants from then on waits.
+// TestRoomForMoved: a VM that comes from another host has what it brings, whatever room there is,
+// and what it wants from then on waits.
 func TestRoomForMoved(t *testing.T) {
 	other, v := empty(t, func(o *device.Options) { o.Limits.Memory, o.Swap = 64*mib, true }), onSoft(t, nil)
 	a := hold(t, v, 1)

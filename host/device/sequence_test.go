@@ -16,8 +16,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// FuzzSession reads its input as what a guest and a worker do, an operation and its operand in two bytes, and holds the device against
-// a model of what a session promises:
+// FuzzSession reads its input as what a guest and a worker do, an operation and its operand in two
+// bytes, and holds the device against a model of what a session promises:
 //
 //   - no page goes back to the guest's kernel while the worker may touch it (fakeWorker.check, at each message and at its end);
 //   - a lease ends when its term does, or the worker has been silent for too long and is ended; never before;
@@ -90,7 +90,8 @@ type player struct {
 	last  string       // operation
 }
 
-// Regions have up to three pieces of two pages; region 0 has two halves. Each piece has pages in two places.
+// Regions have up to three pieces of two pages; region 0 has two halves. Each piece has pages in
+// two places.
 const (
 	playRegions = 4
 	playPieces  = 3
@@ -240,7 +241,8 @@ func (p *player) answerOf(c *fstest.Call, ok bool) {
 	}
 }
 
-// lease submits a READ as a kernel does that knows its pages: those that are lent stay where they are.
+// lease submits a READ as a kernel does that knows its pages: those that are lent stay where they
+// are.
 func (p *player) lease(id, i, place int) {
 	m := &p.model
 	r := &m.regions[id]

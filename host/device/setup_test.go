@@ -13,8 +13,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// system makes a folder that looks like a Linux system to bin/setup: files are made empty, what ends in / is a folder, and
-// PATH=TEXT has text.
+// system makes a folder that looks like a Linux system to bin/setup: files are made empty, what
+// ends in / is a folder, and PATH=TEXT has text.
 func system(t *testing.T, files ...string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -74,7 +74,8 @@ func contents(t *testing.T, root string) map[string]string {
 	return m
 }
 
-// TestSetup: what is written on each kind of system, that a second run writes nothing, and that --remove leaves what was there.
+// TestSetup: what is written on each kind of system, that a second run writes nothing, and that
+// --remove leaves what was there.
 func TestSetup(t *testing.T) {
 	for name, c := range map[string]struct {
 		system []string
@@ -136,7 +137,8 @@ func TestSetup(t *testing.T) {
 			if out, err := setup(t, root, remove...); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			// A line that lacked its end has it now, and a system without these files may keep empty ones.
+			// A line that lacked its end has it now, and a system without these files may keep
+			// empty ones.
 			for file, text := range contents(t, root) {
 				if strings.TrimSpace(text) != strings.TrimSpace(before[file]) {
 					t.Errorf("after --remove: %s: %q was %q", file, text, before[file])
@@ -197,7 +199,8 @@ func TestSetupRefuses(t *testing.T) {
 	}
 }
 
-// TestCDI has the reference implementation, which podman, docker and containerd contain, judge and apply the specification.
+// TestCDI has the reference implementation, which podman, docker and containerd contain, judge and
+// apply the specification.
 func TestCDI(t *testing.T) {
 	root := system(t, fedora...)
 	for _, args := range [][]string{{"--tag", "gpu0"}, {"--tag", "gpu1", "--at", "/run/causeway-gpu1"}} {
@@ -239,7 +242,8 @@ func TestCDI(t *testing.T) {
 	}
 }
 
-// TestCDIHook finds a container's root in what runtimes write, and in nothing that an image can write.
+// TestCDIHook finds a container's root in what runtimes write, and in nothing that an image can
+// write.
 func TestCDIHook(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string

@@ -58,11 +58,13 @@ func (h *holding) opens(t *testing.T, token []byte) sharedMemory {
 	return sharedMemory{h, r.Ptr}
 }
 
-// TestMoveOfShared: memory that programs of a VM share by IPC handles goes with it, there and back: both see what either writes at the addresses that they had, a
-// handle that was given out before can be opened after, an end of it is an end, and all is counted once.
+// TestMoveOfShared: memory that programs of a VM share by IPC handles goes with it, there and back:
+// both see what either writes at the addresses that they had, a handle that was given out before
+// can be opened after, an end of it is an end, and all is counted once.
 func TestMoveOfShared(t *testing.T) { moveOfShared(t, onSoft(t, nil), empty(t, nil), onSoft(t, nil)) }
 
-// TestMoveOfSharedOnGPU is TestMoveOfShared, and what else programs share that moves, on the GPU of gpuEnv.
+// TestMoveOfSharedOnGPU is TestMoveOfShared, and what else programs share that moves, on the GPU of
+// gpuEnv.
 func TestMoveOfSharedOnGPU(t *testing.T) {
 	for range 2 {
 		t.Run("memory", func(t *testing.T) { moveOfShared(t, movingVM(t), emptied(t, movingVM(t)), movingVM(t)) })
@@ -114,8 +116,9 @@ func moveOfShared(t *testing.T, v, other, stranger *vm) {
 	nothingIn(t, other)
 }
 
-// TestSharedStays: what is shared moves with everyone who shares it or stays, and says so before: a program that uses what another has freed, and one that is to
-// be taken from the GPU, or moved, alone.
+// TestSharedStays: what is shared moves with everyone who shares it or stays, and says so before: a
+// program that uses what another has freed, and one that is to be taken from the GPU, or moved,
+// alone.
 func TestSharedStays(t *testing.T) {
 	other := empty(t, nil)
 	v := onSoft(t, nil)
@@ -232,7 +235,8 @@ func sharedPool(t *testing.T, a, b *holding) [2]sharedMemory {
 	return [2]sharedMemory{{a, m.Ptr}, {b, imported.Ptr}}
 }
 
-// TestPreCopyOfShared: shared memory goes ahead with whose it is, and what another writes to it meanwhile, while that one stands still, is not missed.
+// TestPreCopyOfShared: shared memory goes ahead with whose it is, and what another writes to it
+// meanwhile, while that one stands still, is not missed.
 func TestPreCopyOfShared(t *testing.T) { preCopyOfShared(t, onSoft(t, nil), empty(t, nil)) }
 
 func preCopyOfShared(t *testing.T, from, to *vm) {
@@ -258,7 +262,8 @@ func preCopyOfShared(t *testing.T, from, to *vm) {
 	}
 }
 
-// marks has a program record an event behind work that waits, which another finds not done, and done when it is.
+// marks has a program record an event behind work that waits, which another finds not done, and
+// done when it is.
 func marks(t *testing.T, by, at *holding, event wire.ID, value uint64) {
 	t.Helper()
 	const stream, other = 200, 201

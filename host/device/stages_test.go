@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// TestStagesMove: a session is after a move what it was before, or what begins again: opened, in its opening, parked with its regions, or lost.
+// TestStagesMove: a session is after a move what it was before, or what begins again: opened, in
+// its opening, parked with its regions, or lost.
 func TestStagesMove(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		to := newKernel(t, quietDevice(k.d.opts.Tree.Lib))
@@ -79,7 +80,8 @@ func TestStagesMove(t *testing.T) {
 	})
 }
 
-// TestPauseOfASlowWorker: a worker that answers later than a VM waits for its pause is not ended for it: what it lent goes back when the VM goes on.
+// TestPauseOfASlowWorker: a worker that answers later than a VM waits for its pause is not ended
+// for it: what it lent goes back when the VM goes on.
 func TestPauseOfASlowWorker(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()

@@ -14,7 +14,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// worker gives the session a worker process: one that is ready, if what the guest says of its environment allows it.
+// worker gives the session a worker process: one that is ready, if what the guest says of its
+// environment allows it.
 func (s *session) worker(h remote.Hello) (workerProcess, error) {
 	started, err := s.starting()
 	if err != nil {
@@ -85,7 +86,8 @@ func (s *session) begin(h remote.Hello) (syscall.Errno, error) {
 	return 0, nil
 }
 
-// sendMemory tells the session's worker of the guest's memory. Of what is added at this moment it hears twice, which does no harm.
+// sendMemory tells the session's worker of the guest's memory. Of what is added at this moment it
+// hears twice, which does no harm.
 func (s *session) sendMemory(p workerProcess) error {
 	mem, files, err := s.dev.backedMemory()
 	if err != nil {
@@ -114,8 +116,8 @@ func (s *session) follow(p workerProcess) {
 	}()
 }
 
-// start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for leases that are still on
-// their way through another queue.
+// start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for
+// leases that are still on their way through another queue.
 func (s *session) start(w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,8 +141,8 @@ func (s *session) startIfLentLocked() {
 	}
 }
 
-// endStart gives back a start whose leases do not come, for the guest to send it again: they lapse where the program did not run for a term, as on a busy
-// machine, and come with its next turn.
+// endStart gives back a start whose leases do not come, for the guest to send it again: they lapse
+// where the program did not run for a term, as on a busy machine, and come with its next turn.
 func (s *session) endStart(now time.Time) {
 	s.mu.Lock()
 	w := s.starter
@@ -157,7 +159,8 @@ func (s *session) endStart(now time.Time) {
 	s.refuse(w, errno, fmt.Errorf("start before all of region 0 is lent: %w", errState))
 }
 
-// leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock meanwhile.
+// leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock
+// meanwhile.
 const leaseWait = time.Second
 
 // startLimit bounds what a worker needs to open a GPU.

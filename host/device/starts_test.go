@@ -17,7 +17,8 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// startsGPU is a software GPU whose driver has started when the test says so, at the socket that startsEnv names.
+// startsGPU is a software GPU whose driver has started when the test says so, at the socket that
+// startsEnv names.
 const (
 	startsGPU = "starts"
 	startsEnv = "CAUSEWAY_TEST_STARTS"
@@ -57,8 +58,9 @@ func newStarts(t *testing.T) *starts {
 // on has a device's sessions run there.
 func (s *starts) on(o *device.Options) { o.Worker = link.Config{GPU: startsGPU, Base: s.base} }
 
-// come waits until n more are starting, all at once, and returns what has them go on. Drivers of which one starts after the other never come, nor does that of a program
-// that was lost: that is said, and those that came go on.
+// come waits until n more are starting, all at once, and returns what has them go on. Drivers of
+// which one starts after the other never come, nor does that of a program that was lost: that is
+// said, and those that came go on.
 func (s *starts) come(n int) (goOn func()) {
 	s.t.Helper()
 	var list []net.Conn
@@ -118,7 +120,8 @@ func (s *starts) arrive(v, there *vm, programs []*holding, drivers int) {
 // atOnce is more drivers than would start at a time by the processors of a small machine.
 const atOnce = 3
 
-// TestDriversStartTogether: of a VM that comes, the drivers of all programs start at once, as soon as its state begins.
+// TestDriversStartTogether: of a VM that comes, the drivers of all programs start at once, as soon
+// as its state begins.
 func TestDriversStartTogether(t *testing.T) {
 	s := newStarts(t)
 	v, other := onSoft(t, s.on), empty(t, s.on)
@@ -129,7 +132,8 @@ func TestDriversStartTogether(t *testing.T) {
 	s.arrive(v, other, programs, len(programs))
 }
 
-// TestDriversWait: workers that wait ready where a VM comes to take its programs, if they began from the same base; those for which there is none start theirs.
+// TestDriversWait: workers that wait ready where a VM comes to take its programs, if they began
+// from the same base; those for which there is none start theirs.
 func TestDriversWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		other  bool // the workers that wait are of another base
@@ -159,8 +163,9 @@ func TestDriversWait(t *testing.T) {
 	}
 }
 
-// TestDriversStartBeforehand: where memory goes ahead, the drivers of all programs start at once when it begins to, and however much it is; the VM may stop when
-// they have, and none starts while it stands: nobody would have it go on.
+// TestDriversStartBeforehand: where memory goes ahead, the drivers of all programs start at once
+// when it begins to, and however much it is; the VM may stop when they have, and none starts while
+// it stands: nobody would have it go on.
 func TestDriversStartBeforehand(t *testing.T) {
 	for name, memory := range map[string]bool{"nothing to send": false, "more than waits on the way": true} {
 		t.Run(name, func(t *testing.T) { startBeforehand(t, memory) })

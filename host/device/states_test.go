@@ -18,7 +18,8 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestDue: when a session is to be looked at next: at the end of what came first, of leases only where those may lapse.
+// TestDue: when a session is to be looked at next: at the end of what came first, of leases only
+// where those may lapse.
 func TestDue(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -73,7 +74,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestHeldOfBoth: what a session held of the GPU's memory and the host's is what it takes to store; of one that has nothing it is nothing.
+// TestHeldOfBoth: what a session held of the GPU's memory and the host's is what it takes to store;
+// of one that has nothing it is nothing.
 func TestHeldOfBoth(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		s := k.session()
@@ -89,7 +91,8 @@ func TestHeldOfBoth(t *testing.T) {
 	})
 }
 
-// TestPutAwayElsewhere: a session that is suspended for others, and is then put into a folder, and another, is theirs as before, is kept once, and comes back as it left.
+// TestPutAwayElsewhere: a session that is suspended for others, and is then put into a folder, and
+// another, is theirs as before, is kept once, and comes back as it left.
 func TestPutAwayElsewhere(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	inKernel(t, func(k *kernel) {
@@ -134,7 +137,8 @@ func TestPutAwayElsewhere(t *testing.T) {
 	})
 }
 
-// TestRevokedTooLate: who wants pages back sooner than a worker could answer has the worker ended, which is not asked first; a moment more is the worker's.
+// TestRevokedTooLate: who wants pages back sooner than a worker could answer has the worker ended,
+// which is not asked first; a moment more is the worker's.
 func TestRevokedTooLate(t *testing.T) {
 	for _, c := range []struct{ within, limit time.Duration }{
 		{parkMargin, 0}, {2 * parkMargin, 0}, {2*parkMargin + time.Millisecond, time.Millisecond}, {time.Second, time.Second - 2*parkMargin}, {time.Hour, parkLimit - parkMargin},
@@ -165,7 +169,8 @@ func TestRevokedTooLate(t *testing.T) {
 	}
 }
 
-// TestWhatParksAreFor: what a worker is told of the time that it has, and the GPU, by what it is parked for.
+// TestWhatParksAreFor: what a worker is told of the time that it has, and the GPU, by what it is
+// parked for.
 func TestWhatParksAreFor(t *testing.T) {
 	for what, c := range map[string]struct {
 		park func(k *kernel)
@@ -198,8 +203,10 @@ func TestWhatParksAreFor(t *testing.T) {
 	}
 }
 
-// TestLeaseMeanwhile: a lease that comes while its pages are about to go back says that the program lives; it is given back at once if its region ends or nothing was lent there, and else renews what was; one that comes to a session that is
-// over, or to no region, is refused, and one too many for the session, too.
+// TestLeaseMeanwhile: a lease that comes while its pages are about to go back says that the program
+// lives; it is given back at once if its region ends or nothing was lent there, and else renews
+// what was; one that comes to a session that is over, or to no region, is refused, and one too many
+// for the session, too.
 func TestLeaseMeanwhile(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -270,7 +277,8 @@ func TestLeaseMeanwhile(t *testing.T) {
 	})
 }
 
-// TestEndsAreLogged: the end of a worker that its guest did not ask for is one's loss, with its cause; a program of a connection ends like that in order.
+// TestEndsAreLogged: the end of a worker that its guest did not ask for is one's loss, with its
+// cause; a program of a connection ends like that in order.
 func TestEndsAreLogged(t *testing.T) {
 	for what, c := range map[string]struct {
 		set  func(k *kernel, s *session)
@@ -318,7 +326,8 @@ func TestEndsAreLogged(t *testing.T) {
 	}
 }
 
-// TestDeathIsSeen: a program that polls finds its worker's end on the page that it has lent, and where that page is not lent nothing is touched.
+// TestDeathIsSeen: a program that polls finds its worker's end on the page that it has lent, and
+// where that page is not lent nothing is touched.
 func TestDeathIsSeen(t *testing.T) {
 	for what, c := range map[string]struct {
 		set func(s *session)
@@ -357,7 +366,8 @@ func TestDeathIsSeen(t *testing.T) {
 	}
 }
 
-// TestStoredBySize: what is told of a session that was put away, and brought back, is what holds it; for somebody who is gone nothing is done.
+// TestStoredBySize: what is told of a session that was put away, and brought back, is what holds
+// it; for somebody who is gone nothing is done.
 func TestStoredBySize(t *testing.T) {
 	dir := t.TempDir()
 	inKernel(t, func(k *kernel) {

@@ -17,7 +17,8 @@ const (
 	mostOthers      = 256                // open files besides: those that ask NVML, and sessions on their way out
 )
 
-// sendLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
+// sendLimit has the workers compare their memory with the limit. It waits for none of them. telling
+// is held.
 func (d *Device) sendLimit(limit uint64) {
 	for _, s := range d.all() {
 		s.do(func() { s.send(link.SetLimit{Bytes: limit}) })

@@ -12,11 +12,13 @@ import (
 )
 
 /*
-A migration of a VM with programs that cannot move runs to its end and fails there. QEMU cannot be told before, but libvirt can call it off: so the device looks, from
-the moment at which QEMU begins to log writes until that ends, and says what it finds to whoever waits for it, which is causewayd.
+A migration of a VM with programs that cannot move runs to its end and fails there. QEMU cannot be
+told before, but libvirt can call it off: so the device looks, from the moment at which QEMU begins
+to log writes until that ends, and says what it finds to whoever waits for it, which is causewayd.
 */
 
-// How often it is looked while a VM moves, first and then. What is seen twice in a row is said: a capture may be over in a moment.
+// How often it is looked while a VM moves, first and then. What is seen twice in a row is said: a
+// capture may be over in a moment.
 const (
 	staysFirst = 250 * time.Millisecond
 	staysAgain = time.Second
@@ -29,7 +31,8 @@ type stays struct {
 	told   chan struct{} // closed when it is said; nil: nobody waits
 }
 
-// begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can move, as long as that lasts.
+// begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can
+// move, as long as that lasts.
 func (d *Device) begins(ctx context.Context) {
 	d.departing()
 	if !d.looking.begin() {
@@ -43,7 +46,8 @@ func (d *Device) begins(ctx context.Context) {
 	}()
 }
 
-// looking is whether somebody looks already when a migration begins, which may be while who looked at the last is about to stop.
+// looking is whether somebody looks already when a migration begins, which may be while who looked
+// at the last is about to stop.
 type looking struct {
 	mu    sync.Mutex
 	begun uint64 // migrations
@@ -84,7 +88,8 @@ func (d *Device) departing() {
 	}
 }
 
-// routineStays looks until what keeps the VM has been said, or no migration is under way. It returns the number of the one that it looked at last.
+// routineStays looks until what keeps the VM has been said, or no migration is under way. It
+// returns the number of the one that it looked at last.
 func (d *Device) routineStays(ctx context.Context) uint64 {
 	seen := false
 	for {
@@ -126,7 +131,8 @@ func (d *Device) tell(why string) {
 	}
 }
 
-// serveStays answers GET /v1/stays?after=NUMBER, when a migration with a higher number is under way that will fail.
+// serveStays answers GET /v1/stays?after=NUMBER, when a migration with a higher number is under way
+// that will fail.
 func (d *Device) serveStays(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // nothing: any
 	for {

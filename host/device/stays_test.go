@@ -10,7 +10,8 @@ import (
 	"causeway/vhostuser"
 )
 
-// TestStays: who waits hears of a migration that begins while something cannot move, once, and what it is; not of one that can succeed.
+// TestStays: who waits hears of a migration that begins while something cannot move, once, and what
+// it is; not of one that can succeed.
 func TestStays(t *testing.T) {
 	v := onSoft(t, nil)
 	c := control(t, v, func() {})

@@ -21,8 +21,9 @@ import (
 // ErrNoDisk says that a folder cannot take suspended sessions.
 var ErrNoDisk = errors.New("sessions cannot be kept there")
 
-// stored is a session that is suspended: files without names, in memory, or one in a folder. What lies in a folder is sealed by a key that is nowhere else: nobody
-// can read the programs' memory there, or change it unnoticed, and it is gone with this process.
+// stored is a session that is suspended: files without names, in memory, or one in a folder. What
+// lies in a folder is sealed by a key that is nowhere else: nobody can read the programs' memory
+// there, or change it unnoticed, and it is gone with this process.
 type stored struct {
 	f      *os.File
 	memory bulk.Files  // of the session; none: it is in f
@@ -36,7 +37,8 @@ type stored struct {
 // perFile is how much memory another file is worth a descriptor for.
 const perFile = 128 << 20
 
-// newStored makes room for a session in a folder, or without one in memory. need is the most that it can take, as far as is known.
+// newStored makes room for a session in a folder, or without one in memory. need is the most that
+// it can take, as far as is known.
 func newStored(folder string, need uint64) (*stored, error) {
 	if folder == "" {
 		f, err := memoryFile("causeway-session")

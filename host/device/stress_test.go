@@ -9,8 +9,9 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestWakeUps has both sides fall asleep at all kinds of moments. A wake-up that got lost shows as a call that takes as long as
-// the watchdogs do (a second), or for ever. On a crowded machine some take as long for no fault of ours: then it is tried again.
+// TestWakeUps has both sides fall asleep at all kinds of moments. A wake-up that got lost shows as
+// a call that takes as long as the watchdogs do (a second), or for ever. On a crowded machine some
+// take as long for no fault of ours: then it is tried again.
 func TestWakeUps(t *testing.T) {
 	v := boot(t)
 	_, g := start(t, v)

@@ -17,9 +17,11 @@ import (
 )
 
 /*
-A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the session into memory of this process, or a file, as for a VM
-that is saved, and ended. The guest notices nothing: it renews its leases, and rings the doorbell when its program wants something. Then, or when somebody
-asks, another worker makes the session of what was written, and goes on as after any park.
+A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the
+session into memory of this process, or a file, as for a VM that is saved, and ended. The guest
+notices nothing: it renews its leases, and rings the doorbell when its program wants something.
+Then, or when somebody asks, another worker makes the session of what was written, and goes on as
+after any park.
 */
 
 // errWork says that a session is no candidate for suspension: its program has just given it work.
@@ -42,9 +44,11 @@ type Suspended struct {
 // Suspension says which sessions are meant, and where they are to be kept.
 type Suspension struct {
 	Session uint64 `json:"session,omitempty"` // its number; 0: all
-	// To is a folder for files that hold them; empty: that of the device's options, or the host's memory. Resume ignores it.
+	// To is a folder for files that hold them; empty: that of the device's options, or the host's
+	// memory. Resume ignores it.
 	To string `json:"to,omitempty"`
-	// Away: for others' sake, also if the program works. What it held counts for the limit, and it comes back by itself when there is room.
+	// Away: for others' sake, also if the program works. What it held counts for the limit, and it
+	// comes back by itself when there is room.
 	Away bool `json:"away,omitempty"`
 }
 
@@ -54,7 +58,8 @@ type storage struct {
 	away   bool // for others' sake, also if its program has submitted more
 }
 
-// Suspend ends the workers of all running sessions until their programs go on. Those that work meanwhile stay, and are named in the error.
+// Suspend ends the workers of all running sessions until their programs go on. Those that work
+// meanwhile stay, and are named in the error.
 func (d *Device) Suspend(ctx context.Context, what Suspension) (Suspended, error) {
 	to := storage{folder: cmp.Or(what.To, d.opts.SuspendTo), away: what.Away}
 	did, err := d.eachStored(ctx, what.Session, func(s *session) (uint64, error) { return s.suspend(to) })
@@ -152,7 +157,8 @@ func (s *session) suspend(to storage) (uint64, error) {
 	return n, nil
 }
 
-// restow has a session that is suspended already lie in a folder. With an error it lies where it was.
+// restow has a session that is suspended already lie in a folder. With an error it lies where it
+// was.
 func (s *session) restow(was *stored, folder string) (uint64, error) {
 	kept, err := newStored(folder, was.size)
 	if err != nil {
@@ -182,7 +188,8 @@ func (s *session) restow(was *stored, folder string) (uint64, error) {
 	return kept.size, nil
 }
 
-// heldLocked is what the session holds of the GPU's memory and the host's, which is the most that it takes to store.
+// heldLocked is what the session holds of the GPU's memory and the host's, which is the most that
+// it takes to store.
 func (s *session) heldLocked() uint64 {
 	if s.res == nil {
 		return 0
@@ -192,7 +199,8 @@ func (s *session) heldLocked() uint64 {
 	return gpu + host
 }
 
-// store writes a parked session into memory, or a file, which it takes over, and ends its worker. working: also if its program has submitted more.
+// store writes a parked session into memory, or a file, which it takes over, and ends its worker.
+// working: also if its program has submitted more.
 func (s *session) store(kept *stored, working bool) (uint64, error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
@@ -284,7 +292,8 @@ func (s *session) resume() (uint64, error) {
 	return kept.size, nil
 }
 
-// goOn brings a suspended session back for its program, as often as it takes: the GPU may have no room for it now.
+// goOn brings a suspended session back for its program, as often as it takes: the GPU may have no
+// room for it now.
 func (s *session) goOn(again time.Duration) {
 	s.do(func() {
 		if !s.mayComeBack() {

@@ -19,8 +19,9 @@ import (
 // bytesEnv is how much memory TestSuspendOnGPU has on the GPU of gpuEnv.
 const bytesEnv = "CAUSEWAY_TEST_BYTES"
 
-// TestSuspendOnGPU suspends and resumes a session with much memory, twice, and checks it: how long that takes is what it is for, on a machine with a GPU
-// (CAUSEWAY_TEST_GPU=cuda CAUSEWAY_TEST_BYTES=34359738368).
+// TestSuspendOnGPU suspends and resumes a session with much memory, twice, and checks it: how long
+// that takes is what it is for, on a machine with a GPU (CAUSEWAY_TEST_GPU=cuda
+// CAUSEWAY_TEST_BYTES=34359738368).
 func TestSuspendOnGPU(t *testing.T) {
 	gpu, size := os.Getenv(gpuEnv), uint64(192*mib)
 	if gpu == "" {

@@ -18,7 +18,8 @@ import (
 	"causeway/host/worker/workertest"
 )
 
-// asleep boots a VM with a session on the software GPU that holds "kept" in device memory, and 64 MiB of zeros.
+// asleep boots a VM with a session on the software GPU that holds "kept" in device memory, and 64
+// MiB of zeros.
 func asleep(t *testing.T, limit uint64) (*onGPU, *guestOfMemory) {
 	t.Helper()
 	g := &onGPU{T: t, limit: limit}
@@ -44,7 +45,8 @@ func asleep(t *testing.T, limit uint64) (*onGPU, *guestOfMemory) {
 	return g, s
 }
 
-// TestSuspendSessions: a suspended session has no worker and no memory of the GPU, its leases go on, and the next call finds everything as it was.
+// TestSuspendSessions: a suspended session has no worker and no memory of the GPU, its leases go
+// on, and the next call finds everything as it was.
 func TestSuspendSessions(t *testing.T) {
 	g, s := asleep(t, 1<<30)
 	for range 2 {
@@ -93,7 +95,8 @@ func TestSuspendedEnds(t *testing.T) {
 	eventually(t, "the session stays", func() bool { return len(g.v.device.Status().Sessions) == 0 })
 }
 
-// TestSuspendedWaitsForRoom: what another session has taken meanwhile is not there; the program waits until it is given back.
+// TestSuspendedWaitsForRoom: what another session has taken meanwhile is not there; the program
+// waits until it is given back.
 func TestSuspendedWaitsForRoom(t *testing.T) {
 	g, s := asleep(t, 256*mib)
 	if did, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 1 {
@@ -150,7 +153,8 @@ func (s *guestOfMemory) holds(want string) {
 	}
 }
 
-// TestSuspendedInFile: a file that nobody can find, see into or change holds the session; what is wrong with its place is said before anything stops.
+// TestSuspendedInFile: a file that nobody can find, see into or change holds the session; what is
+// wrong with its place is said before anything stops.
 func TestSuspendedInFile(t *testing.T) {
 	g, s := asleep(t, 1<<30)
 	dir := t.TempDir()
@@ -202,7 +206,8 @@ func TestSuspendedInFile(t *testing.T) {
 	}
 }
 
-// TestSuspendedGoesToFile: what is suspended in the host's memory, or another folder, is put into the folder that is named; what is wrong with that leaves it where it was.
+// TestSuspendedGoesToFile: what is suspended in the host's memory, or another folder, is put into
+// the folder that is named; what is wrong with that leaves it where it was.
 func TestSuspendedGoesToFile(t *testing.T) {
 	g, s := asleep(t, 1<<30)
 	other, dir := t.TempDir(), t.TempDir()
@@ -247,7 +252,8 @@ func TestSuspendedGoesToFile(t *testing.T) {
 	}
 }
 
-// TestSuspendedFileAltered: a session whose file is another one, or shorter, does not come back as another one.
+// TestSuspendedFileAltered: a session whose file is another one, or shorter, does not come back as
+// another one.
 func TestSuspendedFileAltered(t *testing.T) {
 	for what, alter := range map[string]func(*os.File) error{
 		"a byte": func(f *os.File) error { _, err := f.WriteAt([]byte{77}, 100); return err },

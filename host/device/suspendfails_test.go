@@ -22,7 +22,8 @@ func inFolder(t testing.TB, dir string) (n int) {
 	return n
 }
 
-// TestSuspendThatFails: a session whose worker does not let go, or says that it cannot be stored, is not put away, and the file that was to hold it is gone.
+// TestSuspendThatFails: a session whose worker does not let go, or says that it cannot be stored,
+// is not put away, and the file that was to hold it is gone.
 func TestSuspendThatFails(t *testing.T) {
 	for what, ready := range map[string]func(w *fakeWorker){
 		"hangs": func(w *fakeWorker) { w.hang(true) },

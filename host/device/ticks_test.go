@@ -11,7 +11,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestLooksAtLeases: what a look at a session's leases does, by the state that it is in: one that has lapsed counts, among however many that have not.
+// TestLooksAtLeases: what a look at a session's leases does, by the state that it is in: one that
+// has lapsed counts, among however many that have not.
 func TestLooksAtLeases(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
@@ -68,7 +69,8 @@ func TestLooksAtLeases(t *testing.T) {
 	}
 }
 
-// TestSuspendsOne: of two sessions only the one that is named is suspended, and only that comes back; a number that is nobody's is an error.
+// TestSuspendsOne: of two sessions only the one that is named is suspended, and only that comes
+// back; a number that is nobody's is an error.
 func TestSuspendsOne(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()
@@ -108,7 +110,8 @@ func TestSuspendsOne(t *testing.T) {
 	})
 }
 
-// TestSuspendsWhoWorks: a session whose program has submitted more stays, and is not asked again for a while, unless it is to leave for others' sake: then it goes, and comes back by itself.
+// TestSuspendsWhoWorks: a session whose program has submitted more stays, and is not asked again
+// for a while, unless it is to leave for others' sake: then it goes, and comes back by itself.
 func TestSuspendsWhoWorks(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
@@ -150,7 +153,8 @@ func TestSuspendsWhoWorks(t *testing.T) {
 	})
 }
 
-// TestEndsAsItGoesAway: a session that ends while it is put away, or comes back, stays ended, and nothing of it is left.
+// TestEndsAsItGoesAway: a session that ends while it is put away, or comes back, stays ended, and
+// nothing of it is left.
 func TestEndsAsItGoesAway(t *testing.T) {
 	ends := func(s *session) func() {
 		return func() {
@@ -190,7 +194,9 @@ func TestEndsAsItGoesAway(t *testing.T) {
 	})
 }
 
-// TestWhoIsIdle: a session in room is told of by what it holds, since when it is here and since when its program has done nothing, which one call ends; one that holds nothing, or does not run, is not.
+// TestWhoIsIdle: a session in room is told of by what it holds, since when it is here and since
+// when its program has done nothing, which one call ends; one that holds nothing, or does not run,
+// is not.
 func TestWhoIsIdle(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		k.begin()

@@ -10,8 +10,9 @@ import (
 	"causeway/virtio/fs"
 )
 
-// telling is the file system as QEMU has it. Of a VM's state that cannot be saved or loaded QEMU says that something broke; so what did is told to who moves the VM as well: here by Status, to the other host over the
-// connection by which memory came ahead.
+// telling is the file system as QEMU has it. Of a VM's state that cannot be saved or loaded QEMU
+// says that something broke; so what did is told to who moves the VM as well: here by Status, to
+// the other host over the connection by which memory came ahead.
 type telling struct {
 	*fs.Device
 	d *Device
@@ -39,7 +40,8 @@ func (t telling) Load(r io.Reader) error {
 	return err
 }
 
-// tell has the source hear what is wrong with the state of its VM, if it is connected. It ends the pre-copy, which is of no use any more.
+// tell has the source hear what is wrong with the state of its VM, if it is connected. It ends the
+// pre-copy, which is of no use any more.
 func (in *copyIn) tell(why error) {
 	in.mu.Lock()
 	to := in.to

@@ -12,7 +12,8 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// TestLoadThatFailsIsTold: what the other host finds wrong with a state whose memory went ahead is known here, where QEMU says that something broke.
+// TestLoadThatFailsIsTold: what the other host finds wrong with a state whose memory went ahead is
+// known here, where QEMU says that something broke.
 func TestLoadThatFailsIsTold(t *testing.T) {
 	v, to := onSoft(t, nil), empty(t, nil)
 	h := hold(t, v, 1)
@@ -40,7 +41,8 @@ func TestLoadThatFailsIsTold(t *testing.T) {
 	}
 }
 
-// TestSaveThatFailsIsTold: a worker that is killed while it is about to write its session keeps the VM here, and Status says so until the VM is saved.
+// TestSaveThatFailsIsTold: a worker that is killed while it is about to write its session keeps the
+// VM here, and Status says so until the VM is saved.
 func TestSaveThatFailsIsTold(t *testing.T) {
 	var victim atomic.Int64
 	v := onSoft(t, func(o *device.Options) {

@@ -78,8 +78,9 @@ func (t Tree) build(session, nvml fs.ControlFile, now func() shown) (*fs.Dir, er
 	return root, nil
 }
 
-// file serves a file of Lib from the page cache, which all devices of the host share. It stays open: an upgrade puts another
-// file in its place, and this device goes on with the one that its guest knows.
+// file serves a file of Lib from the page cache, which all devices of the host share. It stays
+// open: an upgrade puts another file in its place, and this device goes on with the one that its
+// guest knows.
 func (t Tree) file(name string) (fs.Content, error) {
 	f, err := os.Open(filepath.Join(t.Lib, name))
 	if err != nil {

@@ -26,9 +26,13 @@ import (
 // movesEnv is how often TestMovesUnderWay moves its VM; a few times by default.
 const movesEnv = "CAUSEWAY_TEST_MOVES"
 
-// TestMovesUnderWay: a VM moves to and fro while its program, on a server's GPU, submits without a pause: work of streams that wait for each other by events, and copies over connections of their own. Each piece of work
-// leaves a trace that everything after it takes along, so one that is lost, done twice or out of order shows for good. And of the guest's memory nothing may change while QEMU sends it but what
-// the dirty log says: what a relay, a device or a worker writes beside the log would be lost to a VM that moves to other memory than this one, which is the same all the time.
+// TestMovesUnderWay: a VM moves to and fro while its program, on a server's GPU, submits without a
+// pause: work of streams that wait for each other by events, and copies over connections of their
+// own. Each piece of work leaves a trace that everything after it takes along, so one that is lost,
+// done twice or out of order shows for good. And of the guest's memory nothing may change while
+// QEMU sends it but what the dirty log says: what a relay, a device or a worker writes beside the
+// log would be lost to a VM that moves to other memory than this one, which is the same all the
+// time.
 func TestMovesUnderWay(t *testing.T) {
 	moves := 4
 	if n, err := strconv.Atoi(os.Getenv(movesEnv)); err == nil {
@@ -133,7 +137,8 @@ func (p *process) snapshot() map[uint64][]byte {
 	return pages
 }
 
-// unmarked are pages of a snapshot that are not what they were, and that the log has not. Nobody may touch them now but the program.
+// unmarked are pages of a snapshot that are not what they were, and that the log has not. Nobody
+// may touch them now but the program.
 func (p *process) unmarked(before map[uint64][]byte, log dirtyLog) (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +153,8 @@ func (p *process) unmarked(before map[uint64][]byte, log dirtyLog) (list []strin
 	return list
 }
 
-// A weave is a program whose streams push words into histories of their own, and take their neighbours' along.
+// A weave is a program whose streams push words into histories of their own, and take their
+// neighbours' along.
 type weave struct {
 	t      *testing.T
 	g      *workertest.Guest
@@ -216,7 +222,8 @@ func (w *weave) run(stop *atomic.Bool) error {
 	return nil
 }
 
-// step has each stream shift its history by two words, for its neighbour's latest and one of its own.
+// step has each stream shift its history by two words, for its neighbour's latest and one of its
+// own.
 func (w *weave) step() error {
 	w.steps++
 	var errs []error

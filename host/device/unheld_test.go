@@ -15,8 +15,9 @@ import (
 	"causeway/host/schedule"
 )
 
-// TestSchedulerHangs: a scheduler that no longer answers, while its socket still takes requests, holds nothing new: a share or a cap is refused, and
-// what was stays; taking a cap away and what it has nothing to do with is no matter of its.
+// TestSchedulerHangs: a scheduler that no longer answers, while its socket still takes requests,
+// holds nothing new: a share or a cap is refused, and what was stays; taking a cap away and what it
+// has nothing to do with is no matter of its.
 func TestSchedulerHangs(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})

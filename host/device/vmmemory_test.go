@@ -6,7 +6,8 @@ import (
 	"causeway/vhostuser/vhosttest"
 )
 
-// TestInPlaceOfWhatThereIs: programs' memory on the host in place of a VM's is bounded by what the VM has, more when it gets more, less when some leaves; when the last leaves it is as before.
+// TestInPlaceOfWhatThereIs: programs' memory on the host in place of a VM's is bounded by what the
+// VM has, more when it gets more, less when some leaves; when the last leaves it is as before.
 func TestInPlaceOfWhatThereIs(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {

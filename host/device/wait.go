@@ -53,8 +53,8 @@ func (s *session) await(req *fs.ReadRequest, slot uint32) {
 	req.Complete(0, errno)
 }
 
-// wake ends the waits of a slot, or of those for room in the ring (remote.SlotCount). The worker calls it, through its link, which has checked
-// the number.
+// wake ends the waits of a slot, or of those for room in the ring (remote.SlotCount). The worker
+// calls it, through its link, which has checked the number.
 func (s *session) wake(slot uint32) {
 	s.mu.Lock()
 	list := s.waits[slot]

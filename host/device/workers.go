@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// A workerProcess is what a session needs of its worker: *spawn.Process is one, which documents the methods.
+// A workerProcess is what a session needs of its worker: *spawn.Process is one, which documents the
+// methods.
 type workerProcess interface {
 	inventory.Worker
 
@@ -35,15 +36,17 @@ type workerProcess interface {
 
 // workers start processes for sessions.
 type workers interface {
-	// start gives a worker its configuration: one that waits ready at its place, if that says so (Spare).
+	// start gives a worker its configuration: one that waits ready at its place, if that says so
+	// (Spare).
 	start(at *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error)
 	// connect is start for the connection of another host's program, which stays the caller's, too.
 	connect(at *Place, cfg link.Config, conn int) (workerProcess, error)
-	// rebuild moves a session from old, one of these workers, to the worker that it returns, at a place: see Spawner.Rebuild.
+	// rebuild moves a session from old, one of these workers, to the worker that it returns, at a
+	// place: see Spawner.Rebuild.
 	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
-	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
-	// Both descriptors stay the caller's.
-	// memory is the session's, if it does not come over the stream; else none.
+	// adopt starts a worker that makes its session of what comes over stream, without guest memory,
+	// and answers Adopted: it is parked then. Both descriptors stay the caller's. memory is the
+	// session's, if it does not come over the stream; else none.
 	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory bulk.Files) (workerProcess, error)
 }
 
@@ -98,8 +101,8 @@ func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream,
 	return p, nil
 }
 
-// ready is a worker that waits ready at a place, for a session that comes there: with its driver started from the base that the session has, as it would start
-// it. nil: there is none.
+// ready is a worker that waits ready at a place, for a session that comes there: with its driver
+// started from the base that the session has, as it would start it. nil: there is none.
 func ready(at *Place, cfg link.Config, wake func(slot uint32), stream int) *spawn.Process {
 	if at.Pool == nil || cfg.Base == 0 || cfg.Base != at.Pool.Config.Base || cfg.Rehearsal {
 		return nil

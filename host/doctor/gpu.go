@@ -123,7 +123,8 @@ func gpus(ctx context.Context, m *Machine) Result {
 	return ok("%s", strings.Join(real, ", "))
 }
 
-// kernelsReach: what a guest's kernel can address, it reads and writes, and the worker trusts its own memory.
+// kernelsReach: what a guest's kernel can address, it reads and writes, and the worker trusts its
+// own memory.
 func kernelsReach(ctx context.Context, m *Machine) Result {
 	list, err := m.list(ctx)
 	if err != nil {

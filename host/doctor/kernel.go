@@ -175,7 +175,8 @@ func field(text, name string) string {
 // leastLocked is enough for what a device process and its workers lock by themselves.
 const leastLocked = 64 << 20
 
-// lockedMemory looks at causewayd's limit, which device processes inherit, or at this process's if there is no causewayd.
+// lockedMemory looks at causewayd's limit, which device processes inherit, or at this process's if
+// there is no causewayd.
 func lockedMemory(ctx context.Context, m *Machine) Result {
 	who, path := "this shell", "/proc/self/limits"
 	if v, err := m.Daemon.Version(ctx); err == nil {

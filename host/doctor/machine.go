@@ -19,7 +19,8 @@ import (
 // Machine is a host as checks see it. Tests make up their own.
 type Machine struct {
 	FS fs.FS // the root file system: paths without the first slash
-	// Run runs a program and returns what it printed. The error is exec.ErrNotFound if there is none.
+	// Run runs a program and returns what it printed. The error is exec.ErrNotFound if there is
+	// none.
 	Run func(ctx context.Context, name string, args ...string) (string, error)
 	// Open tries to open a device for reading and writing.
 	Open     func(path string) error
@@ -45,7 +46,8 @@ type Space struct {
 	Inodes, Nodes uint64 // free, in all
 }
 
-// Real is the host that this process runs on. RunDir, StateDir, LogDir, Config, Daemon and Version are left to the caller.
+// Real is the host that this process runs on. RunDir, StateDir, LogDir, Config, Daemon and Version
+// are left to the caller.
 func Real() *Machine {
 	return &Machine{
 		FS: os.DirFS("/"), Run: run, Open: open, KVM: kvm.Probe, Memfd: memfd, Landlock: landlock, Space: space,

@@ -158,7 +158,8 @@ func scheduler(ctx context.Context, m *Machine) Result {
 // accepting is the flag of /proc/net/unix for sockets that listen.
 const accepting = "00010000"
 
-// listening are the paths of sockets that somebody serves. Nobody is connected to for it: a vhost-user socket takes one VM only.
+// listening are the paths of sockets that somebody serves. Nobody is connected to for it: a
+// vhost-user socket takes one VM only.
 func (m *Machine) listening() (paths map[string]bool, known bool) {
 	text, there := m.text("/proc/net/unix")
 	paths = map[string]bool{}

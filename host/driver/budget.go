@@ -2,8 +2,8 @@ package driver
 
 import "sync"
 
-// Budget is the device memory that a session may use, which it may share with others. Sizes are in bytes. Methods may be called
-// from any goroutine.
+// Budget is the device memory that a session may use, which it may share with others. Sizes are in
+// bytes. Methods may be called from any goroutine.
 type Budget interface {
 	// Reserve books n bytes if the limit allows. False: it does not, and nothing has changed.
 	Reserve(n uint64) bool
@@ -11,10 +11,12 @@ type Budget interface {
 	Book(n uint64)
 	// Release gives back what was reserved or booked.
 	Release(n uint64)
-	// Enter books what a context takes beside allocations, as far as anybody knows, before it is made. Leave is its end.
+	// Enter books what a context takes beside allocations, as far as anybody knows, before it is
+	// made. Leave is its end.
 	Enter() bool
 	Leave()
-	// Limit is the limit of now; 0: none. Used is what all who share the budget use, contexts included.
+	// Limit is the limit of now; 0: none. Used is what all who share the budget use, contexts
+	// included.
 	Limit() uint64
 	Used() uint64
 }
@@ -66,8 +68,9 @@ func (b *ownBudget) Used() uint64 {
 	return b.used
 }
 
-// Loader is a Session that knows how much of the host's memory it keeps for an image while that is loaded, in bytes. Of others it is taken
-// to be what they get out of the image. The answer comes from the image's headers: nothing is unpacked. Worker goroutine.
+// Loader is a Session that knows how much of the host's memory it keeps for an image while that is
+// loaded, in bytes. Of others it is taken to be what they get out of the image. The answer comes
+// from the image's headers: nothing is unpacked. Worker goroutine.
 type Loader interface {
 	ImageBytes(image []byte) uint64
 }

@@ -11,34 +11,41 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer is there until it is withdrawn or
-// the session ends, one of memory that lasts also as long as another session has that open.
+// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer is
+// there until it is withdrawn or the session ends, one of memory that lasts also as long as another
+// session has that open.
 type Sharer interface {
 	// Offer leaves something under a token that nobody can guess.
 	Offer(o Shared) (ShareToken, error)
 	// OfferAgain is Offer under a token that a session which was rebuilt here has given out before.
 	OfferAgain(t ShareToken, o Shared) error
-	// Redeem returns what a token names; file is -1 or the caller's to close. While a session is rebuilt it waits for who offers that. Memory counts for
-	// the session that offers it as long as that does, and for all of them afterwards, until each that redeemed it has let go of it as often.
+	// Redeem returns what a token names; file is -1 or the caller's to close. While a session is
+	// rebuilt it waits for who offers that. Memory counts for the session that offers it as long as
+	// that does, and for all of them afterwards, until each that redeemed it has let go of it as
+	// often.
 	Redeem(t ShareToken) (blob []byte, file int, err error)
 	LetGo(t ShareToken)
-	// Withdraw returns when what others have of it is counted: only then the session that had it may count it no more.
+	// Withdraw returns when what others have of it is counted: only then the session that had it
+	// may count it no more.
 	Withdraw(t ShareToken)
 }
 
-// Shared is what a session gives others: bytes, and a descriptor unless File is -1, which stays its owner's.
+// Shared is what a session gives others: bytes, and a descriptor unless File is -1, which stays its
+// owner's.
 type Shared struct {
 	Blob   []byte
 	File   int
 	Memory SharedMemory
 }
 
-// SharedMemory is the device memory that lasts as long as anybody has it open. Bytes 0: there is none.
+// SharedMemory is the device memory that lasts as long as anybody has it open. Bytes 0: there is
+// none.
 type SharedMemory struct {
 	Bytes uint64
 	Of    uint64 // which of the session's memory it is, where several offers are of the same; 0: of its own
 
-	// Lasting: what names it is good for as long as anybody has it open, as the descriptors of cuMemExportToShareableHandle are.
+	// Lasting: what names it is good for as long as anybody has it open, as the descriptors of
+	// cuMemExportToShareableHandle are.
 	Lasting bool
 }
 
@@ -71,8 +78,8 @@ var (
 	errSharedTwice = errors.New("it is shared already")
 )
 
-// Offers remembers what a session shares, each object once. The first byte of what travels is the object's kind. The zero value is
-// ready; it belongs to the worker goroutine.
+// Offers remembers what a session shares, each object once. The first byte of what travels is the
+// object's kind. The zero value is ready; it belongs to the worker goroutine.
 type Offers struct{ made map[offerKey]ShareToken }
 
 type offerKey struct {
@@ -80,7 +87,8 @@ type offerKey struct {
 	id   uint64
 }
 
-// Offer shares an object for a call, or returns the token that it has. A replayed call shares it under the token that it was recorded with: guests have it.
+// Offer shares an object for a call, or returns the token that it has. A replayed call shares it
+// under the token that it was recorded with: guests have it.
 func (o *Offers) Offer(h Host, c *wire.Call, kind byte, id uint64, what func() (Shared, error)) ([]byte, error) {
 	key := offerKey{kind, id}
 	if t, ok := o.made[key]; ok && !c.Replay {
@@ -163,7 +171,8 @@ func LetGo(h Host, t ShareToken) {
 	}
 }
 
-// Redeem finds what a token names, if it is of a kind and has at least size bytes. file is -1 or the caller's to close.
+// Redeem finds what a token names, if it is of a kind and has at least size bytes. file is -1 or
+// the caller's to close.
 func Redeem(h Host, kind byte, token []byte, size int) (blob []byte, file int, err error) {
 	s, ok := h.(Sharer)
 	if !ok {

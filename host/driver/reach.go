@@ -2,7 +2,8 @@ package driver
 
 import "fmt"
 
-// Reach says how a device's kernels come to address all memory of the process that opened it, whether or not it was given to them.
+// Reach says how a device's kernels come to address all memory of the process that opened it,
+// whether or not it was given to them.
 type Reach string
 
 // Reaches.
@@ -23,7 +24,8 @@ func (r Reach) Remedy() string {
 	return ""
 }
 
-// ReachError says that a device's kernels could read and write all memory of the worker, not only what is the session's.
+// ReachError says that a device's kernels could read and write all memory of the worker, not only
+// what is the session's.
 type ReachError struct {
 	Device string // its name
 	Reach  Reach

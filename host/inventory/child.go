@@ -43,7 +43,8 @@ func Serve(in io.Reader, out io.Writer, src Source) error {
 	}
 }
 
-// Client reads the machine in a child process, which it starts when it is asked and ends when it has not been for Idle.
+// Client reads the machine in a child process, which it starts when it is asked and ends when it
+// has not been for Idle.
 type Client struct {
 	Command []string // the child
 	Env     []string

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// fakeLibrary is a management library with n GPUs, of which each knows its identity, memory, one process and its power; the rest
-// is not supported. Handles are 100 + index.
+// fakeLibrary is a management library with n GPUs, of which each knows its identity, memory, one
+// process and its power; the rest is not supported. Handles are 100 + index.
 type fakeLibrary struct {
 	n     int
 	fails map[string]Return
@@ -160,7 +160,8 @@ func (f *fakeLibrary) device(entry string, args []any) Return {
 	return f.links(entry, i, args)
 }
 
-// links: link 0 leads to a switch, link 1 of GPU 0 to GPU 1, link 2 to a device that is nobody's here.
+// links: link 0 leads to a switch, link 1 of GPU 0 to GPU 1, link 2 to a device that is nobody's
+// here.
 func (f *fakeLibrary) links(entry string, i uint32, args []any) Return {
 	if len(args) < 3 {
 		return NotSupported

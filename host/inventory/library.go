@@ -11,8 +11,8 @@ var ErrNoNVML = errors.New("no libnvidia-ml.so.1 that works")
 
 // Library is a management library (NVML), as far as this package uses it.
 type Library interface {
-	// Call calls an entry point. Arguments are uint64 for numbers and handles, and []byte for what is passed by address, which
-	// the entry point may fill.
+	// Call calls an entry point. Arguments are uint64 for numbers and handles, and []byte for what
+	// is passed by address, which the entry point may fill.
 	Call(entry string, args ...any) Return
 }
 

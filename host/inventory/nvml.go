@@ -19,8 +19,8 @@ type Identity struct {
 	Name, UUID string
 }
 
-// OpenNVML starts a management library. choose picks the vGPU's devices among those of the machine, which it gets in NVML's
-// order, and may fail.
+// OpenNVML starts a management library. choose picks the vGPU's devices among those of the machine,
+// which it gets in NVML's order, and may fail.
 func OpenNVML(lib Library, choose func([]Identity) ([]int, error)) (*NVML, error) {
 	if r := lib.Call("nvmlInit_v2"); r != Success {
 		return nil, fmt.Errorf("%w: nvmlInit: %w", ErrNoNVML, r)

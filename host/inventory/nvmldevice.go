@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// describe reads all that a guest may ask of device number i of its vGPU. What the device does not support stays unknown.
+// describe reads all that a guest may ask of device number i of its vGPU. What the device does not
+// support stays unknown.
 func describe(g gpu, i int) (Device, error) {
 	v := Unknown()
 	id, err := ParseUUID(g.text("nvmlDeviceGetUUID"))

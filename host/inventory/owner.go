@@ -10,13 +10,15 @@ type Reading struct {
 	Devices []Device
 	Pairs   []Pair
 	Links   []Link
-	// Used is, for each device, what host processes use of it, by process id. Where the driver does not tell, it is empty.
+	// Used is, for each device, what host processes use of it, by process id. Where the driver does
+	// not tell, it is empty.
 	Used []map[int]uint64
 	// Faults since the reading before, and MIG slices, of a source that is watched.
 	Faults []Fault
 	Slices []Slice
-	// Worked is, for each device, how long it has worked for host processes since the source began to look, by process id, as far as the
-	// driver's samples tell. Sampled says whether they do: not for MIG slices, nor for GPUs that are split into such. Both may be nil.
+	// Worked is, for each device, how long it has worked for host processes since the source began
+	// to look, by process id, as far as the driver's samples tell. Sampled says whether they do:
+	// not for MIG slices, nor for GPUs that are split into such. Both may be nil.
 	Worked  []map[int]time.Duration
 	Sampled []bool
 }
@@ -47,8 +49,9 @@ type Use struct {
 	Bytes uint64
 }
 
-// AnswerFor is the machine as an owner sees it. What a session uses of a device is what the machine's driver says of its worker, with
-// the contexts' own memory, or where it says nothing, what the session allocated.
+// AnswerFor is the machine as an owner sees it. What a session uses of a device is what the
+// machine's driver says of its worker, with the contexts' own memory, or where it says nothing,
+// what the session allocated.
 func AnswerFor(r *Reading, o Owner) *Answer {
 	a := &Answer{CUDA: r.CUDA, Driver: r.Driver, NVML: r.NVML, Pairs: r.Pairs, Links: r.Links}
 	for i, d := range r.Devices {
@@ -90,7 +93,8 @@ func (s *Session) uses(r *Reading, i int) (uint64, bool) {
 	return own, listed
 }
 
-// limit fits the device's memory to its owner: a limit hides the rest of the device, and other owners' use is just not free.
+// limit fits the device's memory to its owner: a limit hides the rest of the device, and other
+// owners' use is just not free.
 func limit(d Device, most, used uint64) Device {
 	if d.MemoryTotal == Unknown64 {
 		return d

@@ -6,7 +6,8 @@ import (
 	"causeway/host/driver"
 )
 
-// Plain reads GPUs of which nothing but identity and memory can be known: the software GPU, which has no sensors.
+// Plain reads GPUs of which nothing but identity and memory can be known: the software GPU, which
+// has no sensors.
 type Plain struct {
 	Devices []driver.DeviceSummary
 	Driver  string // versions, as a management library tells them

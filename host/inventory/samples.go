@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// samples adds up what a driver says of how long a device works for each process. It answers with means of what was since it was asked before,
-// so whoever asks would take the answer from others: totals are everybody's.
+// samples adds up what a driver says of how long a device works for each process. It answers with
+// means of what was since it was asked before, so whoever asks would take the answer from others:
+// totals are everybody's.
 type samples struct {
 	seen  uint64 // microseconds: the newest sample's time
 	total map[int]time.Duration
@@ -43,8 +44,9 @@ func (s *samples) forget() {
 	}
 }
 
-// work is how long a device has worked for each process, and whether the driver tells (nvmlProcessUtilizationSample_t: pid, 4 bytes of
-// padding, time in microseconds, then SM, memory, encoder and decoder per cent). A process without any use is in no sample.
+// work is how long a device has worked for each process, and whether the driver tells
+// (nvmlProcessUtilizationSample_t: pid, 4 bytes of padding, time in microseconds, then SM, memory,
+// encoder and decoder per cent). A process without any use is in no sample.
 func (n *NVML) work(i int, g gpu) (map[int]time.Duration, bool) {
 	const stride, most = 32, 2048
 	for len(n.works) <= i {

@@ -50,7 +50,8 @@ func (l *samplingLibrary) Call(entry string, args ...any) Return {
 	return Success
 }
 
-// TestWork: samples add up, each for the time since the one before, whoever asks in between; a device that cannot tell says so.
+// TestWork: samples add up, each for the time since the one before, whoever asks in between; a
+// device that cannot tell says so.
 func TestWork(t *testing.T) {
 	lib := &samplingLibrary{fakeLibrary: newFake(2), list: []fakeSample{{4000, 10_000_000, 30}, {4001, 10_000_000, 100}}}
 	s, err := OpenNVML(lib, func([]Identity) ([]int, error) { return []int{0, 1}, nil })
@@ -92,8 +93,8 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestAccountCounts: what the virtual GPU uses by its own account is used, also where no process says so; of several devices nobody knows
-// which.
+// TestAccountCounts: what the virtual GPU uses by its own account is used, also where no process
+// says so; of several devices nobody knows which.
 func TestAccountCounts(t *testing.T) {
 	device := func() Device {
 		d := Unknown()

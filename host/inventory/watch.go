@@ -22,7 +22,8 @@ type Slice struct {
 	GPUInstance, ComputeInstance uint32
 }
 
-// Name is the slice's older name, MIG-GPU-UUID/GPU instance/compute instance, which says what it is a slice of; "" if that is not known.
+// Name is the slice's older name, MIG-GPU-UUID/GPU instance/compute instance, which says what it is
+// a slice of; "" if that is not known.
 func (s *Slice) Name() string {
 	if s.GPUInstance == Unknown32 || s.ComputeInstance == Unknown32 {
 		return ""
@@ -51,7 +52,8 @@ type watcher struct {
 // counters are those of which a change is a fault.
 type counters struct{ uncorrected, remapFailed uint64 }
 
-// Watch has each reading hold the faults since the one before, and MIG slices. A GPU that does not answer is a fault then, no error.
+// Watch has each reading hold the faults since the one before, and MIG slices. A GPU that does not
+// answer is a fault then, no error.
 func (s *NVML) Watch() {
 	s.watch = &watcher{last: map[int]counters{}, silent: map[int]bool{}}
 	var set [8]byte

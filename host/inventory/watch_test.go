@@ -66,7 +66,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestGone: a device that fell off its bus is said to have, once, and the others are told of as before.
+// TestGone: a device that fell off its bus is said to have, once, and the others are told of as
+// before.
 func TestGone(t *testing.T) {
 	f := newFake(2)
 	s := watched(t, f)

@@ -35,7 +35,8 @@ type Attacher struct {
 	Domain Domain
 	Daemon Daemon
 	Run    string // causewayd's run directory
-	// Hook says whether libvirt has Causeway's hook: it readies the sockets of a domain that starts.
+	// Hook says whether libvirt has Causeway's hook: it readies the sockets of a domain that
+	// starts.
 	Hook bool
 	// Timeout bounds how long a guest may take to let go of a vGPU.
 	Timeout time.Duration
@@ -192,8 +193,9 @@ func (a *Attacher) Plan(spec api.Wish, w Where) (*Result, error) {
 	return p.result(), nil
 }
 
-// Attach gives the domain a vGPU: causewayd has it ready, then it is written to the metadata, then plugged in. An error means that nothing
-// has changed, unless it says otherwise. An empty name takes the first free one; places of 0 are all where the domain is.
+// Attach gives the domain a vGPU: causewayd has it ready, then it is written to the metadata, then
+// plugged in. An error means that nothing has changed, unless it says otherwise. An empty name
+// takes the first free one; places of 0 are all where the domain is.
 func (a *Attacher) Attach(ctx context.Context, spec api.Wish, w Where) (*Result, error) {
 	p, err := a.plan(spec, w)
 	if err != nil {
@@ -234,7 +236,8 @@ func (a *Attacher) Attach(ctx context.Context, spec api.Wish, w Where) (*Result,
 	return r, a.untilStart(ctx, r, release)
 }
 
-// keep has the metadata name the limits of a vGPU that is there already (`causeway create`): the domain's next start would not know them.
+// keep has the metadata name the limits of a vGPU that is there already (`causeway create`): the
+// domain's next start would not know them.
 func (a *Attacher) keep(ctx context.Context, p *plan) error {
 	v, err := a.Daemon.VGPU(ctx, p.spec.VM, p.spec.Name)
 	var gone *api.Error
@@ -269,7 +272,8 @@ func (a *Attacher) release(ctx context.Context, vm, name string) error {
 	return ReleaseUnused(ctx, a.Daemon, vm, name)
 }
 
-// ReleaseUnused has causewayd end a vGPU that no VM uses, and is content if there is none. It waits up to two seconds for the device process to see that QEMU has closed the socket.
+// ReleaseUnused has causewayd end a vGPU that no VM uses, and is content if there is none. It waits
+// up to two seconds for the device process to see that QEMU has closed the socket.
 func ReleaseUnused(ctx context.Context, d Daemon, vm, name string) error {
 	for try := 0; ; try++ {
 		err := d.Release(ctx, vm, name, true)

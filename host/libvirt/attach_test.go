@@ -129,7 +129,8 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
-// TestAttachKeeps: what causewayd has for the domain already keeps its limits, and the next start knows them.
+// TestAttachKeeps: what causewayd has for the domain already keeps its limits, and the next start
+// knows them.
 func TestAttachKeeps(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{}
 	if _, err := d.Ensure(t.Context(), api.Wish{VM: "vm1", Name: "gpu0", GPU: "H200", Change: api.Limits{Memory: 4 << 30, Share: 300}.Change()}); err != nil {
@@ -264,7 +265,8 @@ func hookXML(metadata, socket string) string {
 	return "<domain type='kvm'><name>vm1</name><metadata>" + metadata + "</metadata><devices>" + dev + "</devices></domain>"
 }
 
-// TestHookLeavesWord: a domain that ends while no causewayd runs leaves word for the next one, where there is something to end.
+// TestHookLeavesWord: a domain that ends while no causewayd runs leaves word for the next one,
+// where there is something to end.
 func TestHookLeavesWord(t *testing.T) {
 	run := t.TempDir()
 	s := api.Spec{VM: "vm1", Name: "gpu0"}

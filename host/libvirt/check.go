@@ -13,7 +13,8 @@ import (
 // Lack is one thing for which a domain cannot have a vGPU.
 type Lack struct {
 	What string // a sentence without its end
-	// Where and XML say what to write instead; XML is empty if nothing that could be written would help.
+	// Where and XML say what to write instead; XML is empty if nothing that could be written would
+	// help.
 	Where, XML string
 }
 
@@ -37,7 +38,8 @@ func (e *NotReadyError) Error() string {
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
-// Check says what a domain lacks. live: the vGPU is to be plugged into the running domain, which needs a free place.
+// Check says what a domain lacks. live: the vGPU is to be plugged into the running domain, which
+// needs a free place.
 func (d *DomainXML) Check(live bool) error {
 	var lacks []Lack
 	add := func(l *Lack) {
@@ -119,7 +121,8 @@ func (d *DomainXML) checkModules() *Lack {
 	return nil
 }
 
-// checkPorts: a PCI Express machine takes hot-plugged devices in empty root ports only, which have to be there from the start.
+// checkPorts: a PCI Express machine takes hot-plugged devices in empty root ports only, which have
+// to be there from the start.
 func (d *DomainXML) checkPorts() *Lack {
 	machine := d.doc.OS.Type.Machine
 	if !strings.Contains(machine, "q35") && !strings.HasPrefix(machine, "virt") {

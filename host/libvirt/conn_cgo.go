@@ -11,7 +11,8 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Open finds a domain by its name or UUID. An empty URI is libvirt's default, which LIBVIRT_DEFAULT_URI may say, else qemu:///system.
+// Open finds a domain by its name or UUID. An empty URI is libvirt's default, which
+// LIBVIRT_DEFAULT_URI may say, else qemu:///system.
 func Open(uri, domain string) (Domain, error) {
 	if u, err := url.Parse(uri); err != nil {
 		return nil, fmt.Errorf("libvirt's address %q: %w", uri, err)
@@ -43,7 +44,8 @@ func Open(uri, domain string) (Domain, error) {
 	return r, nil
 }
 
-// connectError tells a missing library, of which the binding has dlopen's words only, from a libvirt that does not answer.
+// connectError tells a missing library, of which the binding has dlopen's words only, from a
+// libvirt that does not answer.
 func connectError(err error) error {
 	var e libvirt.Error
 	switch errors.As(err, &e); {

@@ -9,13 +9,15 @@ import (
 	"causeway/host/api"
 )
 
-// removalPoll is how often the domain is asked whether a device is gone. libvirt's own event says no more than its XML, and QEMU has no event
-// for a guest that does not react.
+// removalPoll is how often the domain is asked whether a device is gone. libvirt's own event says
+// no more than its XML, and QEMU has no event for a guest that does not react.
 const removalPoll = 100 * time.Millisecond
 
-// Detach takes a vGPU out of the domain; an empty name means its only one. Programs that use it in the guest get errors. The order is that of
-// Attach in reverse: once the device is gone, the metadata follows, then causewayd ends the vGPU. A guest that does not let go within Timeout
-// keeps the vGPU, and nothing has changed but that it has been asked; libvirt takes the device out when the guest lets go later.
+// Detach takes a vGPU out of the domain; an empty name means its only one. Programs that use it in
+// the guest get errors. The order is that of Attach in reverse: once the device is gone, the
+// metadata follows, then causewayd ends the vGPU. A guest that does not let go within Timeout keeps
+// the vGPU, and nothing has changed but that it has been asked; libvirt takes the device out when
+// the guest lets go later.
 func (a *Attacher) Detach(ctx context.Context, name string, w Where) (*Result, error) {
 	w, err := a.settle(w)
 	if err != nil {

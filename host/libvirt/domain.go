@@ -23,7 +23,8 @@ type Domain interface {
 	XML(Where) (string, error)
 	// Attach plugs a device in; places may be both. It has happened when this returns.
 	Attach(device string, w Where) error
-	// Detach takes a device out. A guest that runs may take its time: the device is gone when XML no longer has it.
+	// Detach takes a device out. A guest that runs may take its time: the device is gone when XML
+	// no longer has it.
 	Detach(device string, w Where) error
 	// SetMetadata replaces what the metadata has under Namespace; empty removes it.
 	SetMetadata(element string, w Where) error

@@ -106,7 +106,8 @@ type deviceXML struct {
 	} `xml:"address"`
 }
 
-// Parse reads a domain's XML. What it returns has been checked: names and limits are in range, no name occurs twice.
+// Parse reads a domain's XML. What it returns has been checked: names and limits are in range, no
+// name occurs twice.
 func Parse(doc []byte) (*DomainXML, error) {
 	if len(doc) > MaxXML {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrXML, len(doc), MaxXML)
@@ -182,7 +183,8 @@ func FilesystemXML(socket, tag string) (string, error) {
 // empty is an element without content, as encoding/xml writes it.
 var empty = regexp.MustCompile(`></\w+>`)
 
-// asVirsh writes XML as libvirt itself does, so that it looks like what stands around it in an editor. Quotes within values are escaped.
+// asVirsh writes XML as libvirt itself does, so that it looks like what stands around it in an
+// editor. Quotes within values are escaped.
 func asVirsh(text string) string {
 	return empty.ReplaceAllString(strings.ReplaceAll(text, `"`, "'"), "/>")
 }

@@ -106,8 +106,8 @@ func TestFilesystems(t *testing.T) {
 	}
 }
 
-// What is written is read again as it was, in both forms.
-// TestFilesystemXML: it looks as libvirt writes it, and means what was asked for, whatever the socket's name.
+// What is written is read again as it was, in both forms. TestFilesystemXML: it looks as libvirt
+// writes it, and means what was asked for, whatever the socket's name.
 func TestFilesystemXML(t *testing.T) {
 	got, err := FilesystemXML("/run/causeway/vm1/gpu0.sock", "gpu0")
 	want := `<filesystem type='mount'>

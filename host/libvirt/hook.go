@@ -14,14 +14,16 @@ import (
 	"causeway/host/api"
 )
 
-// HookCall is how libvirt calls a hook: DOMAIN OPERATION SUB-OPERATION EXTRA, with the domain's XML on stdin.
+// HookCall is how libvirt calls a hook: DOMAIN OPERATION SUB-OPERATION EXTRA, with the domain's XML
+// on stdin.
 type HookCall struct {
 	Domain, Op, SubOp string
 	XML               io.Reader
 }
 
-// Hook readies a domain's vGPUs before QEMU starts, and releases them after it has ended. A domain without vGPUs costs a look at its
-// XML. An error keeps a domain from starting; libvirt shows its text. Whatever else is worth knowing goes to say.
+// Hook readies a domain's vGPUs before QEMU starts, and releases them after it has ended. A domain
+// without vGPUs costs a look at its XML. An error keeps a domain from starting; libvirt shows its
+// text. Whatever else is worth knowing goes to say.
 func Hook(ctx context.Context, c HookCall, run string, d Daemon, say io.Writer) error {
 	begin := c.Op == "prepare" && c.SubOp == "begin"
 	if !begin && !(c.Op == "release" && c.SubOp == "end") {

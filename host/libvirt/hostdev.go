@@ -48,7 +48,8 @@ func (x *pciXML) is(p PCI) bool {
 	return true
 }
 
-// PassesThrough says whether a device of the host is passed through to the domain, in whatever form.
+// PassesThrough says whether a device of the host is passed through to the domain, in whatever
+// form.
 func (d *DomainXML) PassesThrough(p PCI) bool {
 	for i := range d.doc.Devices.All {
 		dev := &d.doc.Devices.All[i]
@@ -59,7 +60,8 @@ func (d *DomainXML) PassesThrough(p PCI) bool {
 	return false
 }
 
-// HostdevXML is a host's PCI device in a domain. managed: libvirt takes it from the host's driver and gives it back.
+// HostdevXML is a host's PCI device in a domain. managed: libvirt takes it from the host's driver
+// and gives it back.
 func HostdevXML(p PCI) (string, error) {
 	h := libvirtxml.DomainHostdev{
 		Managed: "yes",

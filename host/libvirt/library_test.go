@@ -12,8 +12,8 @@ import (
 
 const libraryEnv = "CAUSEWAY_TEST_LIBVIRT"
 
-// TestLibraryMissing: where libvirt's library cannot be loaded, the error names the packages that have it. The loader is given a
-// file that is no library before it looks elsewhere.
+// TestLibraryMissing: where libvirt's library cannot be loaded, the error names the packages that
+// have it. The loader is given a file that is no library before it looks elsewhere.
 func TestLibraryMissing(t *testing.T) {
 	if os.Getenv(libraryEnv) != "" {
 		if _, err := Open("", "vm1"); !errors.Is(err, ErrNoLibrary) {

@@ -21,7 +21,8 @@ const maxVGPUs = 64
 
 var errMetadata = errors.New("metadata of Causeway")
 
-// vgpusXML is the element below <metadata>. Everything that is not known in it is an error: a misspelt limit would be no limit.
+// vgpusXML is the element below <metadata>. Everything that is not known in it is an error: a
+// misspelt limit would be no limit.
 type vgpusXML struct {
 	Attrs []xml.Attr `xml:",any,attr"`
 	VGPUs []vgpuXML  `xml:"urn:causeway:vgpu:1 vgpu"`
@@ -135,7 +136,8 @@ func MetadataXML(list []api.Wish) string {
 	return metadata(list, Prefix+":", fmt.Sprintf(" xmlns:%s='%s'", Prefix, Namespace), "\n")
 }
 
-// bareMetadata is the same for libvirt's call that sets metadata, which adds prefix and namespace itself. Empty: no vGPU.
+// bareMetadata is the same for libvirt's call that sets metadata, which adds prefix and namespace
+// itself. Empty: no vGPU.
 func bareMetadata(list []api.Wish) string {
 	if len(list) == 0 {
 		return ""

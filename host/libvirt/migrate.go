@@ -9,9 +9,11 @@ import (
 // Movable is a domain that can be moved to another host's libvirt.
 type Movable interface {
 	Domain
-	// Migrate moves the domain while it runs, with its definition if it has one. With an error it runs on where it was. The end of ctx calls it off.
+	// Migrate moves the domain while it runs, with its definition if it has one. With an error it
+	// runs on where it was. The end of ctx calls it off.
 	Migrate(ctx context.Context, m Migration, progress func(Job)) error
-	// CallOff ends the migration, save or snapshot that is under way, whoever has begun it; ErrNoJob: there is none.
+	// CallOff ends the migration, save or snapshot that is under way, whoever has begun it;
+	// ErrNoJob: there is none.
 	CallOff(ctx context.Context) error
 }
 

@@ -10,8 +10,8 @@ import (
 // mostIDs bounds lists of nodes and CPUs: no kernel has more (CONFIG_NR_CPUS).
 const mostIDs = 8192
 
-// Node is the host's NUMA node of the domain's memory, as <numatune> says, or else the one that all its vCPUs are pinned to. sys is
-// where sysfs is. Nil: the XML binds it to no single node.
+// Node is the host's NUMA node of the domain's memory, as <numatune> says, or else the one that all
+// its vCPUs are pinned to. sys is where sysfs is. Nil: the XML binds it to no single node.
 func (d *DomainXML) Node(sys string) *int {
 	var node int
 	var ok bool
@@ -107,7 +107,8 @@ func contains(has, want map[int]bool) bool {
 	return true
 }
 
-// ids reads a list as libvirt and sysfs write them: "0-3,8,^2". False: it is none, and says nothing.
+// ids reads a list as libvirt and sysfs write them: "0-3,8,^2". False: it is none, and says
+// nothing.
 func ids(text string) (map[int]bool, bool) {
 	set := map[int]bool{}
 	for _, part := range strings.Split(text, ",") {

@@ -9,12 +9,14 @@ import (
 )
 
 /*
-A vGPU that causewayd has under another name than the domain's, and for somebody else's reason: a claim of a fleet. The domain is given its device and nothing
-more: it is not in the domain's metadata, libvirt's hook neither readies nor releases it, and whoever had causewayd make it ends it.
+A vGPU that causewayd has under another name than the domain's, and for somebody else's reason: a
+claim of a fleet. The domain is given its device and nothing more: it is not in the domain's
+metadata, libvirt's hook neither readies nor releases it, and whoever had causewayd make it ends it.
 */
 
-// Plug gives the domain the device of a vGPU that causewayd has already, as the mount tag; an empty tag is the first free one. A place that has it already stays as
-// it is, so it may be asked for again and again.
+// Plug gives the domain the device of a vGPU that causewayd has already, as the mount tag; an empty
+// tag is the first free one. A place that has it already stays as it is, so it may be asked for
+// again and again.
 func (a *Attacher) Plug(ctx context.Context, vm, name, tag string, w Where) (*Result, error) {
 	v, err := a.Daemon.VGPU(ctx, vm, name)
 	switch {
@@ -80,7 +82,8 @@ func (p *plan) missing() (missing Where, err error) {
 	return missing, nil
 }
 
-// Unplug takes the device of such a vGPU out of the domain. That it has none is fine; a guest that does not let go is ErrGuest, as of Detach.
+// Unplug takes the device of such a vGPU out of the domain. That it has none is fine; a guest that
+// does not let go is ErrGuest, as of Detach.
 func (a *Attacher) Unplug(ctx context.Context, vm, name string, w Where) (*Result, error) {
 	w, err := a.settle(w)
 	if err != nil {

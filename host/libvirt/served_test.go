@@ -10,7 +10,8 @@ import (
 	"causeway/host/libvirt/libvirttest"
 )
 
-// TestPlug: a vGPU of a claim is plugged in as often as it is asked for, once; the domain's own vGPU of the same name is another; unplugging ends neither.
+// TestPlug: a vGPU of a claim is plugged in as often as it is asked for, once; the domain's own
+// vGPU of the same name is another; unplugging ends neither.
 func TestPlug(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{}
 	a := attacher(dom, d)
@@ -50,7 +51,8 @@ func TestPlug(t *testing.T) {
 	}
 }
 
-// TestPlugPlaces: one place that lacks it gets it under the tag of the other; a guest that does not let go keeps it, and its definition does not.
+// TestPlugPlaces: one place that lacks it gets it under the tag of the other; a guest that does not
+// let go keeps it, and its definition does not.
 func TestPlugPlaces(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{have: map[string]api.Wish{"claim-1/gpu0": {VM: "claim-1", Name: "gpu0"}}}
 	a := attacher(dom, d)

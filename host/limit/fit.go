@@ -1,7 +1,7 @@
 package limit
 
-// Memory that a real driver takes. A context and a little to work with; a context alone, as a worker that waits ready holds; and at most
-// for itself.
+// Memory that a real driver takes. A context and a little to work with; a context alone, as a
+// worker that waits ready holds; and at most for itself.
 const (
 	leastOnReal = 640 << 20
 	contextReal = 576 << 20

@@ -14,11 +14,13 @@ const (
 	DefaultHostMemory = 16 << 30 // of which a session may have half: all kernels of PyTorch 2.5.1, loaded at once, take 1.5 GiB
 )
 
-// HostMemory is what the requests of a vGPU's CUDA programs may make the host hold, in bytes: modules and links, what is recorded to rebuild a
-// session, bytes on their way, managed memory of network sessions for which the GPU has no room. 0 is the default.
+// HostMemory is what the requests of a vGPU's CUDA programs may make the host hold, in bytes:
+// modules and links, what is recorded to rebuild a session, bytes on their way, managed memory of
+// network sessions for which the GPU has no room. 0 is the default.
 type HostMemory uint64
 
-// UserSessions is how many CUDA processes one user of the guest may run at once, root excepted. 0, written half, is half of all.
+// UserSessions is how many CUDA processes one user of the guest may run at once, root excepted. 0,
+// written half, is half of all.
 type UserSessions uint32
 
 // half is the word for a user's half of the sessions.
@@ -32,7 +34,8 @@ func (m HostMemory) Check() error {
 	return nil
 }
 
-// Fits says what is wrong with a limit on a host that has so many bytes of memory; 0: not known. The default is taken everywhere.
+// Fits says what is wrong with a limit on a host that has so many bytes of memory; 0: not known.
+// The default is taken everywhere.
 func (m HostMemory) Fits(host uint64) error {
 	if host != 0 && m > DefaultHostMemory && uint64(m) > host {
 		return wrong("%s of host memory is more than this host has: %s", human(uint64(m)), human(host))

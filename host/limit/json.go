@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// In JSON a limit is a number, of bytes for memory, in which 0 takes a limit of memory or a cap away; or a string of the words that people write.
+// In JSON a limit is a number, of bytes for memory, in which 0 takes a limit of memory or a cap
+// away; or a string of the words that people write.
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (m *Memory) UnmarshalJSON(b []byte) error { return decode(b, (*uint64)(m), m) }

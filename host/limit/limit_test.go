@@ -118,7 +118,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestProfiles: as many vGPUs of a profile fit on a GPU as its name says, with what the driver and waiting workers take.
+// TestProfiles: as many vGPUs of a profile fit on a GPU as its name says, with what the driver and
+// waiting workers take.
 func TestProfiles(t *testing.T) {
 	for _, mib := range []uint64{143771, 81559, 46068, 24564} {
 		for name, p := range Profiles() {

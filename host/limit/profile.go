@@ -13,7 +13,8 @@ type Profile struct {
 	Cap    Cap     `toml:"cap" json:"cap"`
 }
 
-// Profiles are those that there are where a configuration lists none. Shares are per cent of the GPU.
+// Profiles are those that there are where a configuration lists none. Shares are per cent of the
+// GPU.
 func Profiles() map[string]Profile {
 	return map[string]Profile{
 		"full":    {Memory: Portion{Part: 1, Of: 1}, Share: 100},
@@ -77,8 +78,9 @@ func (p Portion) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (p Portion) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// On is a portion of g's memory. As many vGPUs of it as its denominator says fit, with what a real driver takes for itself and for the workers
-// that wait ready: both are taken off. A portion that is too small, or too large, is an error.
+// On is a portion of g's memory. As many vGPUs of it as its denominator says fit, with what a real
+// driver takes for itself and for the workers that wait ready: both are taken off. A portion that
+// is too small, or too large, is an error.
 func (p Portion) On(g GPU) (Memory, error) {
 	m := p.Size
 	if p.Of != 0 {

@@ -16,8 +16,9 @@ var shifts = map[string]uint{
 	"B": 0, "K": 10, "KIB": 10, "KB": 10, "M": 20, "MIB": 20, "MB": 20, "G": 30, "GIB": 30, "GB": 30, "T": 40, "TIB": 40, "TB": 40,
 }
 
-// ParseSize reads a size such as 512MiB, 4G or 1048576B. K, M, G and T are powers of 1024, with or without B or iB. A number without a
-// unit is refused, for people mean different ones by it, and so is 0.
+// ParseSize reads a size such as 512MiB, 4G or 1048576B. K, M, G and T are powers of 1024, with or
+// without B or iB. A number without a unit is refused, for people mean different ones by it, and so
+// is 0.
 func ParseSize(s string) (uint64, error) {
 	text := strings.TrimSpace(s)
 	digits := strings.TrimRight(text, "KMGTiBkmgtb ")

@@ -36,7 +36,8 @@ type migrateStatus struct {
 // ErrNotHere says that this QEMU has no VM that could move.
 var ErrNotHere = errors.New("QEMU does not run this VM")
 
-// Here reports whether the VM is this QEMU's to move: one that has left stands in it until it is ended, and one that is awaited is not there yet.
+// Here reports whether the VM is this QEMU's to move: one that has left stands in it until it is
+// ended, and one that is awaited is not there yet.
 func (m *Machine) Here() error {
 	var st struct {
 		Status string `json:"status"` // RunState of QEMU's QMP reference
@@ -53,8 +54,9 @@ func (m *Machine) Here() error {
 	return nil
 }
 
-// Migrate moves the VM. When it returns nil the other QEMU runs it, which has said so (return-path, which it must have, too), and this one stands for ever.
-// With an error the VM runs on here. The end of ctx calls it off.
+// Migrate moves the VM. When it returns nil the other QEMU runs it, which has said so (return-path,
+// which it must have, too), and this one stands for ever. With an error the VM runs on here. The
+// end of ctx calls it off.
 func (m *Machine) Migrate(ctx context.Context, how Migration, progress func(done, total uint64)) error {
 	path := object{"capabilities": []object{{"capability": "return-path", "state": true}}}
 	if err := m.run(qmp.Command{Execute: "migrate-set-capabilities", Args: path}, nil); err != nil {

@@ -37,7 +37,8 @@ type Machine struct {
 	over    chan struct{}
 }
 
-// Dial connects to a QMP socket. The time bounds the connection and QEMU's greeting, which another client of the socket holds back.
+// Dial connects to a QMP socket. The time bounds the connection and QEMU's greeting, which another
+// client of the socket holds back.
 func Dial(socket string, limit time.Duration) (*Machine, error) {
 	mon, err := qmp.NewSocketMonitor("unix", socket, limit)
 	if err != nil {
@@ -69,7 +70,8 @@ func New(mon Monitor) (*Machine, error) {
 	return m, nil
 }
 
-// routineEvents passes on which devices are gone, and takes all other events, without which QEMU's answers would not be read.
+// routineEvents passes on which devices are gone, and takes all other events, without which QEMU's
+// answers would not be read.
 func (m *Machine) routineEvents(events <-chan qmp.Event) {
 	defer close(m.over)
 	for e := range events {
@@ -117,7 +119,8 @@ func (m *Machine) run(c qmp.Command, out any) error {
 // runLimit bounds one command: a QEMU that is stuck answers none.
 const runLimit = 20 * time.Second
 
-// ask sends a command and waits for its answer. After an error by time the connection is of no use any more.
+// ask sends a command and waits for its answer. After an error by time the connection is of no use
+// any more.
 func (m *Machine) ask(command []byte) ([]byte, error) {
 	type result struct {
 		answer []byte
@@ -242,7 +245,8 @@ func Commands(name, socket, port string) []string {
 	return lines
 }
 
-// Attach plugs in a vGPU whose socket is served, at the port that Check found. After an error the VM is as before, unless it says otherwise.
+// Attach plugs in a vGPU whose socket is served, at the port that Check found. After an error the
+// VM is as before, unless it says otherwise.
 func (m *Machine) Attach(name, socket, port string) error {
 	if err := m.run(chardevAdd(name, socket), nil); err != nil {
 		return err

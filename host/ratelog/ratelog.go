@@ -1,4 +1,5 @@
-// Package ratelog bounds how much a process logs: what a guest can provoke must not fill its host's disk.
+// Package ratelog bounds how much a process logs: what a guest can provoke must not fill its host's
+// disk.
 package ratelog
 
 import (
@@ -10,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Handler passes records on to another handler at a bounded rate, and says how many it left out. Those derived from it by
-// attributes share its bounds. Any goroutine.
+// Handler passes records on to another handler at a bounded rate, and says how many it left out.
+// Those derived from it by attributes share its bounds. Any goroutine.
 type Handler struct {
 	next slog.Handler
 	b    *bounds

@@ -10,7 +10,8 @@ import (
 
 // Attach is how a VM gets a vGPU that exists.
 type Attach struct {
-	// Environment is all that a program needs of one for programs of the host; there is nothing else then.
+	// Environment is all that a program needs of one for programs of the host; there is nothing
+	// else then.
 	Environment   string   `json:"environment,omitempty"`
 	MemoryBacking string   `json:"memory_backing"` // of the domain
 	Filesystem    string   `json:"filesystem"`     // device of the domain
@@ -41,7 +42,8 @@ func AttachTo(v *api.VGPU) Attach {
 	}
 }
 
-// MountPoint is where a guest mounts a vGPU of that name: a VM's second one, gpu1, beside the first (GUEST.md, Several vGPUs).
+// MountPoint is where a guest mounts a vGPU of that name: a VM's second one, gpu1, beside the first
+// (GUEST.md, Several vGPUs).
 func MountPoint(name string) string {
 	if n, ok := strings.CutPrefix(name, "gpu"); ok && n != "0" && n != "" && strings.Trim(n, "0123456789") == "" {
 		return "/run/causeway-" + name

@@ -40,7 +40,8 @@ const (
 	mostFirst = 40 // a long program's name must not push the numbers out
 )
 
-// table aligns rows below heads. width is the screen's, 0 for as wide as it gets: columns are left out until it fits, then the first is cut.
+// table aligns rows below heads. width is the screen's, 0 for as wide as it gets: columns are left
+// out until it fits, then the first is cut.
 func table(cols []column, rows []row, width int) []Line {
 	for i := range cols {
 		cols[i].of = i
@@ -79,7 +80,8 @@ func headOf(cols []column) row {
 	return r
 }
 
-// fit leaves out columns until a table is no wider than the screen, or none can be left out. The last column may be cut.
+// fit leaves out columns until a table is no wider than the screen, or none can be left out. The
+// last column may be cut.
 func fit(cols []column, widths []int, width int) []column {
 	for {
 		total, worst := -gap, -1

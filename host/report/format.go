@@ -12,7 +12,8 @@ import (
 	"causeway/host/api"
 )
 
-// PsRow is what a template of `causeway ps --format` has of a vGPU, written for people as in the table; numbers are in JSON (--json).
+// PsRow is what a template of `causeway ps --format` has of a vGPU, written for people as in the
+// table; numbers are in JSON (--json).
 type PsRow struct {
 	Key, VM, Name string
 	GPU, State    string

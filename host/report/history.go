@@ -10,7 +10,8 @@ const (
 	historyLen  = 10         // readings that are shown
 )
 
-// history is how busy GPUs and vGPUs were at the last readings, 0 to 1 each, by UUID and by VM/NAME.
+// history is how busy GPUs and vGPUs were at the last readings, 0 to 1 each, by UUID and by
+// VM/NAME.
 type history map[string][]float64
 
 // add takes a reading's values in. What is not there any more is forgotten.

@@ -84,7 +84,8 @@ func inspectLimits(p *paper, l api.Limits) {
 	p.line("host", fmt.Sprintf("%s of its memory, half of that for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
 }
 
-// managed is the managed memory of sessions that have more than the GPU has room for: what lies here, in the guest, or on a GPU server in that host's memory, and what lies at the GPU.
+// managed is the managed memory of sessions that have more than the GPU has room for: what lies
+// here, in the guest, or on a GPU server in that host's memory, and what lies at the GPU.
 func managed(s *api.Status) (here, atGPU uint64) {
 	for i := range s.Sessions {
 		here += s.Sessions[i].ManagedHere

@@ -13,7 +13,8 @@ const (
 	KeyEnd
 )
 
-// Keys decodes what a terminal sends. A sequence may come in pieces; one that means nothing here is dropped.
+// Keys decodes what a terminal sends. A sequence may come in pieces; one that means nothing here is
+// dropped.
 type Keys struct{ held []byte }
 
 var sequences = map[string]Key{

@@ -179,7 +179,8 @@ func (t *Top) historyColumn(drop int) column {
 	return column{head: "HISTORY", left: true, drop: drop}
 }
 
-// utilization is what the driver says of a GPU, or the time that all of its vGPUs count where it says nothing; percent, -1: not known.
+// utilization is what the driver says of a GPU, or the time that all of its vGPUs count where it
+// says nothing; percent, -1: not known.
 func (t *Top) utilization(g *api.GPU) int {
 	busy, known := 0.0, false
 	for _, r := range t.rows {
@@ -252,7 +253,8 @@ func (t *Top) vgpuRow(r *Row) row {
 		heldCell(shareOf(v), v), heldCell(capOf(v), v), oom, state}, style}
 }
 
-// managedCell says of managed memory beyond the GPU's room how much of it kernels reach over the link, or that it keeps changing places.
+// managedCell says of managed memory beyond the GPU's room how much of it kernels reach over the
+// link, or that it keeps changing places.
 func managedCell(r *Rates, atGPU, here uint64) cell {
 	if turns := r.thrashing(atGPU); turns > 0 {
 		return cell{"thrash " + strings.TrimSpace(Bytes(uint64(turns))) + "/s", Bad}

@@ -18,13 +18,15 @@ type Rates struct {
 	Launches float64 `json:"launches"`
 	In       float64 `json:"bytes_in"`
 	Out      float64 `json:"bytes_out"`
-	// Managed memory of which there is more than the GPU has room for: bytes that came to the GPU, and that left it.
+	// Managed memory of which there is more than the GPU has room for: bytes that came to the GPU,
+	// and that left it.
 	ManagedIn  float64 `json:"managed_in,omitempty"`
 	ManagedOut float64 `json:"managed_out,omitempty"`
 }
 
-// thrashing is how much managed memory comes and goes for lack of room in a second, if that is much of what is at the GPU: a twentieth, so that
-// all of it changes places within twenty seconds. 0: it is not, as where a program goes on to other memory, which leaves in one direction or seldom.
+// thrashing is how much managed memory comes and goes for lack of room in a second, if that is much
+// of what is at the GPU: a twentieth, so that all of it changes places within twenty seconds. 0: it
+// is not, as where a program goes on to other memory, which leaves in one direction or seldom.
 func (r *Rates) thrashing(atGPU uint64) float64 {
 	const much = 1. / 20
 	if r == nil {
@@ -50,8 +52,8 @@ type SessionRow struct {
 	Rates *Rates `json:"rates"`
 }
 
-// Meter makes rates of readings that follow each other. Counters come from workers and may lie: they never go below zero or beyond what a
-// clock allows here.
+// Meter makes rates of readings that follow each other. Counters come from workers and may lie:
+// they never go below zero or beyond what a clock allows here.
 type Meter struct {
 	at       time.Time
 	vgpus    map[string]point

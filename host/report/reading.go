@@ -20,7 +20,8 @@ type Reading struct {
 	Notes  []string // what could not be read, a sentence each
 }
 
-// Sort puts a reading into the order in which it is shown: GPUs by number, vGPUs by name, sessions by number.
+// Sort puts a reading into the order in which it is shown: GPUs by number, vGPUs by name, sessions
+// by number.
 func (r *Reading) Sort() {
 	slices.SortStableFunc(r.GPUs, func(a, b api.GPU) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
@@ -51,8 +52,8 @@ func names(key string, v *api.VGPU) bool {
 	return v.Spec.VM == vm && (!one || v.Spec.Name == name)
 }
 
-// used is the memory in use of a GPU: as its driver says, or where none does (the software GPU; all GPUs without causewayd) what all
-// of its vGPUs count.
+// used is the memory in use of a GPU: as its driver says, or where none does (the software GPU; all
+// GPUs without causewayd) what all of its vGPUs count.
 func (r *Reading) used(g *api.GPU) uint64 {
 	if g.Backend == "cuda" {
 		return g.Used
@@ -77,7 +78,8 @@ func (r *Reading) gpu(uuid string) *api.GPU {
 	return nil
 }
 
-// GPU finds a GPU by what people call it: a number, soft, or a UUID or the beginning of one that no other has.
+// GPU finds a GPU by what people call it: a number, soft, or a UUID or the beginning of one that no
+// other has.
 func (r *Reading) GPU(name string) (*api.GPU, error) {
 	var found []*api.GPU
 	for i := range r.GPUs {

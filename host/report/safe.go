@@ -2,7 +2,8 @@ package report
 
 import "io"
 
-// Safe passes text on with what would steer a terminal replaced by ?: control characters but newline and tab, in ASCII and beyond.
+// Safe passes text on with what would steer a terminal replaced by ?: control characters but
+// newline and tab, in ASCII and beyond.
 func Safe(w io.Writer) io.Writer { return &safe{w: w} }
 
 type safe struct {

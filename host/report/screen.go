@@ -2,7 +2,8 @@ package report
 
 import "strings"
 
-// Enter and Leave switch a terminal to its second screen without a cursor, and back to what was there.
+// Enter and Leave switch a terminal to its second screen without a cursor, and back to what was
+// there.
 const (
 	Enter = "\x1b[?1049h\x1b[?25l"
 	Leave = "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -44,7 +45,8 @@ func (k Look) draw(l Line, width int) string {
 	return b.String()
 }
 
-// Frame is what draws lines on a terminal in place of those before, without flicker: nothing is erased before its place is written.
+// Frame is what draws lines on a terminal in place of those before, without flicker: nothing is
+// erased before its place is written.
 func (k Look) Frame(lines []Line, width int) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H")

@@ -102,7 +102,8 @@ func percent(cap uint32) string {
 // longest is how much of a foreign name is shown.
 const longest = 64
 
-// clean makes a name from a guest harmless to a terminal: control and invisible characters become ?, and it ends somewhere.
+// clean makes a name from a guest harmless to a terminal: control and invisible characters become
+// ?, and it ends somewhere.
 func clean(s string) string {
 	s = whole(s)
 	if r := []rune(s); len(r) > longest {

@@ -42,7 +42,8 @@ const (
 	MostInterval  = time.Minute
 )
 
-// Top is the state of `causeway top`: readings, keys and sizes go in, lines come out. It is not safe for concurrent use.
+// Top is the state of `causeway top`: readings, keys and sizes go in, lines come out. It is not
+// safe for concurrent use.
 type Top struct {
 	Interval  time.Duration
 	Order     Order

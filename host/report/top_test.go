@@ -63,7 +63,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Managed memory that comes and goes is told of as such, by the rate and by what there is at the GPU; what goes in one direction is not.
+// Managed memory that comes and goes is told of as such, by the rate and by what there is at the
+// GPU; what goes in one direction is not.
 func TestThrashing(t *testing.T) {
 	managed := func(in, out uint64) api.Session {
 		return api.Session{ID: 1, State: "running", Started: noon.Add(-time.Hour), ManagedAtGPU: 4 << 30, ManagedHere: 2 << 30, Counters: api.Counters{ManagedIn: in, ManagedOut: out}}
@@ -221,7 +222,8 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// A node that fails for a while keeps its last picture, with the reason; a held picture stays while rates go on.
+// A node that fails for a while keeps its last picture, with the reason; a held picture stays while
+// rates go on.
 func TestTopFailedAndHeld(t *testing.T) {
 	top := &Top{Interval: time.Second, Order: ByBusy}
 	if text := Text(top.Lines()); !strings.Contains(text, "reading") {

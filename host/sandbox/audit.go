@@ -13,18 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Audit enforces nothing. Calls that strict would judge stop and ask the worker's auditor, a process of its own, which lets them go
-// on and then writes down the ones that strict would deny. What users and namespaces would deny does not show.
+// Audit enforces nothing. Calls that strict would judge stop and ask the worker's auditor, a
+// process of its own, which lets them go on and then writes down the ones that strict would deny.
+// What users and namespaces would deny does not show.
 //
-// No thread of the worker could answer: one that asks may hold what the answer takes, as a lock of the loader that libc
-// wants for new threads, or the processor of Go's scheduler; and none is left when a cold start executes the program anew, while the
-// new image's loader asks already. The auditor lives until the kernel knows of nobody any more who could ask. If it dies first,
-// such calls fail with ENOSYS: only it holds the listener.
+// No thread of the worker could answer: one that asks may hold what the answer takes, as a lock of
+// the loader that libc wants for new threads, or the processor of Go's scheduler; and none is left
+// when a cold start executes the program anew, while the new image's loader asks already. The
+// auditor lives until the kernel knows of nobody any more who could ask. If it dies first, such
+// calls fail with ENOSYS: only it holds the listener.
 
 const (
 	// auditorEnv marks an auditor; its value is the worker's process id.
 	auditorEnv = "CAUSEWAY_SANDBOX_AUDITOR"
-	// The auditor's descriptors: a socket to the worker, where workers have their link, and the worker's memory.
+	// The auditor's descriptors: a socket to the worker, where workers have their link, and the
+	// worker's memory.
 	auditorSocket = 3
 	auditorMemory = 4
 	// auditorPatience is for the auditor's start.
@@ -34,7 +37,8 @@ const (
 // auditorOmits are variables that are not for an auditor: it leaves no profile.
 var auditorOmits = []string{"CAUSEWAY_PROFILE"}
 
-// beAuditor does not return if this process is an auditor, which is this program again, started as a worker.
+// beAuditor does not return if this process is an auditor, which is this program again, started as
+// a worker.
 func beAuditor(p *Policy, log *slog.Logger) {
 	worker, ok := os.LookupEnv(auditorEnv)
 	if !ok {
@@ -55,8 +59,8 @@ func everything(p *Policy) *program {
 	return f
 }
 
-// audit has an auditor watch this process, which asks it what f says. memory is what of this process's memory the auditor may read: files
-// that calls name are there.
+// audit has an auditor watch this process, which asks it what f says. memory is what of this
+// process's memory the auditor may read: files that calls name are there.
 func audit(f *program, memory string) error {
 	code, err := f.assemble()
 	if err != nil {
@@ -79,8 +83,8 @@ func audit(f *program, memory string) error {
 	return nil
 }
 
-// startAuditor starts this process's auditor and waits until it is ready. The caller sends it the listener over conn, or closes conn,
-// which ends it.
+// startAuditor starts this process's auditor and waits until it is ready. The caller sends it the
+// listener over conn, or closes conn, which ends it.
 func startAuditor(memoryFile string) (conn int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -110,7 +114,8 @@ func startAuditor(memoryFile string) (conn int, err error) {
 		return -1, err
 	}
 	go func() { _ = cmd.Wait() }() // ends before this process only if it fails, and then says so
-	// Yama lets it open the memory of the image that a cold start brings; other kernels do not know the call.
+	// Yama lets it open the memory of the image that a cold start brings; other kernels do not know
+	// the call.
 	_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(cmd.Process.Pid), 0, 0, 0)
 	_ = theirs.Close()
 	return pair[0], awaitByte(pair[0])

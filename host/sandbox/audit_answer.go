@@ -62,7 +62,8 @@ const waiting = 4096
 
 // serveAudit is an auditor's life. It returns when nobody is left who could ask.
 func serveAudit(p *Policy, worker string, log *slog.Logger) error {
-	// Who asks depends on it, whatever its process group is sent, and whether or not anybody reads what it says.
+	// Who asks depends on it, whatever its process group is sent, and whether or not anybody reads
+	// what it says.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGPIPE)
 	pid, err := strconv.Atoi(worker)
 	if err != nil || pid <= 0 {
@@ -120,8 +121,9 @@ func receiveListener() (int, error) {
 // silence is how long nobody asks, once the worker has ended, before its auditor ends.
 const silence = time.Second
 
-// answerAll answers until nobody has the filter any more: kernels before 6.11 say so only when the worker has been waited for, which
-// the reaper of a container may never do. It waits for nothing else.
+// answerAll answers until nobody has the filter any more: kernels before 6.11 say so only when the
+// worker has been waited for, which the reaper of a container may never do. It waits for nothing
+// else.
 func (a *auditor) answerAll() error {
 	fds := []unix.PollFd{{Fd: int32(a.listener), Events: unix.POLLIN}, {Fd: int32(a.end), Events: unix.POLLIN}}
 	patience := -1
@@ -213,7 +215,8 @@ func (a *auditor) ofWorker(thread uint32) bool {
 	return unix.Access(fmt.Sprintf("/proc/%d/task/%d", a.worker, thread), unix.F_OK) == nil
 }
 
-// reopen follows the worker to a new image: a descriptor of memory stays with the image that it was opened of.
+// reopen follows the worker to a new image: a descriptor of memory stays with the image that it was
+// opened of.
 func (a *auditor) reopen() {
 	if fd, err := openMemory(uint32(a.worker)); err == nil {
 		_ = unix.Close(a.memory)

@@ -35,7 +35,8 @@ func (j *assessor) take(q *asked) {
 	j.log.Warn("sandbox: strict would deny", "call", text)
 }
 
-// verdict describes what strict would deny, "" if nothing. The call has gone on meanwhile, and may have made or removed the file.
+// verdict describes what strict would deny, "" if nothing. The call has gone on meanwhile, and may
+// have made or removed the file.
 func (j *assessor) verdict(q *asked) string {
 	nr := uint32(q.Number)
 	if nr == unix.SYS_IOCTL {
@@ -103,7 +104,8 @@ func (j *assessor) sum() {
 	j.log.Warn("sandbox: ioctls", "worker", j.worker, "met", strings.Join(list, ", "))
 }
 
-// resolve follows symbolic links as the asker would: what it is itself in /proc is another process here.
+// resolve follows symbolic links as the asker would: what it is itself in /proc is another process
+// here.
 func (j *assessor) resolve(path string, asker uint32) (string, error) {
 	path = filepath.Clean(path)
 	thread := fmt.Sprintf("/proc/%d/task/%d", j.worker, asker)

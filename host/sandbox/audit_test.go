@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAssess: verdicts name the files of who asked, not the auditor's, whatever has become of them since.
+// TestAssess: verdicts name the files of who asked, not the auditor's, whatever has become of them
+// since.
 func TestAssess(t *testing.T) {
 	// Another process, whose folder in /proc exists.
 	worker := os.Getppid()

@@ -24,7 +24,8 @@ func TestWithCache(t *testing.T) {
 	}
 }
 
-// TestCached: only workers that have a /dev/shm of their own as one user keep compiled kernels there.
+// TestCached: only workers that have a /dev/shm of their own as one user keep compiled kernels
+// there.
 func TestCached(t *testing.T) {
 	for name, c := range map[string]struct {
 		space *Space

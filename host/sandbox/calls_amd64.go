@@ -2,9 +2,10 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// System calls are chosen by an allow-list where the whole program is ours (the software GPU) and in mode strict: what a kernel
-// adds later is denied unseen. A real driver changes with each release and makes calls that nobody lists, so mode on denies by
-// name there, and everything above lastKnown. Both lists are here; audit logs what is in neither.
+// System calls are chosen by an allow-list where the whole program is ours (the software GPU) and
+// in mode strict: what a kernel adds later is denied unseen. A real driver changes with each
+// release and makes calls that nobody lists, so mode on denies by name there, and everything above
+// lastKnown. Both lists are here; audit logs what is in neither.
 
 const (
 	nativeArch = unix.AUDIT_ARCH_X86_64
@@ -14,7 +15,8 @@ const (
 	lastKnown = 469
 )
 
-// allowed: what Go's runtime, libc, the session and a CUDA driver need. Files are Landlock's business.
+// allowed: what Go's runtime, libc, the session and a CUDA driver need. Files are Landlock's
+// business.
 var allowed = []uint32{
 	// memory
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MSYNC, unix.SYS_MINCORE, unix.SYS_BRK,
@@ -93,8 +95,8 @@ var paths = map[uint32]pathCall{
 // pathCall says which arguments are path and flags; -1: it always writes.
 type pathCall struct{ path, flags int }
 
-// handling are the calls of a process that maps, reads and writes what it has descriptors of, waits for it, and is given more over sockets
-// that it has; and those of Go's runtime.
+// handling are the calls of a process that maps, reads and writes what it has descriptors of, waits
+// for it, and is given more over sockets that it has; and those of Go's runtime.
 var handling = []uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_SHUTDOWN,
 	unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_FSTAT, unix.SYS_FCNTL, unix.SYS_CLOSE,

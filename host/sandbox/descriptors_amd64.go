@@ -22,6 +22,7 @@ func descriptors(pid int) *program {
 // noCode lets memory be had that nobody can execute.
 var noCode = check{arg: 2, mask: unix.PROT_EXEC, values: []uint32{unix.PROT_EXEC}, match: verdictDeny, other: verdictAllow}
 
-// OnlyDescriptors leaves this process the descriptors that it has and those that it is given, and nothing else of the system: no paths,
-// sockets, programs or other processes, and no code but its own. For good, and on all threads.
+// OnlyDescriptors leaves this process the descriptors that it has and those that it is given, and
+// nothing else of the system: no paths, sockets, programs or other processes, and no code but its
+// own. For good, and on all threads.
 func OnlyDescriptors() error { return filterCalls(descriptors(os.Getpid())) }

@@ -1,6 +1,8 @@
-// Package sandbox bounds what a worker process can do once a guest has taken it over: nothing but harm its own CUDA process.
+// Package sandbox bounds what a worker process can do once a guest has taken it over: nothing but
+// harm its own CUDA process.
 //
-// Layers, each of which holds alone; what a host lacks is named in a Report and the log, and refused by mode strict:
+// Layers, each of which holds alone; what a host lacks is named in a Report and the log, and
+// refused by mode strict:
 //
 //   - user: a worker started by root becomes a user that no other process is (UIDBase + its process id), without groups or
 //     capabilities; one started by a user has a user namespace. In mode on, workers of a real GPU share one user with the others
@@ -12,7 +14,8 @@
 //     Requests to a GPU's driver by type, number and size, from a list for each branch of it (ioctls/).
 //   - limits: no core dumps, no debugging by others, bounded numbers of files and threads.
 //
-// A Space belongs to the parent (run, serve, device). Fork starts a process in it, on an operating system thread that the
-// caller throws away. Enter and Seal run in the worker: Enter first thing in main, before anything of a guest is read; Seal
-// when the process needs no other image any more. Neither is undone. Confine is for parents, OnlyDescriptors for a device's keeper.
+// A Space belongs to the parent (run, serve, device). Fork starts a process in it, on an operating
+// system thread that the caller throws away. Enter and Seal run in the worker: Enter first thing in
+// main, before anything of a guest is read; Seal when the process needs no other image any more.
+// Neither is undone. Confine is for parents, OnlyDescriptors for a device's keeper.
 package sandbox

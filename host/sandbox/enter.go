@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a worker. Sessions hold descriptors for each region and each allocation that they share; a driver starts some dozens of
-// threads, and in a container all workers may count as one user.
+// Limits of a worker. Sessions hold descriptors for each region and each allocation that they
+// share; a driver starts some dozens of threads, and in a container all workers may count as one
+// user.
 const (
 	maxFiles   = 65536
 	maxThreads = 32768
@@ -20,8 +21,9 @@ const (
 // nobody is the user of workers where a container knows none of the range from Policy.UIDBase.
 const nobody = 65534
 
-// Enter gives up what the policy denies: user, limits, files, system calls. Mode strict fails if a layer is missing. Call it
-// before the process has read anything from others. log, which is used on, gets what mode audit finds.
+// Enter gives up what the policy denies: user, limits, files, system calls. Mode strict fails if a
+// layer is missing. Call it before the process has read anything from others. log, which is used
+// on, gets what mode audit finds.
 func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	r := new(Report)
 	if p == nil || p.Mode == Off {
@@ -80,8 +82,8 @@ func filterCalls(p *program) error {
 	return err
 }
 
-// pin keeps a folder's entry in the kernel's cache for as long as this process lives: Landlock knows files by inode, and /proc
-// makes a new one when it has forgotten the old.
+// pin keeps a folder's entry in the kernel's cache for as long as this process lives: Landlock
+// knows files by inode, and /proc makes a new one when it has forgotten the old.
 func pin(dir string) {
 	_, _ = unix.Open(dir, unix.O_PATH, 0) // kept across a cold start; without it the folder may be out of reach one day
 }
@@ -115,8 +117,8 @@ func harden(p *Policy) error {
 	return errors.Join(errs...)
 }
 
-// become gives all threads a user that no other living process is, or only workers of the same virtual GPU are, which takes the
-// capabilities too.
+// become gives all threads a user that no other living process is, or only workers of the same
+// virtual GPU are, which takes the capabilities too.
 func become(p *Policy) error {
 	id := int(p.User)
 	if id == 0 {
@@ -135,7 +137,8 @@ func become(p *Policy) error {
 }
 
 func switchTo(id int, groups []int) error {
-	// syscall's calls act on all threads, unix's too where they are the same; order: what needs the capability first.
+	// syscall's calls act on all threads, unix's too where they are the same; order: what needs the
+	// capability first.
 	if err := syscall.Setgroups(groups); err != nil {
 		return fmt.Errorf("setgroups: %w", err)
 	}

@@ -31,7 +31,8 @@ const (
 	offArgs   = 16
 )
 
-// check judges an argument's low 32 bits: the arguments in question are ints to the kernel, which drops the others.
+// check judges an argument's low 32 bits: the arguments in question are ints to the kernel, which
+// drops the others.
 type check struct {
 	arg    int
 	mask   uint32 // 0: all bits
@@ -54,7 +55,8 @@ type span struct {
 	code []bpf.Instruction
 }
 
-// assemble turns a program into a filter: a foreign architecture is fatal, numbers are found by bisection.
+// assemble turns a program into a filter: a foreign architecture is fatal, numbers are found by
+// bisection.
 func (p *program) assemble() ([]bpf.RawInstruction, error) {
 	for nr, checks := range p.checks {
 		for _, c := range checks {
@@ -107,7 +109,8 @@ func judge(checks []check) []bpf.Instruction {
 		if c.mask != 0 {
 			code = append(code, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask})
 		}
-		// Values that match jump to the second of two ends: other, match. An end that allows goes on to the next check.
+		// Values that match jump to the second of two ends: other, match. An end that allows goes
+		// on to the next check.
 		for i, v := range c.values {
 			code = append(code, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(c.values) - i)})
 		}

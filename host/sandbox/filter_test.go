@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine runs a filter. The kernel reads its struct in native order, the machine in network order: so data is written.
+// machine runs a filter. The kernel reads its struct in native order, the machine in network order:
+// so data is written.
 func machine(t *testing.T, p *program) func(arch, nr uint32, args ...uint32) uint32 {
 	t.Helper()
 	raw, err := p.assemble()

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// install applies a filter to all threads, present and future, for good. The process has no_new_privs afterwards. Kernels before 5.16
-// would also take speculative stores from it, which costs all its code some per cent: it runs no foreign machine code, so they shall not.
+// install applies a filter to all threads, present and future, for good. The process has
+// no_new_privs afterwards. Kernels before 5.16 would also take speculative stores from it, which
+// costs all its code some per cent: it runs no foreign machine code, so they shall not.
 func install(code []bpf.RawInstruction, flags uintptr) (int, error) {
 	runtime.LockOSThread() // no_new_privs is a thread's; the filter then brings it to the others
 	defer runtime.UnlockOSThread()

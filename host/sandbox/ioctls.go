@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A worker talks to a GPU's kernel module by ioctl(2). Which requests its driver makes is known for each branch of the driver, from
-// lists in ioctls/. The filter sees a request's number, not what its argument points to, nor which device it is for.
+// A worker talks to a GPU's kernel module by ioctl(2). Which requests its driver makes is known for
+// each branch of the driver, from lists in ioctls/. The filter sees a request's number, not what
+// its argument points to, nor which device it is for.
 
 //go:embed ioctls/*.list
 var ioctlFiles embed.FS
@@ -42,7 +43,8 @@ func ParseIoctls(s string) (Ioctls, error) {
 // ErrNoIoctls says that nobody knows which requests a driver makes.
 var ErrNoIoctls = errors.New("no list of its ioctls: learn one with scripts/ioctls.sh, or use --ioctls audit or pass")
 
-// ioctlRequest is what a list's line lets through, and what audit counts: a request without its direction.
+// ioctlRequest is what a list's line lets through, and what audit counts: a request without its
+// direction.
 type ioctlRequest struct {
 	kind, number uint32
 	size         int // -1: any
@@ -87,7 +89,8 @@ const (
 	fioCloseExec = 0x5451 // FIOCLEX
 )
 
-// plainIoctls are those of files, pipes and sockets that libc and Go's runtime make, with any driver and with none.
+// plainIoctls are those of files, pipes and sockets that libc and Go's runtime make, with any
+// driver and with none.
 func plainIoctls() []ioctlRequest {
 	var out []ioctlRequest
 	for _, r := range []uint32{unix.TCGETS, unix.TIOCGWINSZ, unix.TIOCINQ, fioNonblock, fioCloseExec, fioNoExec} {
@@ -165,7 +168,8 @@ func parseIoctl(f []string) (r ioctlRequest, err error) {
 	return r, nil
 }
 
-// driverBranch is the branch of the machine's NVIDIA driver, as 580; "" if it does not tell. root is "/" but for tests.
+// driverBranch is the branch of the machine's NVIDIA driver, as 580; "" if it does not tell. root
+// is "/" but for tests.
 func driverBranch(root string) string {
 	b, err := os.ReadFile(filepath.Join(root, "sys/module/nvidia/version"))
 	if err != nil {
@@ -178,7 +182,8 @@ func driverBranch(root string) string {
 	return branch
 }
 
-// verbsIoctl is the one request of RDMA devices, RDMA_VERBS_IOCTL of rdma/rdma_user_ioctl.h: what it asks for stands in memory.
+// verbsIoctl is the one request of RDMA devices, RDMA_VERBS_IOCTL of rdma/rdma_user_ioctl.h: what
+// it asks for stands in memory.
 var verbsIoctl = ioctlRequest{kind: 0x1b, number: 1, size: 24}
 
 // mayAsk are the requests that strict lets through; nil: nobody knows.
@@ -197,7 +202,8 @@ func (p *Policy) mayAsk() ([]ioctlRequest, error) {
 	return append(list, l.requests...), nil
 }
 
-// ioctlsHeld reports whether other requests are denied, or, in mode audit, written down. why says why not.
+// ioctlsHeld reports whether other requests are denied, or, in mode audit, written down. why says
+// why not.
 func (p *Policy) ioctlsHeld() (held bool, why string, err error) {
 	if !p.Real || p.Mode == Audit {
 		return true, "", nil
@@ -251,7 +257,8 @@ func others(requests []ioctlRequest, verdict uint32) []check {
 	return append(list, check{arg: 1, match: verdict, other: verdict})
 }
 
-// ioctlsWatched reports whether requests that are in no list are written down while all else is enforced.
+// ioctlsWatched reports whether requests that are in no list are written down while all else is
+// enforced.
 func (p *Policy) ioctlsWatched() bool {
 	return p.Real && p.Ioctls == IoctlsAudit && (p.Mode == On || p.Mode == Strict)
 }

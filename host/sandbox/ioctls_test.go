@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestIoctlLists: each list that there is can be read and says nothing twice, and never lets pass what carries another request.
+// TestIoctlLists: each list that there is can be read and says nothing twice, and never lets pass
+// what carries another request.
 func TestIoctlLists(t *testing.T) {
 	files, err := fs.Glob(ioctlFiles, "ioctls/*.list")
 	if err != nil || len(files) == 0 {
@@ -103,10 +104,12 @@ func TestDriverBranch(t *testing.T) {
 	}
 }
 
-// ioctlEnv has TestIoctlsInChild be a process that holds itself to the list of a driver, "" for the software GPU's.
+// ioctlEnv has TestIoctlsInChild be a process that holds itself to the list of a driver, "" for the
+// software GPU's.
 const ioctlEnv = "CAUSEWAY_TEST_IOCTLS"
 
-// tried are requests to an event counter, which knows none of the driver's: ENOTTY is the kernel's own answer, EPERM the filter's.
+// tried are requests to an event counter, which knows none of the driver's: ENOTTY is the kernel's
+// own answer, EPERM the filter's.
 var tried = []struct {
 	name       string
 	request    uint32
@@ -130,7 +133,8 @@ var tried = []struct {
 	{"nothing", 0, false, false},
 }
 
-// TestIoctlFilter runs the filter in the kernel, in a child that tries requests on a descriptor that can do no harm.
+// TestIoctlFilter runs the filter in the kernel, in a child that tries requests on a descriptor
+// that can do no harm.
 func TestIoctlFilter(t *testing.T) {
 	for _, driver := range []string{"580", ""} {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestIoctlsInChild$", "-test.v")

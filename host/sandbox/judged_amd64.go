@@ -9,7 +9,8 @@ import (
 // namespaceFlags are those of clone and unshare that make namespaces.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Controls of processes that prctl(2) may set or read. Not among them: tracers, the memory layout, secure bits, capabilities, seccomp.
+// Controls of processes that prctl(2) may set or read. Not among them: tracers, the memory layout,
+// secure bits, capabilities, seccomp.
 var prctls = []uint32{
 	unix.PR_SET_PDEATHSIG, unix.PR_GET_PDEATHSIG, unix.PR_GET_DUMPABLE, unix.PR_SET_DUMPABLE, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_GET_SECCOMP,
 	unix.PR_CAPBSET_READ, unix.PR_SET_TIMERSLACK, unix.PR_GET_TIMERSLACK, unix.PR_SET_NO_NEW_PRIVS, unix.PR_GET_NO_NEW_PRIVS,
@@ -41,7 +42,8 @@ func judged(p *Policy, pid int) map[uint32][]check {
 		unix.SYS_SOCKETPAIR:        {only(0, unix.AF_UNIX)},
 	}
 	if p.Real {
-		// libcuda binds an abstract socket for each process, by which others ask it for memory that it shares.
+		// libcuda binds an abstract socket for each process, by which others ask it for memory that
+		// it shares.
 		m[unix.SYS_SOCKET] = []check{only(0, unix.AF_UNIX)}
 	}
 	if !p.tight() {
@@ -83,7 +85,8 @@ func sealed() *program {
 	return f
 }
 
-// workshop are denied calls that a parent of workers needs to make them: it joins namespaces, and its children become others.
+// workshop are denied calls that a parent of workers needs to make them: it joins namespaces, and
+// its children become others.
 var workshop = []uint32{
 	unix.SYS_SETNS, unix.SYS_SECCOMP, unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETGROUPS,
 	unix.SYS_CAPSET, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_TKILL, unix.SYS_SETPGID, unix.SYS_SETSID, unix.SYS_CHOWN, unix.SYS_FCHOWN,

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What versions of Landlock's ABI added, as far as it is missed: Linux 5.13, 5.19, 6.2, 6.7, 6.10, 6.12.
+// What versions of Landlock's ABI added, as far as it is missed: Linux 5.13, 5.19, 6.2, 6.7, 6.10,
+// 6.12.
 const landlockWanted = 6
 
 // landlockABI is the kernel's version of Landlock; 0: none.
@@ -45,7 +46,8 @@ func rights(may access) (a uint64) {
 // fileRights are those that make sense for what is no folder; the kernel refuses the others there.
 const fileRights = ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSExecute | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 
-// handled is all that a version of the ABI can deny: what no rule grants is denied. (landlock(7); newer versions only add.)
+// handled is all that a version of the ABI can deny: what no rule grants is denied. (landlock(7);
+// newer versions only add.)
 func handled(abi int) *ll.RulesetAttr {
 	a := &ll.RulesetAttr{HandledAccessFS: 1<<13 - 1}
 	for _, v := range []struct {
@@ -65,8 +67,9 @@ func handled(abi int) *ll.RulesetAttr {
 	return a
 }
 
-// ruleset makes a ruleset: files by rules, and where the kernel can, no TCP, UDP, signals and abstract sockets outside. The caller
-// closes the descriptor. A rule whose path is missing grants nothing.
+// ruleset makes a ruleset: files by rules, and where the kernel can, no TCP, UDP, signals and
+// abstract sockets outside. The caller closes the descriptor. A rule whose path is missing grants
+// nothing.
 func ruleset(p *Policy, rules []rule) (int, error) {
 	abi := landlockABI()
 	if abi == 0 {

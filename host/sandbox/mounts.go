@@ -11,12 +11,13 @@ import (
 // hidden are folders that are empty for workers, unless something that they may read lies there.
 var hidden = []string{"/run", "/tmp", "/var", "/home", "/root", "/srv", "/mnt", "/media", "/boot"}
 
-// sharedSize bounds /dev/shm of one virtual GPU's workers, in bytes. Its pages count for the control group of the worker that wrote
-// them: the virtual GPU's, if it has one.
+// sharedSize bounds /dev/shm of one virtual GPU's workers, in bytes. Its pages count for the
+// control group of the worker that wrote them: the virtual GPU's, if it has one.
 const sharedSize = 64 << 20
 
-// mounts furnishes the mount namespace of this thread: nothing reaches the host, whose unmounting still reaches it; folders with others' things are empty,
-// /dev/shm is its own, and /proc shows no other users' processes.
+// mounts furnishes the mount namespace of this thread: nothing reaches the host, whose unmounting
+// still reaches it; folders with others' things are empty, /dev/shm is its own, and /proc shows no
+// other users' processes.
 func (s *Space) mounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
@@ -47,8 +48,8 @@ func (s *Space) mounts() error {
 	return nil
 }
 
-// hiddenBelowProc reports whether something is mounted over the driver's part of /proc, as container tools do to hide GPUs: a fresh
-// /proc would show them.
+// hiddenBelowProc reports whether something is mounted over the driver's part of /proc, as
+// container tools do to hide GPUs: a fresh /proc would show them.
 func hiddenBelowProc() (bool, error) {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nodes are the device nodes that a real GPU's driver computes with: its control nodes, those of all GPUs, or of the ones that visible
-// names by UUID only these, and the capabilities of their MIG slices. Not among them: nodes for displays, profilers, links between
-// machines, and for dividing GPUs. root is "/" but for tests.
+// Nodes are the device nodes that a real GPU's driver computes with: its control nodes, those of
+// all GPUs, or of the ones that visible names by UUID only these, and the capabilities of their MIG
+// slices. Not among them: nodes for displays, profilers, links between machines, and for dividing
+// GPUs. root is "/" but for tests.
 func Nodes(root string, visible []string) []string {
 	at := func(p string) string { return filepath.Join(root, p) }
 	var out []string
@@ -44,8 +45,9 @@ func Nodes(root string, visible []string) []string {
 // sliceID is a MIG slice of a GPU: a GPU instance, and a compute instance in it. "*": any.
 type sliceID struct{ gpu, compute string }
 
-// parseSlice reads the older form of a slice's name, MIG-GPU-UUID/GPU instance/compute instance, which says what it is a slice of. The newer
-// one, MIG-UUID, does not: the nodes of all GPUs and of all slices then, which the driver's own permissions guard.
+// parseSlice reads the older form of a slice's name, MIG-GPU-UUID/GPU instance/compute instance,
+// which says what it is a slice of. The newer one, MIG-UUID, does not: the nodes of all GPUs and of
+// all slices then, which the driver's own permissions guard.
 func parseSlice(name string) (gpu string, id sliceID, ok bool) {
 	rest, ok := strings.CutPrefix(name, "MIG-GPU-")
 	part := strings.Split(rest, "/")
@@ -57,7 +59,8 @@ func parseSlice(name string) (gpu string, id sliceID, ok bool) {
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// nodes are the capability nodes of a slice of the GPU with a device minor, by what the driver tells in /proc.
+// nodes are the capability nodes of a slice of the GPU with a device minor, by what the driver
+// tells in /proc.
 func (s sliceID) nodes(root, minor string) []string {
 	instance := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu"+minor, "mig/gi"+s.gpu)
 	var out []string
@@ -73,7 +76,8 @@ func (s sliceID) nodes(root, minor string) []string {
 	return out
 }
 
-// minorsOf finds the device minors of GPUs by what the driver tells in /proc; false unless all are found.
+// minorsOf finds the device minors of GPUs by what the driver tells in /proc; false unless all are
+// found.
 func minorsOf(gpus string, visible []string) ([]string, bool) {
 	if len(visible) == 0 {
 		return nil, false
@@ -119,8 +123,8 @@ func groupsOf(nodes []string) []int {
 	return out
 }
 
-// NewPolicy is the policy of workers that run a real GPU's driver, restricted to visible if that is not empty, or the software
-// GPU. env is their environment.
+// NewPolicy is the policy of workers that run a real GPU's driver, restricted to visible if that is
+// not empty, or the software GPU. env is their environment.
 func NewPolicy(mode Mode, real bool, visible, env []string) Policy {
 	p := Policy{Mode: mode, Real: real, UIDBase: UIDBase, Read: libraryFolders(env)}
 	if real {
@@ -130,8 +134,9 @@ func NewPolicy(mode Mode, real bool, visible, env []string) Policy {
 	return p
 }
 
-// ShareCache lets workers use this user's cache of compiled kernels, as the user's own programs do: what they leave there those run. It is
-// not for workers of guests, nor for those that root starts as other users.
+// ShareCache lets workers use this user's cache of compiled kernels, as the user's own programs do:
+// what they leave there those run. It is not for workers of guests, nor for those that root starts
+// as other users.
 func (p *Policy) ShareCache() {
 	if home, err := os.UserHomeDir(); err == nil && p.Real && os.Getuid() != 0 {
 		p.Write = append(p.Write, filepath.Join(home, ".nv"))

@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Scores by which the kernel chooses whom to end when there is no memory left (proc(5), oom_score_adj): workers go first, which one program
-// loses; then device processes, which a VM loses its GPU with. causewayd has less than both by its unit.
+// Scores by which the kernel chooses whom to end when there is no memory left (proc(5),
+// oom_score_adj): workers go first, which one program loses; then device processes, which a VM
+// loses its GPU with. causewayd has less than both by its unit.
 const (
 	DeviceOOM = 100
 	WorkerOOM = 500
 )
 
-// RaiseOOM gives a process of this one's user, or of root's, a score that is at least so high. It needs no privilege.
+// RaiseOOM gives a process of this one's user, or of root's, a score that is at least so high. It
+// needs no privilege.
 func RaiseOOM(pid, score int) error {
 	path := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
 	b, err := os.ReadFile(path)

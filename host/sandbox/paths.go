@@ -18,14 +18,16 @@ const (
 	ioctl                       // of device nodes
 )
 
-// rule grants access to a path and to everything below it. A path that does not exist grants nothing.
+// rule grants access to a path and to everything below it. A path that does not exist grants
+// nothing.
 type rule struct {
 	path string
 	may  access
 }
 
-// rules are the files that a worker may touch. Descriptors that its parent hands it are not concerned. self is its folder in
-// /proc, or all of /proc where that shows no other users' processes.
+// rules are the files that a worker may touch. Descriptors that its parent hands it are not
+// concerned. self is its folder in /proc, or all of /proc where that shows no other users'
+// processes.
 func (p *Policy) rules(self string) []rule {
 	var out []rule
 	grant := func(may access, paths ...string) {
@@ -43,7 +45,8 @@ func (p *Policy) rules(self string) []rule {
 	grant(read|write, "/dev/null", "/dev/zero", "/dev/full")
 	grant(read, "/dev/urandom", "/dev/random")
 	grant(read, self, "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel", "/proc/sys/vm")
-	// libcuda names the threads that it makes by opening their comm with O_TRUNC, and takes a refusal for a failed start.
+	// libcuda names the threads that it makes by opening their comm with O_TRUNC, and takes a
+	// refusal for a failed start.
 	if self != "/proc" {
 		grant(write|truncate, self+"/task")
 	} else if p.UIDBase != 0 { // what is not a worker's own there, its user may not write
@@ -63,7 +66,8 @@ func (p *Policy) rules(self string) []rule {
 	if p.tight() {
 		return out
 	}
-	// Not known to be needed, and harmless to another VM: /dev/shm is this virtual GPU's own where there is a mount namespace.
+	// Not known to be needed, and harmless to another VM: /dev/shm is this virtual GPU's own where
+	// there is a mount namespace.
 	if p.UIDBase != 0 { // a user of its own cannot read what others must not
 		grant(read, "/etc")
 	}
@@ -75,7 +79,8 @@ func (p *Policy) rules(self string) []rule {
 // interpreters are the loaders of dynamically linked programs (their ABIs fix the names).
 var interpreters = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1"}
 
-// allows reports whether rules grant all of may for a path, which is absolute and without symbolic links.
+// allows reports whether rules grant all of may for a path, which is absolute and without symbolic
+// links.
 func allows(rules []rule, path string, may access) bool {
 	var got access
 	for _, r := range rules {

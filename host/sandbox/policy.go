@@ -30,8 +30,9 @@ func ParseMode(s string) (Mode, error) {
 // Env names the variable by which a Space tells its workers their policy.
 const Env = "CAUSEWAY_WORKER_SANDBOX"
 
-// UIDBase is where users of workers begin by default. Process ids are below 4,194,304, so 0x6f000000 to 0x6f3fffff is in use:
-// outside what distributions, systemd and container tools give out.
+// UIDBase is where users of workers begin by default. Process ids are below 4,194,304, so
+// 0x6f000000 to 0x6f3fffff is in use: outside what distributions, systemd and container tools give
+// out.
 const UIDBase = 0x6f000000
 
 // Policy is what a worker may do. It travels in its environment, from a parent that it trusts.
@@ -41,11 +42,11 @@ type Policy struct {
 	Real bool `json:"real,omitempty"`
 	// UIDBase and the process id make the user of a worker that root starts; 0: it stays who it is.
 	UIDBase uint32 `json:"uid,omitempty"`
-	// User is that of all workers of a virtual GPU, 0: each has its own. libcuda keeps the events that processes share in files of
-	// its user below /dev/shm. Set by the Space.
+	// User is that of all workers of a virtual GPU, 0: each has its own. libcuda keeps the events
+	// that processes share in files of its user below /dev/shm. Set by the Space.
 	User uint32 `json:"user,omitempty"`
-	// Network: its network namespace is the virtual GPU's own, which bounds abstract sockets too; libcuda connects such
-	// between processes that share memory. Set by the Space.
+	// Network: its network namespace is the virtual GPU's own, which bounds abstract sockets too;
+	// libcuda connects such between processes that share memory. Set by the Space.
 	Network bool `json:"network,omitempty"`
 	// Groups are supplementary groups, for device nodes that only a group may open.
 	Groups []int `json:"groups,omitempty"`
@@ -55,7 +56,8 @@ type Policy struct {
 	Ioctls Ioctls `json:"ioctls,omitempty"`
 	// Nodes are the device nodes of its GPU.
 	Nodes []string `json:"nodes,omitempty"`
-	// Read are further folders that it may read: the driver's libraries where they are in no usual place.
+	// Read are further folders that it may read: the driver's libraries where they are in no usual
+	// place.
 	Read []string `json:"read,omitempty"`
 	// Fabric: it carries a session by RDMA, and opens the adapters of this host.
 	Fabric bool `json:"fabric,omitempty"`
@@ -94,7 +96,8 @@ func FromEnv() (*Policy, error) {
 // Enforces reports whether a process of the policy, which may be none, is confined by it.
 func (p *Policy) Enforces() bool { return p != nil && p.Mode != Off && p.Mode != Audit }
 
-// sharing: workers of a virtual GPU may share memory and events by their driver's means, as processes of one user do.
+// sharing: workers of a virtual GPU may share memory and events by their driver's means, as
+// processes of one user do.
 func (p *Policy) sharing() bool { return p.Real && p.Mode == On }
 
 // tight: nothing beyond what is known to be needed.

@@ -45,7 +45,8 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// TestNodes: only what computing takes, of the named GPUs and slices, and all where a name says too little.
+// TestNodes: only what computing takes, of the named GPUs and slices, and all where a name says too
+// little.
 func TestNodes(t *testing.T) {
 	root := t.TempDir()
 	put := func(name, text string) {

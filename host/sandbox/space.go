@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what the workers of one virtual GPU start in: their policy, and with root, namespaces that they share. Its methods
-// may be called from any goroutine.
+// Space is what the workers of one virtual GPU start in: their policy, and with root, namespaces
+// that they share. Its methods may be called from any goroutine.
 type Space struct {
 	policy Policy
 	log    *slog.Logger
@@ -37,7 +37,8 @@ type namespace struct {
 	file *os.File
 }
 
-// New returns a space for workers with a policy; nil for mode off. It says what this host lacks, or refuses it in mode strict.
+// New returns a space for workers with a policy; nil for mode off. It says what this host lacks, or
+// refuses it in mode strict.
 func New(p Policy, log *slog.Logger) (*Space, error) {
 	if p.Mode == Off {
 		return nil, nil
@@ -176,7 +177,8 @@ func (s *Space) unshare() error {
 	return errors.Join(errs...)
 }
 
-// Close lets go of the namespaces, which live as long as workers are in them. No worker starts after it.
+// Close lets go of the namespaces, which live as long as workers are in them. No worker starts
+// after it.
 func (s *Space) Close() {
 	if s == nil {
 		return
@@ -193,8 +195,9 @@ func (s *Space) Close() {
 	s.ns, s.fence = nil, nil
 }
 
-// Fork starts cmd as a worker in the space. It changes the calling thread for good: call it on a goroutine that is locked to
-// its thread and ends without unlocking it. A nil space starts cmd as it is.
+// Fork starts cmd as a worker in the space. It changes the calling thread for good: call it on a
+// goroutine that is locked to its thread and ends without unlocking it. A nil space starts cmd as
+// it is.
 func (s *Space) Fork(cmd *exec.Cmd) error {
 	if s == nil {
 		return cmd.Start()
@@ -243,8 +246,9 @@ func (s *Space) start(cmd *exec.Cmd) error {
 	return s.startInUserNamespace(cmd)
 }
 
-// restrict restricts files on this thread, whose child inherits it: a process that runs would have to stop all its threads for
-// that, which takes milliseconds. Where /proc shows others, the worker does so, when its own folder there is known.
+// restrict restricts files on this thread, whose child inherits it: a process that runs would have
+// to stop all its threads for that, which takes milliseconds. Where /proc shows others, the worker
+// does so, when its own folder there is known.
 func (s *Space) restrict(program string) error {
 	if !s.proc || landlockABI() == 0 {
 		return nil
@@ -262,7 +266,8 @@ func (s *Space) restrict(program string) error {
 	return nil
 }
 
-// join puts the thread into the namespaces, and takes the capabilities that the worker will not need to become another user.
+// join puts the thread into the namespaces, and takes the capabilities that the worker will not
+// need to become another user.
 func (s *Space) join() error {
 	if len(s.ns) > 0 {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil { // else the thread's folders are the process's
@@ -284,7 +289,8 @@ func (s *Space) join() error {
 	return nil
 }
 
-// startInUserNamespace starts cmd as the same user, in namespaces of its own. A host that forbids those is found out once.
+// startInUserNamespace starts cmd as the same user, in namespaces of its own. A host that forbids
+// those is found out once.
 func (s *Space) startInUserNamespace(cmd *exec.Cmd) error {
 	attr := *cmd.SysProcAttr
 	cmd.SysProcAttr.Cloneflags |= s.flags

@@ -12,8 +12,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// caller is the asking end of a connection. One call at a time; a goroutine reads the answers, so that the end of the connection
-// is seen also between calls.
+// caller is the asking end of a connection. One call at a time; a goroutine reads the answers, so
+// that the end of the connection is seen also between calls.
 type caller struct {
 	uc      *net.UnixConn
 	answers chan answer

@@ -63,8 +63,8 @@ const (
 	doubtEvery = 3 * time.Second // while there are sessions: does one wait for a scheduler that hangs?
 )
 
-// Join makes a virtual GPU a member at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are
-// open, and it is looked for. Connected tells whether there is one.
+// Join makes a virtual GPU a member at the scheduler of a socket. It does not fail: while there is
+// no scheduler, all grants are open, and it is looked for. Connected tells whether there is one.
 func Join(socket string, who Member, log *slog.Logger) *Membership {
 	s := newMembership(who, log)
 	s.dial = func(ctx context.Context) (*net.UnixConn, error) {
@@ -79,7 +79,8 @@ func Join(socket string, who Member, log *slog.Logger) *Membership {
 	return s
 }
 
-// Alone is membership at a scheduler in this process that knows nobody else: it holds a cap where the node has no scheduler.
+// Alone is membership at a scheduler in this process that knows nobody else: it holds a cap where
+// the node has no scheduler.
 func Alone(who Member, log *slog.Logger) *Membership {
 	s := newMembership(who, log)
 	server := &Server{Log: log}
@@ -135,7 +136,8 @@ func (s *Membership) routine() {
 	}
 }
 
-// attend waits until something may be wrong with the scheduler, or sessions come. Without sessions it is not doubted.
+// attend waits until something may be wrong with the scheduler, or sessions come. Without sessions
+// it is not doubted.
 func (s *Membership) attend(conn *caller, doubt bool) {
 	var tick <-chan time.Time
 	if doubt {
@@ -155,8 +157,8 @@ func (s *Membership) attend(conn *caller, doubt bool) {
 	}
 }
 
-// doubt asks the scheduler something if a session has stood at its gate since the last time. One that hangs is given up, like one
-// that has ended.
+// doubt asks the scheduler something if a session has stood at its gate since the last time. One
+// that hangs is given up, like one that has ended.
 func (s *Membership) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +173,8 @@ func (s *Membership) doubt() {
 	}
 }
 
-// connect joins, and tells of the sessions that there are. If that fails, the membership stays without a scheduler.
+// connect joins, and tells of the sessions that there are. If that fails, the membership stays
+// without a scheduler.
 func (s *Membership) connect() {
 	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
 	defer cancel()
@@ -218,8 +221,8 @@ func (s *Membership) dropLocked(why error) {
 	}
 }
 
-// SetLimits changes what the virtual GPU may use, at once. Connected tells afterwards whether a scheduler took it: where none did, the
-// limits are those with which the next one is joined.
+// SetLimits changes what the virtual GPU may use, at once. Connected tells afterwards whether a
+// scheduler took it: where none did, the limits are those with which the next one is joined.
 func (s *Membership) SetLimits(l policy.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +230,9 @@ func (s *Membership) SetLimits(l policy.Limits) {
 	s.sendLocked(&request{Op: opLimits, Weight: l.Weight, Cap: l.Cap}, nil)
 }
 
-// Account tells what the GPU's driver says that it worked for the virtual GPU in the last period, and returns what that was charged for beyond
-// what had been counted. Nothing is charged while there is no scheduler, or for so long as its answer takes.
+// Account tells what the GPU's driver says that it worked for the virtual GPU in the last period,
+// and returns what that was charged for beyond what had been counted. Nothing is charged while
+// there is no scheduler, or for so long as its answer takes.
 func (s *Membership) Account(card, period time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +246,8 @@ func (s *Membership) Account(card, period time.Duration) time.Duration {
 	return a.Charged
 }
 
-// sendLocked makes a call. One that fails costs the connection: it is then made anew, with everything.
+// sendLocked makes a call. One that fails costs the connection: it is then made anew, with
+// everything.
 func (s *Membership) sendLocked(r *request, files []int) {
 	if s.conn == nil {
 		return
@@ -297,7 +302,8 @@ func (s *Membership) Add() (*Session, error) {
 	return x, nil
 }
 
-// Close leaves. Sessions that are left can no longer be held back by anybody. A nil membership is none.
+// Close leaves. Sessions that are left can no longer be held back by anybody. A nil membership is
+// none.
 func (s *Membership) Close() {
 	if s == nil {
 		return

@@ -32,8 +32,9 @@ func described(t *testing.T) (files []int, u page.Usage) {
 	return files, x.u
 }
 
-// TestCountsByChance: virtual GPUs join and leave, and their sessions come and go. What the scheduler says of each is what there is; what its sessions have waited
-// it never forgets, what they had used before they came is not counted, and once all have left there is nothing.
+// TestCountsByChance: virtual GPUs join and leave, and their sessions come and go. What the
+// scheduler says of each is what there is; what its sessions have waited it never forgets, what
+// they had used before they came is not counted, and once all have left there is nothing.
 func TestCountsByChance(t *testing.T) {
 	leaks(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -120,7 +121,8 @@ func TestCountsByChance(t *testing.T) {
 	}
 }
 
-// TestFilesOfRequests: whatever is asked, and whether it is done or refused, its descriptors are closed, but for those of a session that is there.
+// TestFilesOfRequests: whatever is asked, and whether it is done or refused, its descriptors are
+// closed, but for those of a session that is there.
 func TestFilesOfRequests(t *testing.T) {
 	leaks(t)
 	server := &Server{Log: quietLog, engines: map[string]*engine{}}

@@ -13,7 +13,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestDoubtByChance: a scheduler is asked when a session has stood at its gate from one look to the next, and is not when each has passed meanwhile, however often.
+// TestDoubtByChance: a scheduler is asked when a session has stood at its gate from one look to the
+// next, and is not when each has passed meanwhile, however often.
 func TestDoubtByChance(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +66,8 @@ func TestDoubtByChance(t *testing.T) {
 	}
 }
 
-// TestLeavesOpen: an engine that still decided when a session's own side had opened its grant already, as its connection had ended, leaves it open.
+// TestLeavesOpen: an engine that still decided when a session's own side had opened its grant
+// already, as its connection had ended, leaves it open.
 func TestLeavesOpen(t *testing.T) {
 	e, err := newEngine("GPU-1", true, quietLog)
 	if err != nil {

@@ -57,7 +57,8 @@ type session struct {
 	muted        bool
 }
 
-// Bounds on a bell that is rung for nothing: beyond ringsMost in ringsWindow it is not listened to until that is over.
+// Bounds on a bell that is rung for nothing: beyond ringsMost in ringsWindow it is not listened to
+// until that is over.
 const (
 	ringsWindow = 100 * time.Millisecond
 	ringsMost   = 4000
@@ -222,7 +223,8 @@ func word(m policy.Mode) page.Word {
 	return page.Metered
 }
 
-// report sums up a share's sessions. Each word of a page is read once; what it says of time, policy cuts to what the clock allows.
+// report sums up a share's sessions. Each word of a page is read once; what it says of time, policy
+// cuts to what the clock allows.
 func (s *share) report() policy.Report {
 	r := policy.Report{Drained: true}
 	for _, x := range s.sessions {
@@ -335,7 +337,8 @@ func (e *engine) dropLocked(s *share, id uint64, x *session) {
 	if !x.muted {
 		_ = unix.EpollCtl(e.poll, unix.EPOLL_CTL_DEL, x.bell, nil)
 	}
-	// Who made the pages opens the grant when the connection ends, and may have done so just before this engine decided for the last time.
+	// Who made the pages opens the grant when the connection ends, and may have done so just before
+	// this engine decided for the last time.
 	x.g.Set(page.Open, 0)
 	x.close()
 }

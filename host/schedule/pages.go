@@ -77,16 +77,18 @@ func (x *Session) create() (err error) {
 	return nil
 }
 
-// Files are what the session's worker is to get: the grant, to be mapped for reading, the usage, and the bell. They stay the session's.
+// Files are what the session's worker is to get: the grant, to be mapped for reading, the usage,
+// and the bell. They stay the session's.
 func (x *Session) Files() (grant, usage, bell int) { return x.grantRO, x.files[1], x.files[2] }
 
-// Use is what the session's worker says of its GPU time, and whether it stands still for want of a grant now.
+// Use is what the session's worker says of its GPU time, and whether it stands still for want of a
+// grant now.
 func (x *Session) Use() (busy, waited time.Duration, waiting bool) {
 	return time.Duration(x.u.Busy.Load() & (1<<63 - 1)), time.Duration(x.u.Waited.Load() & (1<<63 - 1)), x.u.Waiting.Load() != 0
 }
 
-// Close takes the session from the scheduler. Its worker has ended; one that lives goes on unhindered. Use is not called any more. A
-// nil session is none.
+// Close takes the session from the scheduler. Its worker has ended; one that lives goes on
+// unhindered. Use is not called any more. A nil session is none.
 func (x *Session) Close() {
 	if x == nil {
 		return

@@ -41,7 +41,8 @@ type request struct {
 	Cap     uint32 `json:"cap,omitempty"`
 	Session uint64 `json:"session,omitempty"`
 	Soft    bool   `json:"soft,omitempty"`
-	// Card is how long the GPU worked for the virtual GPU in the last Period, by its driver's account.
+	// Card is how long the GPU worked for the virtual GPU in the last Period, by its driver's
+	// account.
 	Card   time.Duration `json:"card_ns,omitempty"`
 	Period time.Duration `json:"period_ns,omitempty"`
 }
@@ -65,7 +66,8 @@ type GPUStatus struct {
 	Shares []ShareStatus `json:"shares"`
 }
 
-// ShareStatus is one virtual GPU. Times are totals since it joined: shares of a second are differences of two readings.
+// ShareStatus is one virtual GPU. Times are totals since it joined: shares of a second are
+// differences of two readings.
 type ShareStatus struct {
 	Key       string        `json:"key"`
 	Share     uint32        `json:"share"`

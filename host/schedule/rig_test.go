@@ -65,7 +65,8 @@ type gpu struct {
 	free time.Time // when all that was submitted is done
 }
 
-// fakeWorker is a worker on the other side of a session's pages: it launches kernels as fast as its gate lets it.
+// fakeWorker is a worker on the other side of a session's pages: it launches kernels as fast as its
+// gate lets it.
 type fakeWorker struct {
 	gpu    *gpu
 	kernel time.Duration

@@ -27,9 +27,10 @@ import (
 
 var quietLog = slog.New(slog.DiscardHandler)
 
-// TestShare: two workers at 3:1 get that, then the other way round when the limits change, and the rest has everything when one
-// leaves. The bounds are wide, and a second in which they do not hold is followed by another: the clock of a loaded machine is no measure. How
-// exact it is, the policy's tests say by a clock of their own.
+// TestShare: two workers at 3:1 get that, then the other way round when the limits change, and the
+// rest has everything when one leaves. The bounds are wide, and a second in which they do not hold
+// is followed by another: the clock of a loaded machine is no measure. How exact it is, the
+// policy's tests say by a clock of their own.
 func TestShare(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -65,7 +66,8 @@ func TestShare(t *testing.T) {
 	eventually(t, "free", func() bool { return x.g.Word().Free() })
 }
 
-// TestDies: when the scheduler ends, workers go on, also one that stood at its gate; another takes over.
+// TestDies: when the scheduler ends, workers go on, also one that stood at its gate; another takes
+// over.
 func TestDies(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -93,7 +95,8 @@ func TestDies(t *testing.T) {
 	}
 }
 
-// TestAwait: a member that found nobody is served by the scheduler that comes, or says in time that none did.
+// TestAwait: a member that found nobody is served by the scheduler that comes, or says in time that
+// none did.
 func TestAwait(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -110,7 +113,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestHangs: a scheduler that takes requests and does nothing is given up by those whose sessions wait for it.
+// TestHangs: a scheduler that takes requests and does nothing is given up by those whose sessions
+// wait for it.
 func TestHangs(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -185,7 +189,8 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// TestHostile: a worker that writes anything into its usage, and rings without end, changes nothing for another.
+// TestHostile: a worker that writes anything into its usage, and rings without end, changes nothing
+// for another.
 func TestHostile(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -253,7 +258,8 @@ func dialRaw(t *testing.T, socket string) (ask func(text string, files ...int) s
 	}
 }
 
-// TestRefusals: what makes no sense is refused by a sentence, costs nobody anything, and leaves nothing behind.
+// TestRefusals: what makes no sense is refused by a sentence, costs nobody anything, and leaves
+// nothing behind.
 func TestRefusals(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -311,7 +317,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTwo: a second scheduler on a socket is refused, and one whose socket was left behind is replaced.
+// TestTwo: a second scheduler on a socket is refused, and one whose socket was left behind is
+// replaced.
 func TestTwo(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -377,7 +384,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestAccount: the driver's account reaches the scheduler, which says what it charged for it; one that makes no sense is refused, and costs nothing.
+// TestAccount: the driver's account reaches the scheduler, which says what it charged for it; one
+// that makes no sense is refused, and costs nothing.
 func TestAccount(t *testing.T) {
 	leaks(t)
 	path := filepath.Join(t.TempDir(), "s")

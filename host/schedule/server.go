@@ -51,8 +51,8 @@ func Listen(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// Serve accepts clients until ctx ends, then closes the server and its listener. Grants stay as they were: clients see the end of
-// their connections, and open them.
+// Serve accepts clients until ctx ends, then closes the server and its listener. Grants stay as
+// they were: clients see the end of their connections, and open them.
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()

@@ -57,8 +57,9 @@ func readNote(dir string, job uint32) (n note, found bool, err error) {
 	return n, true, nil
 }
 
-// Task writes what slurmd adds to a task's environment (TaskProlog of slurm.conf(5)): where its vGPU and Causeway's libraries are. Of a job that was
-// refused it writes the reason, for the task's output, and returns it as an error: the task does not begin.
+// Task writes what slurmd adds to a task's environment (TaskProlog of slurm.conf(5)): where its
+// vGPU and Causeway's libraries are. Of a job that was refused it writes the reason, for the task's
+// output, and returns it as an error: the task does not begin.
 func Task(out io.Writer, variable func(string) string, dir, libraries string) error {
 	j, err := JobFrom(variable)
 	if err != nil {

@@ -100,7 +100,8 @@ func (n *Node) ready(ctx context.Context, j Job, r request) (v api.VGPU, err err
 	return v, err
 }
 
-// asRefusal is what the job's user is told: what is wrong with the request, or what causewayd has no room for.
+// asRefusal is what the job's user is told: what is wrong with the request, or what causewayd has
+// no room for.
 func asRefusal(err error) (string, bool) {
 	var r Refusal
 	if errors.As(err, &r) {

@@ -149,7 +149,8 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-// TestLife: prolog, task and epilog of a job, also while causewayd is away for a while; a task's words; what is refused by causewayd.
+// TestLife: prolog, task and epilog of a job, also while causewayd is away for a while; a task's
+// words; what is refused by causewayd.
 func TestLife(t *testing.T) {
 	n, d := newNode(t, "7|gres:shard:8|(null)|1\n")
 	v := map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "1000", "SLURM_JOB_GPUS": "0", "PATH": "/bin", "LD_LIBRARY_PATH": ""}
@@ -230,7 +231,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever squeue prints, a wish that comes of it is one that causewayd takes, for this job, within the GPU.
+// FuzzRequest: whatever squeue prints, a wish that comes of it is one that causewayd takes, for
+// this job, within the GPU.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{"7|gres:shard:8|(null)|1\n", "7|gres/gpu:h200:1|causeway:4|2\n", "7|gres:gpu|causeway@x:4294967295|1", "7|N/A|N/A|1\n7|gres:shard:9|x|1"} {
 		f.Add(s, 0)

@@ -25,8 +25,9 @@ type request struct {
 	nodes        uint64
 }
 
-// squeueFormat has squeue print, for each job: its number, generic resources per node, licences, nodes. None of them is text of the user's own: Slurm
-// takes names of resources that it knows and numbers.
+// squeueFormat has squeue print, for each job: its number, generic resources per node, licences,
+// nodes. None of them is text of the user's own: Slurm takes names of resources that it knows and
+// numbers.
 const squeueFormat = "%A|%b|%W|%D"
 
 // parseRequest finds a job's line. license is the one that counts.
@@ -123,7 +124,8 @@ func (r Refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// shareOfGPU is what the programs of a whole GPU have when several want it, and those of shards their part of.
+// shareOfGPU is what the programs of a whole GPU have when several want it, and those of shards
+// their part of.
 const shareOfGPU = 1000
 
 // wish is the vGPU of a job, whose GPUs the node has.
@@ -182,7 +184,8 @@ func (c *Cluster) far(w *api.Wish, r request) error {
 	return nil
 }
 
-// gpuOf is the GPU that Slurm counts at an index: gres.conf has them in causewayd's order, as `causeway slurm config` prints it.
+// gpuOf is the GPU that Slurm counts at an index: gres.conf has them in causewayd's order, as
+// `causeway slurm config` prints it.
 func gpuOf(gpus []api.GPU, index int) (*api.GPU, error) {
 	for i := range gpus {
 		if gpus[i].Index == index {

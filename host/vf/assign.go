@@ -29,7 +29,8 @@ type Give func(context.Context, *VF) error
 // undoLimit bounds what is done to take an assignment back.
 const undoLimit = 30 * time.Second
 
-// Assign sets a function up and gives it away; give may be nil. An error means that all is as before, unless it says otherwise.
+// Assign sets a function up and gives it away; give may be nil. An error means that all is as
+// before, unless it says otherwise.
 func (m *Manager) Assign(ctx context.Context, w Wish, give Give) (*VF, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -162,8 +163,9 @@ const (
 	linkEvery = 50 * time.Millisecond
 )
 
-// linkUp waits for a physical port's link: a driver that makes functions takes it down, and until the port has negotiated a speed
-// again no rate fits it. It is false at once for a port that is not set up, and in the end for one without a cable.
+// linkUp waits for a physical port's link: a driver that makes functions takes it down, and until
+// the port has negotiated a speed again no rate fits it. It is false at once for a port that is not
+// set up, and in the end for one without a cable.
 func (m *Manager) linkUp(ctx context.Context, pf *PF) bool {
 	ctx, cancel := context.WithTimeout(ctx, linkLimit)
 	defer cancel()
@@ -251,7 +253,8 @@ func (m *Manager) check(pf *PF, v *VF, s Settings) error {
 	return nil
 }
 
-// bind has the host's own driver take a function; again: one that has it lets go first, since it has read the GUIDs before.
+// bind has the host's own driver take a function; again: one that has it lets go first, since it
+// has read the GUIDs before.
 func (m *Manager) bind(pf *PF, v *VF, again bool) error {
 	dir := m.sys.device(v.Address)
 	what := "bind the host's driver to " + string(v.Address)
@@ -277,7 +280,8 @@ func (m *Manager) bind(pf *PF, v *VF, again bool) error {
 	return nil
 }
 
-// probe has the kernel look for a function's driver, which it does not while the NIC's sriov_drivers_autoprobe is off.
+// probe has the kernel look for a function's driver, which it does not while the NIC's
+// sriov_drivers_autoprobe is off.
 func (m *Manager) probe(pf *PF, v *VF) (err error) {
 	auto := filepath.Join(m.sys.device(pf.Address), "sriov_drivers_autoprobe")
 	if m.sys.number(auto, 1) == 0 {

@@ -32,7 +32,8 @@ type Assignment struct {
 	Index   int     `json:"index"`
 	Use     Use     `json:"use"`
 	VM      string  `json:"vm,omitempty"`
-	// Live and Config say where the VM was given it through libvirt: while it runs, in its definition. Neither: by hand, from XML that was printed.
+	// Live and Config say where the VM was given it through libvirt: while it runs, in its
+	// definition. Neither: by hand, from XML that was printed.
 	Live       bool      `json:"live,omitempty"`
 	Config     bool      `json:"config,omitempty"`
 	Since      time.Time `json:"since"`
@@ -53,7 +54,8 @@ type book struct {
 	Assignments []Assignment `json:"assignments"`
 }
 
-// parseBook reads a book. What it returns has been checked: values are in range, no function occurs twice.
+// parseBook reads a book. What it returns has been checked: values are in range, no function occurs
+// twice.
 func parseBook(b []byte) (*book, error) {
 	k := &book{}
 	if len(b) > maxBook {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzBook: whatever lies in the place of the records is one, or ErrRecord; and one that is read is written as it is read.
+// FuzzBook: whatever lies in the place of the records is one, or ErrRecord; and one that is read is
+// written as it is read.
 func FuzzBook(f *testing.F) {
 	f.Add([]byte(`{"format":1,"assignments":[]}`))
 	f.Add([]byte(`{"format":1,"assignments":[{"address":"0000:41:00.2","pf":"0000:41:00.0","index":0,"use":"vm","vm":"vm1","live":true,"since":"2026-11-22T20:00:00Z",` +

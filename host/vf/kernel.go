@@ -17,11 +17,14 @@ import (
 type Kernel interface {
 	// Write writes one value to a file of sysfs.
 	Write(path, text string) error
-	// Functions tells what a link's functions are like, in their order. A link without any has none.
+	// Functions tells what a link's functions are like, in their order. A link without any has
+	// none.
 	Functions(link string) ([]Attributes, error)
-	// Set makes one change (a setting of Settings.each) of a link's function. Partitions are not netlink's.
+	// Set makes one change (a setting of Settings.each) of a link's function. Partitions are not
+	// netlink's.
 	Set(link string, index int, one Settings) error
-	// Holder is the process that has one of some files of /dev open; 0: none. all says that every process was looked at.
+	// Holder is the process that has one of some files of /dev open; 0: none. all says that every
+	// process was looked at.
 	Holder(files ...string) (pid int, all bool, err error)
 }
 
@@ -128,7 +131,8 @@ func stateNumber(s LinkState) uint32 {
 	return netlink.VF_LINK_STATE_AUTO // which no checked state comes to
 }
 
-// Holder implements Kernel. It reads what /proc shows of each process's files: a process that ends meanwhile holds nothing.
+// Holder implements Kernel. It reads what /proc shows of each process's files: a process that ends
+// meanwhile holds nothing.
 func (k System) Holder(files ...string) (pid int, all bool, err error) {
 	processes, err := os.ReadDir(k.Proc)
 	if err != nil {

@@ -55,7 +55,8 @@ const (
 	Taken      State = "taken"      // a process has it open of which there is no record
 )
 
-// List tells of all NICs that can have virtual functions, of these, and who has them. It changes nothing.
+// List tells of all NICs that can have virtual functions, of these, and who has them. It changes
+// nothing.
 func (m *Manager) List() ([]PF, error) {
 	k, err := m.book.read()
 	if err != nil {
@@ -190,8 +191,9 @@ func find(list []PF, key string) (*PF, *VF, error) {
 	return nil, nil, fmt.Errorf("%w: %s: %s has %d of them: `causeway vf create %s --functions %d` makes more", ErrNotFound, key, pf.Name, len(pf.Functions), pf.Name, min(n+1, pf.Total))
 }
 
-// Create has a NIC have n functions; 0: none. probe says whether the host's driver takes them. Functions that are there and of which none is used are
-// made anew: the kernel changes their number in no other way.
+// Create has a NIC have n functions; 0: none. probe says whether the host's driver takes them.
+// Functions that are there and of which none is used are made anew: the kernel changes their number
+// in no other way.
 func (m *Manager) Create(ctx context.Context, name string, n int, probe bool) (*PF, error) {
 	k, unlock, err := m.book.open(ctx)
 	if err != nil {

@@ -27,7 +27,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestRecordSpoilt: a record that is no record is an error that says where it is, and nothing is changed by guess.
+// TestRecordSpoilt: a record that is no record is an error that says where it is, and nothing is
+// changed by guess.
 func TestRecordSpoilt(t *testing.T) {
 	h, m := host(t, 1)
 	path := filepath.Join(h.Root, "run/vfs.json")

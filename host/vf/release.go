@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Take takes a function out of the VM that has it. It is called for those that were given through libvirt, and is content if the VM has it no more.
+// Take takes a function out of the VM that has it. It is called for those that were given through
+// libvirt, and is content if the VM has it no more.
 type Take func(context.Context, *Assignment) error
 
 // Released is what came back.
@@ -17,7 +18,8 @@ type Released struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
-// Release takes functions back: one, as PF/INDEX or an address, or all of a VM. Their settings are what they were before.
+// Release takes functions back: one, as PF/INDEX or an address, or all of a VM. Their settings are
+// what they were before.
 func (m *Manager) Release(ctx context.Context, key string, take Take) ([]Released, error) {
 	k, unlock, err := m.book.open(ctx)
 	if err != nil {
@@ -116,8 +118,8 @@ func (m *Manager) putBack(ctx context.Context, k *book, a *Assignment) error {
 	return m.book.write(k)
 }
 
-// ReleaseEnded takes back what VMs had that have ended, and what is unfinished because who gave it has died. vm is one VM, or empty for all. A VM
-// that has a function in its definition keeps it.
+// ReleaseEnded takes back what VMs had that have ended, and what is unfinished because who gave it
+// has died. vm is one VM, or empty for all. A VM that has a function in its definition keeps it.
 func (m *Manager) ReleaseEnded(ctx context.Context, vm string) ([]Released, error) {
 	if k, err := m.book.read(); err == nil && len(k.Assignments) == 0 {
 		return nil, nil // the usual case takes no lock and makes no file
@@ -140,7 +142,8 @@ func (m *Manager) ReleaseEnded(ctx context.Context, vm string) ([]Released, erro
 	return done, nil
 }
 
-// sweep puts back every record that has nobody any more. The lock is held, so nothing that is unfinished is being worked on.
+// sweep puts back every record that has nobody any more. The lock is held, so nothing that is
+// unfinished is being worked on.
 func (m *Manager) sweep(ctx context.Context, k *book, which func(*Assignment) bool) error {
 	list, err := m.list(k)
 	if err != nil {

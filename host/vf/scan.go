@@ -43,7 +43,8 @@ type VF struct {
 	cdevs []string // its files below /dev/vfio/devices
 }
 
-// link is the interface through which netlink speaks of the functions; empty: none. In a NIC's switchdev mode its representors stand beside it.
+// link is the interface through which netlink speaks of the functions; empty: none. In a NIC's
+// switchdev mode its representors stand beside it.
 func (p *PF) link() string {
 	if len(p.Links) == 0 {
 		return ""
@@ -152,7 +153,8 @@ func (s sysfs) one(a Address, total int) PF {
 	return pf
 }
 
-// links are a device's network interfaces, the physical port's before those that stand for functions (pf0vf1).
+// links are a device's network interfaces, the physical port's before those that stand for
+// functions (pf0vf1).
 func (s sysfs) links(dir string) []string {
 	list := s.names(filepath.Join(dir, "net"))
 	stands := func(name string) int {
@@ -193,7 +195,8 @@ func (s sysfs) keys(ports string) (list []string) {
 	return list
 }
 
-// carrier is 1 if the port's link is up and 0 if not; -1: it has no network interface, or one that is not set up and has no link either.
+// carrier is 1 if the port's link is up and 0 if not; -1: it has no network interface, or one that
+// is not set up and has no link either.
 func (s sysfs) carrier(pf *PF) int {
 	l := pf.link()
 	if l == "" {
@@ -202,7 +205,8 @@ func (s sysfs) carrier(pf *PF) int {
 	return s.number(filepath.Join(s.device(pf.Address), "net", l, "carrier"), 1)
 }
 
-// tree is where mlx5 lets each function be set by files: node, port and policy. Kernels without NVIDIA's own driver have netlink alone.
+// tree is where mlx5 lets each function be set by files: node, port and policy. Kernels without
+// NVIDIA's own driver have netlink alone.
 func (s sysfs) tree(pf *PF, index int) (dir string, ok bool) {
 	dir = filepath.Join(s.device(pf.Address), "sriov", strconv.Itoa(index))
 	_, err := os.Stat(dir)
@@ -234,7 +238,8 @@ func (s sysfs) fill(pf *PF, v *VF) {
 	}
 }
 
-// places are the files by which a driver maps a function's table of partition keys to the physical port's, in order: mlx4 does, for its first port.
+// places are the files by which a driver maps a function's table of partition keys to the physical
+// port's, in order: mlx4 does, for its first port.
 func (s sysfs) places(pf *PF, v *VF) (list []string) {
 	for _, dev := range pf.RDMA {
 		dir := filepath.Join(s.device(pf.Address), "infiniband", dev, "iov", string(v.Address), "ports/1/pkey_idx")

@@ -69,7 +69,8 @@ func TestNoIOMMU(t *testing.T) {
 	}
 }
 
-// TestInfiniBand: GUIDs by netlink, and by NVIDIA's driver's own files where there is no network interface.
+// TestInfiniBand: GUIDs by netlink, and by NVIDIA's driver's own files where there is no network
+// interface.
 func TestInfiniBand(t *testing.T) {
 	guids := vf.Settings{NodeGUID: 0x11223344556677, PortGUID: 0x11223344556678, State: vf.Auto}
 	nic := vftest.NIC{Address: "0000:41:00.0", Driver: "mlx5_core", Link: "ib0", RDMA: "mlx5_0", Total: 4, InfiniBand: true}
@@ -124,7 +125,8 @@ func TestInfiniBand(t *testing.T) {
 	}
 }
 
-// TestLinkComesUp: a rate that is refused while the port's link comes up, as after functions were made, is set once it has; without a link nothing is kept.
+// TestLinkComesUp: a rate that is refused while the port's link comes up, as after functions were
+// made, is set once it has; without a link nothing is kept.
 func TestLinkComesUp(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		h, m := host(t, 1)

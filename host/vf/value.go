@@ -55,10 +55,12 @@ func fieldsOf(s string) (n Numbers, err error) {
 	return n, nil
 }
 
-// MAC is the address of an Ethernet port in the form 02:00:00:00:00:01; empty: none is said. Only ParseMAC makes one.
+// MAC is the address of an Ethernet port in the form 02:00:00:00:00:01; empty: none is said. Only
+// ParseMAC makes one.
 type MAC string
 
-// ParseMAC reads one that a port may have: not a group's. All zeros has the guest's driver choose one.
+// ParseMAC reads one that a port may have: not a group's. All zeros has the guest's driver choose
+// one.
 func ParseMAC(s string) (MAC, error) {
 	m, err := net.ParseMAC(s)
 	if err != nil || len(m) != 6 || m[0]&1 != 0 {
@@ -198,7 +200,8 @@ type setting struct {
 	Settings
 }
 
-// each are the changes one by one, in the order in which they are made: a port is not up before it is what it is to be.
+// each are the changes one by one, in the order in which they are made: a port is not up before it
+// is what it is to be.
 func (s Settings) each() (list []setting) {
 	add := func(given bool, name string, one Settings) {
 		if given {

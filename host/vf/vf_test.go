@@ -174,7 +174,8 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
-// TestAssign: a function gets each setting, is its VM's through restarts, and afterwards is as it was before.
+// TestAssign: a function gets each setting, is its VM's through restarts, and afterwards is as it
+// was before.
 func TestAssign(t *testing.T) {
 	h, m := host(t, 2)
 	before := look(t, m, 1)
@@ -220,7 +221,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// TestFirstFree: a NIC in place of a function means its first that nobody has, those of VMs that have ended among them.
+// TestFirstFree: a NIC in place of a function means its first that nobody has, those of VMs that
+// have ended among them.
 func TestFirstFree(t *testing.T) {
 	h, m := host(t, 3)
 	h.Open["/dev/vfio/60"], h.Open["/dev/vfio/61"] = 1, 2
@@ -242,7 +244,8 @@ func TestFirstFree(t *testing.T) {
 	}
 }
 
-// TestVMEnds: what a VM had that was killed is found without anybody's word, and what its definition has stays its.
+// TestVMEnds: what a VM had that was killed is found without anybody's word, and what its
+// definition has stays its.
 func TestVMEnds(t *testing.T) {
 	h, m := host(t, 3)
 	before := look(t, m, 0)

@@ -22,7 +22,8 @@ func stream(t *testing.T) (ours, theirs int) {
 	return fds[0], fds[1]
 }
 
-// TestAdoptionThatFails: a parent is told by message that its parked session could not be taken over.
+// TestAdoptionThatFails: a parent is told by message that its parked session could not be taken
+// over.
 func TestAdoptionThatFails(t *testing.T) {
 	parent, worker := ends(t)
 	defer parent.Close()
@@ -53,7 +54,8 @@ func TestAdoptionThatFails(t *testing.T) {
 	}
 }
 
-// TestCutCopy: a round that is cut ends, and what went ahead stays for the next; it is dropped only when there will be none.
+// TestCutCopy: a round that is cut ends, and what went ahead stays for the next; it is dropped only
+// when there will be none.
 func TestCutCopy(t *testing.T) {
 	for _, last := range []bool{false, true} {
 		parent, worker := ends(t)
@@ -105,7 +107,8 @@ func TestPlacesBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// TestKeysOfObjects: requests mean the same object when they name it by the same number, but for access to a peer, which is each context's own.
+// TestKeysOfObjects: requests mean the same object when they name it by the same number, but for
+// access to a peer, which is each context's own.
 func TestKeysOfObjects(t *testing.T) {
 	kinds := []wire.Kind{wire.KindMem, wire.KindRegion, wire.KindSession, wire.KindPeer, wire.KindStream}
 	type named struct {

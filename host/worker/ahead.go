@@ -15,8 +15,9 @@ import (
 	"causeway/host/worker/precopy"
 )
 
-// ahead is memory of a session that goes ahead of it to another host, a round at a time and beside the consumer. The parent says when there is another
-// one, and carries what is written. The link's goroutine owns it; a round's goroutine owns h until it closes done.
+// ahead is memory of a session that goes ahead of it to another host, a round at a time and beside
+// the consumer. The parent says when there is another one, and carries what is written. The link's
+// goroutine owns it; a round's goroutine owns h until it closes done.
 type ahead struct {
 	h      *handover // nil: nothing went ahead
 	total  uint64    // bytes written to h
@@ -29,7 +30,8 @@ type ahead struct {
 // roundBuffer is how much of a round is written at once.
 const roundBuffer = 256 << 10
 
-// still is where a session stood that had nothing to do: until its ring moves on nobody writes to its memory, unless others share it.
+// still is where a session stood that had nothing to do: until its ring moves on nobody writes to
+// its memory, unless others share it.
 type still struct {
 	head uint64
 	idle bool
@@ -48,7 +50,8 @@ func sameSince(send *precopy.Sender, seen, now still) {
 	}
 }
 
-// sendRound sends what has changed since the last whole round, which began at seen; this one begins now.
+// sendRound sends what has changed since the last whole round, which began at seen; this one begins
+// now.
 func sendRound(ctx context.Context, send *precopy.Sender, p driver.Precopier, seen *still, now still, b *bufio.Writer) (precopy.Round, error) {
 	sameSince(send, *seen, now)
 	r, err := send.Round(ctx, p.ExportRunning, b)
@@ -173,7 +176,8 @@ func (a *ahead) cut(over bool) {
 	}
 }
 
-// take ends the rounds: what the receiver lacks is the returned sender's to say. The session stands, its ring at head.
+// take ends the rounds: what the receiver lacks is the returned sender's to say. The session
+// stands, its ring at head.
 func (a *ahead) take(head uint64) (*precopy.Sender, error) {
 	h, seen := a.h, a.seen
 	if failed := a.drop(); failed || h == nil {
@@ -183,7 +187,8 @@ func (a *ahead) take(head uint64) (*precopy.Sender, error) {
 	return h.send, nil
 }
 
-// drop forgets what went ahead. A round that is under way fails, as it may wait for who reads. failed: one did.
+// drop forgets what went ahead. A round that is under way fails, as it may wait for who reads.
+// failed: one did.
 func (a *ahead) drop() (failed bool) {
 	if a.h == nil {
 		return false

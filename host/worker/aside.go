@@ -9,7 +9,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// A session that is suspended stays on its host: its memory goes into files of its parent's, by several threads, and only what it is made of over the stream.
+// A session that is suspended stays on its host: its memory goes into files of its parent's, by
+// several threads, and only what it is made of over the stream.
 
 // aside are a message's files for memory; none: none came.
 func aside(list []link.File) (files bulk.Files) {

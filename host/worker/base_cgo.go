@@ -12,5 +12,6 @@ static void cw_one_arena(void)
 */
 import "C"
 
-// oneArena keeps libc from mapping 64 MiB for each thread that allocates, whenever it does so first.
+// oneArena keeps libc from mapping 64 MiB for each thread that allocates, whenever it does so
+// first.
 func oneArena() { C.cw_one_arena() }

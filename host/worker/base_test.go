@@ -18,8 +18,8 @@ import (
 
 const baseEnv = "CAUSEWAY_TEST_BASE"
 
-// TestSettledBase: in processes that the kernel lays out by chance, mappings begin where they are told to; in one whose mappings grow downwards that is
-// an error.
+// TestSettledBase: in processes that the kernel lays out by chance, mappings begin where they are
+// told to; in one whose mappings grow downwards that is an error.
 func TestSettledBase(t *testing.T) {
 	const upwards = 0x0200000 // ADDR_COMPAT_LAYOUT
 	if os.Getenv(baseEnv) != "" {
@@ -38,7 +38,8 @@ func TestSettledBase(t *testing.T) {
 	}
 }
 
-// TestBaseLimited: a process that may not have all addresses, or little more memory than it has, goes on.
+// TestBaseLimited: a process that may not have all addresses, or little more memory than it has,
+// goes on.
 func TestBaseLimited(t *testing.T) {
 	if os.Getenv(addressesEnv) != "" || os.Getenv(dataEnv) != "" {
 		which, field, more := unix.RLIMIT_AS, "VmSize", uint64(1<<30)
@@ -63,7 +64,8 @@ func TestBaseLimited(t *testing.T) {
 	}
 }
 
-// TestBaseCharge: of what a base takes only the heap's is charged where no more memory is promised than there is (vm.overcommit_memory=2): what nobody can write is not.
+// TestBaseCharge: of what a base takes only the heap's is charged where no more memory is promised
+// than there is (vm.overcommit_memory=2): what nobody can write is not.
 func TestBaseCharge(t *testing.T) {
 	if os.Getenv(chargeEnv) != "" {
 		before := charged()
@@ -86,7 +88,8 @@ func TestBaseCharge(t *testing.T) {
 	}
 }
 
-// charged is how many bytes of this process's mappings are charged then: those that it may write alone, which /proc/self/smaps flags.
+// charged is how many bytes of this process's mappings are charged then: those that it may write
+// alone, which /proc/self/smaps flags.
 func charged() (sum uint64) {
 	b, _ := os.ReadFile("/proc/self/smaps")
 	var size uint64
@@ -106,7 +109,8 @@ func ownMemory(field string) uint64 {
 	return kib << 10
 }
 
-// TestHeapApart: what Go allocates behind a base lies apart from what others map there, where Go's runtime would have it grow next, too.
+// TestHeapApart: what Go allocates behind a base lies apart from what others map there, where Go's
+// runtime would have it grow next, too.
 func TestHeapApart(t *testing.T) {
 	if os.Getenv(heapEnv) != "" {
 		const step = 1 << 38 // of Go's places for its heap

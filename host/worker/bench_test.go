@@ -10,8 +10,9 @@ import (
 	"causeway/host/worker/workertest"
 )
 
-// BenchmarkRoundTrip puts a synchronous call without GPU work, to a worker in another process, beside what two processes can do
-// at best (a word in shared memory that both poll) and what a socket costs.
+// BenchmarkRoundTrip puts a synchronous call without GPU work, to a worker in another process,
+// beside what two processes can do at best (a word in shared memory that both poll) and what a
+// socket costs.
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("call", func(b *testing.B) {
 		p, g, err := startProcess(b, unixConfig)

@@ -2,7 +2,8 @@ package worker
 
 import "hash/maphash"
 
-// content stands for bytes within one process: 128 bits that nobody outside can aim at, for a tenth of a cryptographic sum's time.
+// content stands for bytes within one process: 128 bits that nobody outside can aim at, for a tenth
+// of a cryptographic sum's time.
 type content [2]uint64
 
 // blobStore keeps long bytes by content.

@@ -20,7 +20,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestConsoleBound: both streams together keep so much and no more, what comes beyond is lost and said so once, behind all that was kept.
+// TestConsoleBound: both streams together keep so much and no more, what comes beyond is lost and
+// said so once, behind all that was kept.
 func TestConsoleBound(t *testing.T) {
 	const rest = 10
 	for _, first := range []int{consoleOut, consoleErr} {
@@ -52,7 +53,8 @@ func TestConsoleBound(t *testing.T) {
 	}
 }
 
-// TestCallbacksRestored: callbacks that another process had open are open, at a slot that there is, and at none else: the next one would be posted there.
+// TestCallbacksRestored: callbacks that another process had open are open, at a slot that there is,
+// and at none else: the next one would be posted there.
 func TestCallbacksRestored(t *testing.T) {
 	for _, s := range []callbackState{
 		{}, {Open: true}, {Slot: 7, Base: 3, Number: 9}, {Open: true, Slot: remote.SlotCount - 1, Base: 1<<32 - 1, Number: 1<<32 - 1},
@@ -68,7 +70,8 @@ func TestCallbacksRestored(t *testing.T) {
 	}
 }
 
-// TestVerdicts: what one worker says at the end the other hears, of a long text as much as that takes.
+// TestVerdicts: what one worker says at the end the other hears, of a long text as much as that
+// takes.
 func TestVerdicts(t *testing.T) {
 	for _, text := range []string{"", "no room", strings.Repeat("x", maxVerdict), strings.Repeat("y", maxVerdict+1), strings.Repeat("z", 3*maxVerdict)} {
 		says, to := handoverPair(t)
@@ -130,8 +133,9 @@ func (g *seenGPU) ExportRunning(fn func(addr, size uint64, r io.Reader) error) e
 	return nil
 }
 
-// TestRoundsByChance: whatever rounds are cut, and wherever the session stood in them, the other side has what there is in the end: only of what a whole round has
-// read since the session stood is nothing read again.
+// TestRoundsByChance: whatever rounds are cut, and wherever the session stood in them, the other
+// side has what there is in the end: only of what a whole round has read since the session stood is
+// nothing read again.
 func TestRoundsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 3))
 	spared := 0
@@ -206,7 +210,8 @@ func TestRoundsByChance(t *testing.T) {
 	}
 }
 
-// TestWindowsOfOneSize: a window is of the size that both ends know, and of a kind that nobody can cut short under them.
+// TestWindowsOfOneSize: a window is of the size that both ends know, and of a kind that nobody can
+// cut short under them.
 func TestWindowsOfOneSize(t *testing.T) {
 	for _, c := range []struct {
 		size int64

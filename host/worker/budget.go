@@ -21,8 +21,8 @@ func (s *starter) options() driver.Options {
 	return o
 }
 
-// openPages takes up what came with the configuration: the virtual GPU's budgets and the session's meter. The scheduler's
-// pages are openGate's.
+// openPages takes up what came with the configuration: the virtual GPU's budgets and the session's
+// meter. The scheduler's pages are openGate's.
 func (s *starter) openPages() error {
 	if mem := s.pages.page(link.PageMemory); mem != nil {
 		b, err := memory.Open(mem, s.cfg.MemorySlot, s.cfg.ContextBytes)

@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// How often the host looks whether a guest's function has returned: at once for a short while, then less and less.
+// How often the host looks whether a guest's function has returned: at once for a short while, then
+// less and less.
 const (
 	callbackEager  = 30 * time.Microsecond
 	callbackNap    = 20 * time.Microsecond
@@ -23,8 +24,9 @@ const (
 	callbackDone  = remote.SlotsOffset + 64 + uint64(wire.CallbackDoneOffset)
 )
 
-// callbacks is the way from streams into the guest's functions (cuda/api/ops_host.idl). Posting and looking go around the
-// ring: the consumer may be blocked in a driver call that waits for a callback.
+// callbacks is the way from streams into the guest's functions (cuda/api/ops_host.idl). Posting and
+// looking go around the ring: the consumer may be blocked in a driver call that waits for a
+// callback.
 type callbacks struct {
 	mu      sync.Mutex
 	isOpen  bool
@@ -73,7 +75,8 @@ func (b *callbacks) out() bool {
 	return len(b.waiting) > 0 || slices.ContainsFunc(b.posted[:], func(c *callback) bool { return c != nil })
 }
 
-// end is for when the session has ended: the ring goes with it, and a driver's thread that asks late finds nobody.
+// end is for when the session has ended: the ring goes with it, and a driver's thread that asks
+// late finds nobody.
 func (b *callbacks) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

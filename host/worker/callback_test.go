@@ -9,7 +9,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestCallbacks runs more callbacks than there are entries, some outstanding at once, while the consumer does nothing else.
+// TestCallbacks runs more callbacks than there are entries, some outstanding at once, while the
+// consumer does nothing else.
 func TestCallbacks(t *testing.T) { overCarriers(t, testCallbacks) }
 
 func testCallbacks(t *testing.T, s *session) {
@@ -89,7 +90,8 @@ func testCallbackOfALostGuest(t *testing.T, s *session) {
 	wg.Wait()
 }
 
-// TestCallbackOfALostGuestInACall: the consumer is in a call of the driver that waits for a function of the guest when that goes: the worker ends all the same.
+// TestCallbackOfALostGuestInACall: the consumer is in a call of the driver that waits for a
+// function of the guest when that goes: the worker ends all the same.
 func TestCallbackOfALostGuestInACall(t *testing.T) { overCarriers(t, testCallbackOfALostGuestInACall) }
 
 func testCallbackOfALostGuestInACall(t *testing.T, s *session) {
@@ -112,7 +114,8 @@ func testCallbackOfALostGuestInACall(t *testing.T, s *session) {
 	}
 }
 
-// TestCallbackAfterTheSession: a driver's thread may ask when the session's ring is no longer mapped.
+// TestCallbackAfterTheSession: a driver's thread may ask when the session's ring is no longer
+// mapped.
 func TestCallbackAfterTheSession(t *testing.T) { overCarriers(t, testCallbackAfterTheSession) }
 
 func testCallbackAfterTheSession(t *testing.T, s *session) {

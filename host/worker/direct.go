@@ -20,8 +20,11 @@ import (
 )
 
 /*
-A guest process whose VM has an RDMA adapter of its own (a virtual function) may be the end of its session itself. Then this process shakes hands with the GPU server, whose keys it has, and passes on what the two exchange out of band, beside the
-fabric: their queue pairs, whether bytes come through, and the end; and the same again inside another connection when the queue pairs have failed. Nothing else goes this way.
+A guest process whose VM has an RDMA adapter of its own (a virtual function) may be the end of its
+session itself. Then this process shakes hands with the GPU server, whose keys it has, and passes on
+what the two exchange out of band, beside the fabric: their queue pairs, whether bytes come through,
+and the end; and the same again inside another connection when the queue pairs have failed. Nothing
+else goes this way.
 */
 
 // Why a guest process is not an RDMA end. It goes on by the relay.
@@ -30,7 +33,8 @@ var (
 	errServerPlain = errors.New("the GPU server has RDMA off (remote.rdma there)")
 )
 
-// asksDirect reports whether the guest process would be the RDMA end, which it says in place of a hello.
+// asksDirect reports whether the guest process would be the RDMA end, which it says in place of a
+// hello.
 func (s *starter) asksDirect(conn int) (h remote.Hello, ok bool) {
 	if s.cfg.Carrier != link.CarrierUnix || conn < 0 {
 		return h, false
@@ -103,7 +107,8 @@ func (p *passer) openDirect(ctx context.Context, h remote.Hello) (*frame.Secure,
 	return first, nil
 }
 
-// anotherDirect makes connections inside which the guest process and the server agree again, when the way between their adapters is lost.
+// anotherDirect makes connections inside which the guest process and the server agree again, when
+// the way between their adapters is lost.
 func (p *passer) anotherDirect(first *frame.Secure) (verbs.Another, error) {
 	cfg, err := p.cfg.Relay.Identity.Client(mtls.ResumeProtocol)
 	if err != nil {
@@ -116,7 +121,8 @@ func (p *passer) anotherDirect(first *frame.Secure) (verbs.Another, error) {
 	return again.Connect, nil
 }
 
-// addressOf is how a guest is told of the server: its queue pair is best on the port that leads there.
+// addressOf is how a guest is told of the server: its queue pair is best on the port that leads
+// there.
 func addressOf(a net.Addr) string {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -54,7 +54,10 @@ func (d *diversion) begins(part func() (answer func())) {
 	}()
 }
 
-// patient has a stream to the other server that is lost on the way be given up at once, as the session can go on where it is, and its program stands meanwhile, or will: a worker that takes a session in follows nobody who brings another connection. One that the other server has is looked for as any.
+// patient has a stream to the other server that is lost on the way be given up at once, as the
+// session can go on where it is, and its program stands meanwhile, or will: a worker that takes a
+// session in follows nobody who brings another connection. One that the other server has is looked
+// for as any.
 func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if !d.has.Load() && !errors.Is(why, resume.ErrFresh) {
@@ -82,7 +85,8 @@ func errnoOf(err error) unix.Errno {
 	return unix.EOPNOTSUPP
 }
 
-// divert has another server get the session, or await it, beside the link's goroutine, which answers.
+// divert has another server get the session, or await it, beside the link's goroutine, which
+// answers.
 func (p *passer) divert(m link.Divert) error {
 	session := p.session.Load()
 	if d := p.diversion; d != nil && d.ahead && d.rests() && d.err != nil { // which came to nothing
@@ -215,7 +219,8 @@ func (d *diversion) all() error {
 	return err
 }
 
-// settle has the session go on at the other server, or where it was, and answers, beside the link's goroutine.
+// settle has the session go on at the other server, or where it was, and answers, beside the link's
+// goroutine.
 func (p *passer) settle(m link.Settle) {
 	d := p.diversion
 	p.diversion = nil

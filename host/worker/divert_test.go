@@ -13,7 +13,8 @@ import (
 	"causeway/remote/resume"
 )
 
-// TestExportOfWhatSettles: a session that is about to go on at another server, or to stay, is not described: what it has and what this process has of it may be of two servers by then.
+// TestExportOfWhatSettles: a session that is about to go on at another server, or to stay, is not
+// described: what it has and what this process has of it may be of two servers by then.
 func TestExportOfWhatSettles(t *testing.T) {
 	for name, c := range map[string]struct {
 		p    *passer
@@ -44,7 +45,9 @@ func settles(n int32) *passer {
 	return p
 }
 
-// TestDiversionPatience: a stream to another server that is lost before that has all of the session is not looked for, as its program stands meanwhile; afterwards it is, and so are its first connections for copies.
+// TestDiversionPatience: a stream to another server that is lost before that has all of the session
+// is not looked for, as its program stands meanwhile; afterwards it is, and so are its first
+// connections for copies.
 func TestDiversionPatience(t *testing.T) {
 	d, dials := &diversion{}, 0
 	dial := d.patient(func(context.Context, error) (net.Conn, error) { dials++; return nil, nil })

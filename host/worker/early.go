@@ -8,16 +8,20 @@ import (
 	"causeway/remote"
 )
 
-// How much of copies to the GPU comes early: so many bytes may be on their way or wait for their copy, in pieces of at most so many, and so many copies may wait to be asked for.
+// How much of copies to the GPU comes early: so many bytes may be on their way or wait for their
+// copy, in pieces of at most so many, and so many copies may wait to be asked for.
 const (
 	earlyMost  = 4 << 20
 	earlyPiece = 1 << 20
 	earlyWaits = 64
 )
 
-// early asks for the bytes of copies to the GPU ahead of their turn, where guest memory lies across a link: each would take a round trip otherwise, in which the link carries nothing. The ring says which
-// copies come. A record of one means that its bytes lie in staging memory, where the guest leaves them until the copy's completion word says that they are copied, so they are the same whenever they are
-// read. A guest that does otherwise finds the one or the other on the GPU, as it would if it wrote there during any copy.
+// early asks for the bytes of copies to the GPU ahead of their turn, where guest memory lies across
+// a link: each would take a round trip otherwise, in which the link carries nothing. The ring says
+// which copies come. A record of one means that its bytes lie in staging memory, where the guest
+// leaves them until the copy's completion word says that they are copied, so they are the same
+// whenever they are read. A guest that does otherwise finds the one or the other on the GPU, as it
+// would if it wrote there during any copy.
 type early struct {
 	memory remote.EarlyMemory
 	ring   remote.Foresight
@@ -50,7 +54,8 @@ func newEarly(r remote.Ring, m remote.GuestMemory) *early {
 	return &early{memory: memory, ring: ring, room: sync.Pool{New: func() any { return new([earlyPiece]byte) }}}
 }
 
-// look notes the copies that the ring has, from the record that is consumed next on. The consumer calls it.
+// look notes the copies that the ring has, from the record that is consumed next on. The consumer
+// calls it.
 func (e *early) look(head uint64, known func(region uint32) bool) {
 	var in remote.Incoming
 	e.mu.Lock()
@@ -74,7 +79,8 @@ func (e *early) look(head uint64, known func(region uint32) bool) {
 	e.askLocked()
 }
 
-// askLocked asks for as much as there is room for. What waits for a copy that did not come, when many others have, makes room: it was refused.
+// askLocked asks for as much as there is room for. What waits for a copy that did not come, when
+// many others have, makes room: it was refused.
 func (e *early) askLocked() {
 	for len(e.waits) > 0 {
 		c := e.waits[0]
@@ -125,7 +131,8 @@ func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
 	return true, err
 }
 
-// pass forgets a copy whose bytes have gone another way. What of them is under way comes to memory that nobody has.
+// pass forgets a copy whose bytes have gone another way. What of them is under way comes to memory
+// that nobody has.
 func (e *early) pass(c wire.MemcpyStagedArgs) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

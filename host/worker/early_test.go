@@ -9,7 +9,8 @@ import (
 	"causeway/remote"
 )
 
-// comingRing has records that wait, and comingMemory is asked for bytes and answers when the test says so.
+// comingRing has records that wait, and comingMemory is asked for bytes and answers when the test
+// says so.
 type comingRing struct {
 	remote.Ring
 	records [][]byte // each at a position of its own number
@@ -68,7 +69,8 @@ func up(i int) wire.MemcpyStagedArgs {
 
 func second(region uint32) bool { return region == 2 }
 
-// TestEarly: copies to the GPU are asked for in the ring's order as far as there is room, once each, whatever stands between them, and come to whoever makes the copy.
+// TestEarly: copies to the GPU are asked for in the ring's order as far as there is room, once
+// each, whatever stands between them, and come to whoever makes the copy.
 func TestEarly(t *testing.T) {
 	e, r, m := newComing(t)
 	const n = 12
@@ -99,7 +101,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's, and bytes that cannot be asked for are left to it.
+// TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's,
+// and bytes that cannot be asked for are left to it.
 func TestEarlyRefused(t *testing.T) {
 	var copies []wire.MemcpyStagedArgs
 	for i := range 8 {
@@ -158,7 +161,8 @@ func TestEarlyMuch(t *testing.T) {
 	}
 }
 
-// TestConsumerLooksAhead: what is asked for early is found as the consumer comes to a copy, and by no other operation.
+// TestConsumerLooksAhead: what is asked for early is found as the consumer comes to a copy, and by
+// no other operation.
 func TestConsumerLooksAhead(t *testing.T) {
 	c := wire.MemcpyStagedArgs{Offset: 4096, Size: 4096} // of the region that there is
 	e, ring, m := newComing(t, c)

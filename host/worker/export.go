@@ -16,8 +16,9 @@ import (
 	"causeway/host/worker/precopy"
 )
 
-// A session also moves without its guest memory, as bytes that another host may read: a parked worker writes what it is made of and stays as it is,
-// and a worker there begins parked, with the same session, until the guest lends its pages again.
+// A session also moves without its guest memory, as bytes that another host may read: a parked
+// worker writes what it is made of and stays as it is, and a worker there begins parked, with the
+// same session, until the guest lends its pages again.
 
 // export writes a parked session to a stream, which it takes over. It waits for who reads.
 func (s *starter) export(w *Worker, m link.Export) error {
@@ -62,7 +63,8 @@ func (w *Worker) exportTo(h *handover, l *leased, warm, together bool, memory bu
 	return w.layAside(h, snap, memory)
 }
 
-// movable says what of the session cannot be rebuilt elsewhere, together with the sessions that it shares with or alone. It runs on the consumer.
+// movable says what of the session cannot be rebuilt elsewhere, together with the sessions that it
+// shares with or alone. It runs on the consumer.
 func (w *Worker) movable(together bool) error {
 	if s, ok := w.session.(driver.Movable); ok {
 		if err := s.Movable(); err != nil {
@@ -80,7 +82,8 @@ func (w *Worker) movable(together bool) error {
 	return w.graphs.movable()
 }
 
-// askMovable is movable for other goroutines. err: the session has ended, or ctx has while the consumer had no time.
+// askMovable is movable for other goroutines. err: the session has ended, or ctx has while the
+// consumer had no time.
 func (w *Worker) askMovable(ctx context.Context, together bool) (reason, err error) {
 	var said error // the consumer's, which may say it to nobody
 	if err = w.onLoopUntil(ctx, func() error { said = w.movable(together); return nil }); err != nil {
@@ -109,7 +112,8 @@ func (l *leased) bare() *leasedState {
 // mostHeld bounds what a worker without a limit of host memory keeps of a session from elsewhere.
 const mostHeld = 64 << 30
 
-// adoptParked makes the session that comes over the stream, which it takes over, and runs it parked.
+// adoptParked makes the session that comes over the stream, which it takes over, and runs it
+// parked.
 func (s *starter) adoptParked(ctx context.Context, stream int) error {
 	runtime.LockOSThread() // as in adopt
 	w, err := s.receiveParked(stream)
@@ -216,7 +220,8 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	return w, nil
 }
 
-// awaitBell takes the session's doorbell, and the files of its memory, if that does not come over the stream.
+// awaitBell takes the session's doorbell, and the files of its memory, if that does not come over
+// the stream.
 func (s *starter) awaitBell() (bell int, memory bulk.Files, err error) {
 	r, err := s.link.Receive()
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"causeway/remote/tcp"
 )
 
-// farAhead is memory of a session that goes ahead of it to another GPU server by its guest's end, which says when there is another round. routineLeave owns it. What it has written
-// begins as what is written of a session that stands still does, so that who reads it sees no difference.
+// farAhead is memory of a session that goes ahead of it to another GPU server by its guest's end,
+// which says when there is another round. routineLeave owns it. What it has written begins as what
+// is written of a session that stands still does, so that who reads it sees no difference.
 type farAhead struct {
 	send *precopy.Sender // nil: nothing went ahead
 	over <-chan struct{} // closed when it is to be forgotten
@@ -56,7 +57,9 @@ const (
 	movableTries = 10
 )
 
-// movableSoon says what of a session cannot move, before its memory does; what is over in a moment, as a stream that captures, is waited for, and so is a consumer that is busy with one long request, until ctx ends. Whether it can is asked again when it stands.
+// movableSoon says what of a session cannot move, before its memory does; what is over in a moment,
+// as a stream that captures, is waited for, and so is a consumer that is busy with one long
+// request, until ctx ends. Whether it can is asked again when it stands.
 func (w *Worker) movableSoon(ctx context.Context) error {
 	for n := 1; ; n++ {
 		reason, err := w.askMovable(ctx, false)

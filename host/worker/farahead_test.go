@@ -17,7 +17,8 @@ import (
 	"causeway/remote/tcp"
 )
 
-// TestMovableSoonGivesUp: who asks whether a session can move waits for a consumer that is busy no longer than the move is wanted; what the consumer says later is nobody's.
+// TestMovableSoonGivesUp: who asks whether a session can move waits for a consumer that is busy no
+// longer than the move is wanted; what the consumer says later is nobody's.
 func TestMovableSoonGivesUp(t *testing.T) {
 	for what, taken := range map[string]bool{"the consumer is about to answer": true, "the consumer has not seen it": false} {
 		w := newRecorded(t).w
@@ -52,7 +53,8 @@ func (g *goesNot) Movable() error {
 	return nil
 }
 
-// leaves is a worker whose guest's end has it say what its session is made of; the test is that end, and has its consumer's tasks done.
+// leaves is a worker whose guest's end has it say what its session is made of; the test is that
+// end, and has its consumer's tasks done.
 type leaves struct {
 	goes  *goesNot
 	guest net.Conn
@@ -132,7 +134,8 @@ func (l *leaves) hears(t *testing.T, flags uint16) {
 	}
 }
 
-// TestRoundsBehindOneThatFailed: what goes ahead of a session begins with its first round, and goes on behind no round that failed.
+// TestRoundsBehindOneThatFailed: what goes ahead of a session begins with its first round, and goes
+// on behind no round that failed.
 func TestRoundsBehindOneThatFailed(t *testing.T) {
 	l := newLeaves(t)
 	for _, x := range []struct {

@@ -44,8 +44,9 @@ func (g readingGPU) Fetch(list []driver.Lent) (uint64, error) {
 	return 2 << 20, g.refuses
 }
 
-// TestLentToAnotherGPU: a successor on another GPU reads what is lent when it has made the session again, or says why it does not, and then all is sent; a session that cannot be made again is refused with its reason,
-// whatever was lent, and goes on where it was.
+// TestLentToAnotherGPU: a successor on another GPU reads what is lent when it has made the session
+// again, or says why it does not, and then all is sent; a session that cannot be made again is
+// refused with its reason, whatever was lent, and goes on where it was.
 func TestLentToAnotherGPU(t *testing.T) {
 	no := errors.New("no way between the two")
 	for what, c := range map[string]struct {

@@ -10,7 +10,8 @@ import (
 
 // What a worker does for its parent, which speaks by the link.
 
-// refuse tells the parent that no session came to be. Where the carrier shook hands itself, it has told the guest.
+// refuse tells the parent that no session came to be. Where the carrier shook hands itself, it has
+// told the guest.
 func (s *starter) refuse(err error) {
 	_ = s.link.Send(link.Started{Status: link.StatusOf(unix.EPROTO, err)})
 }
@@ -26,7 +27,8 @@ func (s *starter) routineLink(w *Worker, end func()) {
 			return
 		}
 		if err != nil {
-			// Without a device process there is no guest memory. A worker on a connection goes on with its guest, unless it is tied.
+			// Without a device process there is no guest memory. A worker on a connection goes on
+			// with its guest, unless it is tied.
 			if s.tied {
 				s.log.Info("session ends with its parent", "link", err)
 				end()

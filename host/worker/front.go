@@ -116,8 +116,9 @@ type lent struct{ at, size uint64 }
 // Addresses are lent where Linux and Go put nothing by themselves: for a moment they are nobody's.
 const lendFrom, lendTo = 0x6000_0000_0000, 0x7800_0000_0000
 
-// MemAddressReserve implements wire.Driver. Addresses at which a region of the guest's has lain are the driver's for as long as it has them reserved:
-// memory behind them is the guest's then, as before.
+// MemAddressReserve implements wire.Driver. Addresses at which a region of the guest's has lain are
+// the driver's for as long as it has them reserved: memory behind them is the guest's then, as
+// before.
 func (f *front) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs, r *wire.MemAddressReserveReply) cuda.Result {
 	w := f.w
 	given := w.lender != nil && a.Addr >= lendFrom && a.Addr < lendTo && a.Size <= lendTo-a.Addr && w.lender.Lend(a.Addr, a.Size)
@@ -141,7 +142,8 @@ func (f *front) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.Re
 	return res
 }
 
-// MemCreate implements wire.Driver. What is to lie on the host is of the session's budget of its memory.
+// MemCreate implements wire.Driver. What is to lie on the host is of the session's budget of its
+// memory.
 func (f *front) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	w := f.w
 	switch a.Place {

@@ -9,8 +9,9 @@ import (
 	"causeway/remote"
 )
 
-// FuzzRecords: a guest appends whatever it likes to its ring. The worker answers what can be answered and ends the session at
-// the first record that breaks a rule; it neither hangs nor crashes, and all that it ends with names a violation.
+// FuzzRecords: a guest appends whatever it likes to its ring. The worker answers what can be
+// answered and ends the session at the first record that breaks a rule; it neither hangs nor
+// crashes, and all that it ends with names a violation.
 func FuzzRecords(f *testing.F) {
 	for _, a := range []wire.Args{
 		&wire.MemAllocArgs{Size: 4096}, &wire.MemcpyHtoDArgs{Dst: 0x700000000000, Src: []byte("bytes")},
@@ -36,7 +37,8 @@ func FuzzRecords(f *testing.F) {
 		if err := s.Append(b); err != nil {
 			t.Fatal(err)
 		}
-		// A record that waits for a region's declaration may take longer; the end of the guest ends that, too.
+		// A record that waits for a region's declaration may take longer; the end of the guest ends
+		// that, too.
 		for range 200 {
 			if s.Idle() || len(s.done) > 0 {
 				break

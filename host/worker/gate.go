@@ -12,11 +12,12 @@ import (
 	"causeway/host/worker/link"
 )
 
-// gateSpin is how long the consumer looks for the grant that it wants before it sleeps, where cores are plenty: a scheduler that
-// can grant at once takes less.
+// gateSpin is how long the consumer looks for the grant that it wants before it sleeps, where cores
+// are plenty: a scheduler that can grant at once takes less.
 const gateSpin = 150 * time.Microsecond
 
-// openGate makes the session's gate if its device process brought a grant. Before the consumer runs.
+// openGate makes the session's gate if its device process brought a grant. Before the consumer
+// runs.
 func (s *starter) openGate(w *Worker) error {
 	mem, use, bell := s.pages.page(link.PageGrant), s.pages.page(link.PageUsage), s.pages.bell
 	if mem == nil || use == nil || bell == 0 {
@@ -47,8 +48,9 @@ func (s *starter) openGate(w *Worker) error {
 	return nil
 }
 
-// pass runs a record, behind the gate if it gives the GPU work. Others pass: waits, queries and allocations take no GPU time, and what
-// they wait for has passed the gate. But none overtakes one that stands there: the ring is one order.
+// pass runs a record, behind the gate if it gives the GPU work. Others pass: waits, queries and
+// allocations take no GPU time, and what they wait for has passed the gate. But none overtakes one
+// that stands there: the ring is one order.
 func (w *Worker) pass(ctx context.Context, op wire.Op) error {
 	if info := op.Info(); info == nil || !info.GPU {
 		return w.execute(&w.incoming)

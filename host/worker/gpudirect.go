@@ -14,10 +14,12 @@ import (
 	"causeway/remote/verbs"
 )
 
-// directLeast is the smallest copy that the adapter moves by itself: before that the stream's work is waited for, and fewer bytes are had sooner with the calls.
+// directLeast is the smallest copy that the adapter moves by itself: before that the stream's work
+// is waited for, and fewer bytes are had sooner with the calls.
 const directLeast = 64 << 10
 
-// gpuDirect has the adapter of a session's frames move bytes between guest memory and the GPU's. What of the GPU's memory it knows outlives connections: it is the adapter's.
+// gpuDirect has the adapter of a session's frames move bytes between guest memory and the GPU's.
+// What of the GPU's memory it knows outlives connections: it is the adapter's.
 type gpuDirect struct {
 	regions *verbs.GPURegions
 	memory  remote.DirectMemory
@@ -117,7 +119,8 @@ func (s *starter) sendWayLocked() error {
 	return s.link.Send(link.Carried{Over: text})
 }
 
-// gpuOver has GPU memory reached by the adapter of a connection, at the server's end, and the parent told how that goes.
+// gpuOver has GPU memory reached by the adapter of a connection, at the server's end, and the
+// parent told how that goes.
 func (s *starter) gpuOver(c *verbs.Conn, client bool) {
 	switch {
 	case client:

@@ -21,7 +21,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// directSession is a session on the software GPU whose frames go over a fabric, and whose copies may go between guest memory and the GPU's by the worker's adapter.
+// directSession is a session on the software GPU whose frames go over a fabric, and whose copies
+// may go between guest memory and the GPU's by the worker's adapter.
 type directSession struct {
 	*workertest.Guest
 	regions *verbs.GPURegions
@@ -69,7 +70,9 @@ func (s *directSession) must(t *testing.T, a wire.Args, r wire.Reply) {
 	}
 }
 
-// TestGPUDirect: whichever way GPU memory is registered, or is not, and whatever becomes of the link meanwhile, copies bring the right bytes; what is freed is registered no more ahead of that, and nothing is left.
+// TestGPUDirect: whichever way GPU memory is registered, or is not, and whatever becomes of the
+// link meanwhile, copies bring the right bytes; what is freed is registered no more ahead of that,
+// and nothing is left.
 func TestGPUDirect(t *testing.T) {
 	const size = 4 << 20
 	noise := make([]byte, 2*size)

@@ -7,8 +7,9 @@ import (
 	"causeway/cuda/wire"
 )
 
-// BenchmarkGraphs puts what programs do with graphs beside the same without anything kept of them: a token of a language model (capture, update,
-// destroy), a graph that is made executable and ended, one whose node is changed, and a launch.
+// BenchmarkGraphs puts what programs do with graphs beside the same without anything kept of them:
+// a token of a language model (capture, update, destroy), a graph that is made executable and
+// ended, one whose node is changed, and a launch.
 func BenchmarkGraphs(b *testing.B) {
 	const nodes = 20
 	for _, kept := range []bool{false, true} {

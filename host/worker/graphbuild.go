@@ -25,7 +25,8 @@ type builder struct {
 	serials []uint64            // and what else tells them apart
 }
 
-// build makes a graph of a plan, under an id. Its nodes keep ids where the plan says so; from others the ids in temp have to be taken.
+// build makes a graph of a plan, under an id. Its nodes keep ids where the plan says so; from
+// others the ids in temp have to be taken.
 func (b *builder) build(p *graphPlan, id wire.ID) error {
 	b.graphs = map[wire.ID]wire.ID{}
 	err := b.make(p, id)
@@ -75,7 +76,8 @@ func (b *builder) make(p *graphPlan, id wire.ID) error {
 	return b.fill(p, id)
 }
 
-// fill adds what is in a graph to one that is empty. Edges come last: a node may depend on one that was made after it.
+// fill adds what is in a graph to one that is empty. Edges come last: a node may depend on one that
+// was made after it.
 func (b *builder) fill(p *graphPlan, id wire.ID) error {
 	for i := range b.conds {
 		if c := &b.conds[i]; p.id != 0 && c.graph == p.id {

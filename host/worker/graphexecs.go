@@ -10,9 +10,11 @@ import (
 	"causeway/cuda/wire"
 )
 
-// template is a graph as it was when something executable was made of it, or updated from it. While the guest's graph is like that still, it is
-// that. When the guest destroys the graph, the driver keeps it under an id of the worker's until nothing executable needs it any more; when the
-// guest changes it, a description is taken first. Neither costs anything for graphs that are never executable, nor for those that are left as they are.
+// template is a graph as it was when something executable was made of it, or updated from it. While
+// the guest's graph is like that still, it is that. When the guest destroys the graph, the driver
+// keeps it under an id of the worker's until nothing executable needs it any more; when the guest
+// changes it, a description is taken first. Neither costs anything for graphs that are never
+// executable, nor for those that are left as they are.
 type template struct {
 	of     *liveGraph // the guest's graph; nil: it is gone
 	graph  wire.ID    // in the driver; 0: there is the plan alone
@@ -69,7 +71,8 @@ func (g *graphs) template(id wire.ID) *template {
 	return l.made
 }
 
-// freeze keeps what a graph is as the template of what is executable of it: the graph is about to change.
+// freeze keeps what a graph is as the template of what is executable of it: the graph is about to
+// change.
 func (g *graphs) freeze(l *liveGraph) {
 	if l == nil || l.made == nil {
 		return
@@ -131,7 +134,8 @@ func (g *graphs) hide(l *liveGraph) bool {
 	return true
 }
 
-// dropOrigin lets go of a template from which something was only instantiated: nobody can name its nodes any more.
+// dropOrigin lets go of a template from which something was only instantiated: nobody can name its
+// nodes any more.
 func (g *graphs) dropOrigin(t *template) {
 	for x := range t.uses {
 		if x.origin == t && x.last != t && !x.named() {
@@ -245,7 +249,8 @@ func (g *graphs) forgetParams(x *execGraph, n uint64) {
 	g.w.host.release(cost)
 }
 
-// node finds what the driver calls a node of the graph from which something executable was instantiated, and the serial by which changes of it are kept.
+// node finds what the driver calls a node of the graph from which something executable was
+// instantiated, and the serial by which changes of it are kept.
 func (g *graphs) node(x *execGraph, id wire.ID) (wire.ID, uint64, cuda.Result) {
 	if x.nameless {
 		return 0, 0, cuda.ErrorInvalidValue

@@ -316,8 +316,8 @@ func (a *asked) GraphDestroy(c *wire.Call, v *wire.GraphDestroyArgs) cuda.Result
 	return a.Session.GraphDestroy(c, v)
 }
 
-// TestUpdatesKeepNothing: a program that captures a graph, updates what is executable from it and destroys it, for ever, has nobody look at
-// its graphs, and at most one kept.
+// TestUpdatesKeepNothing: a program that captures a graph, updates what is executable from it and
+// destroys it, for ever, has nobody look at its graphs, and at most one kept.
 func TestUpdatesKeepNothing(t *testing.T) {
 	c := &fakeCarrier{done: make(chan struct{})}
 	var count *asked
@@ -349,8 +349,9 @@ func TestUpdatesKeepNothing(t *testing.T) {
 	}
 }
 
-// TestWhatNodesName: a node can be made again as long as what it names is older than the description that names it; another of the same number, although it was made right
-// behind that, is not what it named.
+// TestWhatNodesName: a node can be made again as long as what it names is older than the
+// description that names it; another of the same number, although it was made right behind that, is
+// not what it named.
 func TestWhatNodesName(t *testing.T) {
 	const id, since = 30, 100
 	w, _ := newFake(t, nil)
@@ -378,7 +379,8 @@ func TestWhatNodesName(t *testing.T) {
 	}
 }
 
-// TestGraphMemoryOfQueuedLaunches: memory of graphs that are gone goes when others want some, but not what a launch that is queued still is to allocate.
+// TestGraphMemoryOfQueuedLaunches: memory of graphs that are gone goes when others want some, but
+// not what a launch that is queued still is to allocate.
 func TestGraphMemoryOfQueuedLaunches(t *testing.T) {
 	const launches, flag = 60, 63
 	s := newSoft(t)

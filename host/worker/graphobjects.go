@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// userObjects are a session's user objects that have not ended. Any goroutine: destructors run when they will.
+// userObjects are a session's user objects that have not ended. Any goroutine: destructors run when
+// they will.
 type userObjects struct {
 	mu   sync.Mutex
 	byID map[wire.ID]*userObject
@@ -22,7 +23,8 @@ type userObject struct {
 	guest      uint64 // references
 }
 
-// ended hears that a host function is to run: the destructor of an object that is no more, or another.
+// ended hears that a host function is to run: the destructor of an object that is no more, or
+// another.
 func (o *userObjects) ended(function uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +126,8 @@ func (g *graphs) retain(graph, object wire.ID, n uint32, release bool) cuda.Resu
 	return g.w.session.GraphUserObject(g.call(wire.OpGraphUserObject, 0), &a)
 }
 
-// makeObjects makes objects again, with a reference more than they have, which yield gives up when graphs have theirs.
+// makeObjects makes objects again, with a reference more than they have, which yield gives up when
+// graphs have theirs.
 func (g *graphs) makeObjects(list []objectState) error {
 	for _, o := range list {
 		u := &userObject{destructor: o.destructor, flags: o.flags, guest: o.guest}

@@ -61,7 +61,8 @@ func (p *graphPlan) size() uint64 {
 	return n
 }
 
-// walk calls f with each node, also those of graphs inside, always in the same order: a node's place is its number.
+// walk calls f with each node, also those of graphs inside, always in the same order: a node's
+// place is its number.
 func (p *graphPlan) walk(f func(place uint32, n *planNode)) {
 	var at uint32
 	var visit func(p *graphPlan)

@@ -8,11 +8,13 @@ import (
 	"causeway/host/driver"
 )
 
-// Drivers look up once, when a copy becomes part of a graph, where registered memory is. When that memory has been let go of and come back, a session's graphs
-// are made again, as in another process.
+// Drivers look up once, when a copy becomes part of a graph, where registered memory is. When that
+// memory has been let go of and come back, a session's graphs are made again, as in another
+// process.
 
-// awaits reports whether graphs cannot be made before the session's pages are there, and what others share with it: drivers take no copies of memory that
-// is not registered, or not there, and no events without a handle.
+// awaits reports whether graphs cannot be made before the session's pages are there, and what
+// others share with it: drivers take no copies of memory that is not registered, or not there, and
+// no events without a handle.
 func (g *graphs) awaits(s *graphsState) bool {
 	if g.keeper == nil || !g.keeper.HoldsPages() || !g.w.away.Load() {
 		return false

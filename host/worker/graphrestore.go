@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// restore makes everything again, in a session that has contexts, functions, streams and events, and no graphs.
+// restore makes everything again, in a session that has contexts, functions, streams and events,
+// and no graphs.
 func (g *graphs) restore(s *graphsState) error {
 	if len(s.graphs) == 0 && len(s.execs) == 0 && len(s.objects) == 0 && len(s.modes) == 0 {
 		return nil
@@ -54,7 +55,8 @@ func (g *graphs) restore(s *graphsState) error {
 	return g.yieldObjects(s.objects)
 }
 
-// restored is a graph of the state that was made, with ids and serials of its nodes by their places.
+// restored is a graph of the state that was made, with ids and serials of its nodes by their
+// places.
 type restored struct {
 	t       *template
 	names   []wire.ID
@@ -63,7 +65,8 @@ type restored struct {
 
 var errPlace = errors.New("a node that is not there")
 
-// keeps are the places of nodes that have to have an id in graphs that the guest changed since, by graph.
+// keeps are the places of nodes that have to have an id in graphs that the guest changed since, by
+// graph.
 func (s *graphsState) keeps() map[uint32]map[uint32]bool {
 	keep := map[uint32]map[uint32]bool{}
 	add := func(graph, place uint32) {
@@ -197,7 +200,8 @@ func (g *graphs) retainAll(graph wire.ID, users map[wire.ID]uint32, release bool
 	return nil
 }
 
-// restoreExec makes something executable again: of what it was made, updated as it was, with the changes since.
+// restoreExec makes something executable again: of what it was made, updated as it was, with the
+// changes since.
 func (g *graphs) restoreExec(v *execState, made []restored) error {
 	n := uint32(len(made))
 	if v.origin >= n || v.last >= n {

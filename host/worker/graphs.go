@@ -9,9 +9,10 @@ import (
 	"causeway/host/driver"
 )
 
-// graphs is what a worker knows of a session's graphs beyond what their driver tells when it is asked. Graphs are described when the session
-// moves: nodes that capture made have no record, and those that the guest made may have changed. An executable graph cannot be described, so what
-// it was made of is kept, as it was then: its template. The consumer's, but for objects.
+// graphs is what a worker knows of a session's graphs beyond what their driver tells when it is
+// asked. Graphs are described when the session moves: nodes that capture made have no record, and
+// those that the guest made may have changed. An executable graph cannot be described, so what it
+// was made of is kept, as it was then: its template. The consumer's, but for objects.
 type graphs struct {
 	w       *Worker
 	keeper  driver.GraphKeeper // nil: the driver's graphs cannot be made again
@@ -23,7 +24,8 @@ type graphs struct {
 	late    *graphsState      // of a parked session that came here: they are made when its pages are there; nil: they were
 }
 
-// Ids that guests never use: of graphs and nodes that the guest has no more, and for a moment of those that it has not named.
+// Ids that guests never use: of graphs and nodes that the guest has no more, and for a moment of
+// those that it has not named.
 const (
 	hiddenIDs = wire.ID(0xc000_0000)
 	momentIDs = wire.ID(0xf000_0000)
@@ -117,7 +119,8 @@ func (f *front) making(id, ctx wire.ID, do func() cuda.Result) cuda.Result {
 	return res
 }
 
-// changes is called ahead of an operation that changes a graph: what is executable of it is not changed by that.
+// changes is called ahead of an operation that changes a graph: what is executable of it is not
+// changed by that.
 func (g *graphs) changes(graph wire.ID) {
 	if len(g.execs) > 0 {
 		g.freeze(g.root(graph))
@@ -150,7 +153,8 @@ func (f *front) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	return res
 }
 
-// GraphDestroy implements wire.Driver. A graph that is a template still goes with what is executable of it.
+// GraphDestroy implements wire.Driver. A graph that is a template still goes with what is
+// executable of it.
 func (f *front) GraphDestroy(c *wire.Call, a *wire.GraphDestroyArgs) cuda.Result {
 	g := &f.w.graphs
 	l := g.live[a.Graph]
@@ -277,7 +281,8 @@ func (f *front) GraphConditionalCreate(c *wire.Call, a *wire.GraphConditionalCre
 	return res
 }
 
-// --- capture ---------------------------------------------------------------------------------------------------------
+// --- capture
+// ---------------------------------------------------------------------------------------------------------
 
 // ThreadCaptureMode implements wire.Driver.
 func (f *front) ThreadCaptureMode(c *wire.Call, a *wire.ThreadCaptureModeArgs) cuda.Result {
@@ -334,7 +339,8 @@ func (g *graphs) captured(c *wire.Call, id wire.ID) {
 	}
 }
 
-// becameNode reports whether an operation was captured: what it would have made is the graph's, and recorded nowhere else.
+// becameNode reports whether an operation was captured: what it would have made is the graph's, and
+// recorded nowhere else.
 func (g *graphs) becameNode(c *wire.Call, info *wire.OpInfo, a wire.Args) bool {
 	if info.Capture != wire.CaptureNode || g.keeper == nil || !g.keeper.Capturing() {
 		return false

@@ -67,7 +67,8 @@ func (w *chance) anyNode() wire.ID {
 	return pick(w.r, w.nodes[pick(w.r, w.graphs)])
 }
 
-// params are of a node of some kind. What nodes do that run at the same time does not depend on which is first.
+// params are of a node of some kind. What nodes do that run at the same time does not depend on
+// which is first.
 func (w *chance) params() (uint32, []byte) {
 	s, i := w.s, w.r.IntN(softCopied-softFilled)
 	switch w.r.IntN(6) {
@@ -268,7 +269,8 @@ func (w *chance) run(steps int) {
 	w.s.close()
 }
 
-// TestGraphsByChance runs graph requests by chance in a session that moves now and then, and in one that does not: nothing must tell them apart.
+// TestGraphsByChance runs graph requests by chance in a session that moves now and then, and in one
+// that does not: nothing must tell them apart.
 func TestGraphsByChance(t *testing.T) {
 	rounds, steps := 20, 150
 	if testing.Short() {

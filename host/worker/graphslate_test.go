@@ -32,7 +32,9 @@ func (g *joinedGPU) ThreadCaptureMode(*wire.Call, *wire.ThreadCaptureModeArgs) c
 	return cuda.Success
 }
 
-// TestGraphsThatComeLate: graphs of a session that comes without its pages are made when those are there, where the driver's refer to them and they need what others share; all others are made at once. Meanwhile the session can be described.
+// TestGraphsThatComeLate: graphs of a session that comes without its pages are made when those are
+// there, where the driver's refer to them and they need what others share; all others are made at
+// once. Meanwhile the session can be described.
 func TestGraphsThatComeLate(t *testing.T) {
 	const last = hiddenIDs + 44
 	others := []driver.ShareToken{{}}

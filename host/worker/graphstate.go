@@ -75,7 +75,8 @@ type paramsState struct {
 	params []byte
 }
 
-// state describes everything. The session stands still. What cannot be made again elsewhere is an error that names it.
+// state describes everything. The session stands still. What cannot be made again elsewhere is an
+// error that names it.
 func (g *graphs) state() (s graphsState, err error) {
 	if g.late != nil {
 		return *g.late, nil
@@ -241,7 +242,8 @@ func (st *stater) stateExec(x *execGraph) (err error) {
 	return nil
 }
 
-// standing reports whether everything that a plan names is still what it was when the plan was made.
+// standing reports whether everything that a plan names is still what it was when the plan was
+// made.
 func (g *graphs) standing(p *graphPlan, since uint64) error {
 	for i := range p.nodes {
 		n := &p.nodes[i]
@@ -300,7 +302,8 @@ func (g *graphs) stands(kind uint32, params []byte, since uint64) error {
 	return nil
 }
 
-// referred checks that each user object is referred to by what is known: else it would end here, and does not there.
+// referred checks that each user object is referred to by what is known: else it would end here,
+// and does not there.
 func (s *graphsState) referred() error {
 	refs := map[wire.ID]bool{}
 	note := func(users map[wire.ID]uint32) {

@@ -19,8 +19,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// handover is the stream between a worker and its successor: between two of one host first rounds of memory, while the session goes on, and descriptors;
-// then, as between hosts, a snapshot and memory; then, again of one host only, how either side ended.
+// handover is the stream between a worker and its successor: between two of one host first rounds
+// of memory, while the session goes on, and descriptors; then, as between hosts, a snapshot and
+// memory; then, again of one host only, how either side ended.
 type handover struct {
 	conn *net.UnixConn
 	out  *state.Writer
@@ -36,7 +37,8 @@ type handover struct {
 // handoverLimit bounds one step of a peer that has hung.
 const handoverLimit = 2 * time.Minute
 
-// newHandover takes over the stream. most is how many bytes of host memory may be kept of what comes.
+// newHandover takes over the stream. most is how many bytes of host memory may be kept of what
+// comes.
 func newHandover(stream int, most uint64) (*handover, error) {
 	conn, err := sys.UnixConn(stream, "stream to the other worker")
 	if err != nil {
@@ -63,7 +65,8 @@ func (h *handover) Write(b []byte) (int, error) {
 	return h.conn.Write(b)
 }
 
-// What a worker says to its successor first of all: how its driver was started, which has to be the same there for addresses to be.
+// What a worker says to its successor first of all: how its driver was started, which has to be the
+// same there for addresses to be.
 const (
 	begunCold = 1 + iota // for its session
 	begunWarm            // ahead of any
@@ -161,14 +164,15 @@ func (h *handover) receiveFiles() (files []int, err error) {
 // maxRanges is how many allocations a session may have that is copied while it runs.
 const maxRanges = 1 << 20
 
-// precopyPause is how long what is left of a session's memory may take to copy when its program stands still; precopyRounds, after how many rounds that
-// is no aim any more.
+// precopyPause is how long what is left of a session's memory may take to copy when its program
+// stands still; precopyRounds, after how many rounds that is no aim any more.
 const (
 	precopyPause  = 50 * time.Millisecond
 	precopyRounds = 12
 )
 
-// sendRounds copies the memory of a session that goes on meanwhile. Nothing of the stream may have been written or read ahead: descriptors follow.
+// sendRounds copies the memory of a session that goes on meanwhile. Nothing of the stream may have
+// been written or read ahead: descriptors follow.
 func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.Logger) error {
 	b := bufio.NewWriterSize(h, 256<<10)
 	pace := precopy.Pace{Pause: precopyPause, Most: precopyRounds}
@@ -192,7 +196,8 @@ func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.L
 	return errors.Join(h.send.Still(b), b.Flush())
 }
 
-// sendSession sends a session that stands still. lender: memory was lent, and the other side says whether it takes it.
+// sendSession sends a session that stands still. lender: memory was lent, and the other side says
+// whether it takes it.
 func (h *handover) sendSession(w *Worker, snap *snapshot, lender driver.Lender) (precopy.Round, error) {
 	snap.write(h.out)
 	if lender != nil {

@@ -10,12 +10,14 @@ import (
 	"causeway/remote/resume"
 )
 
-// hostMemory is the budget of the host's memory that a session makes its worker hold: bytes that are sent ahead, what is recorded for
-// a rebuild, images and what drivers make of them, replies that wait to be fetched. What is about to be held is reserved before it is
-// there, so a request that does not fit is refused and nothing of it is kept.
+// hostMemory is the budget of the host's memory that a session makes its worker hold: bytes that
+// are sent ahead, what is recorded for a rebuild, images and what drivers make of them, replies
+// that wait to be fetched. What is about to be held is reserved before it is there, so a request
+// that does not fit is refused and nothing of it is kept.
 //
-// The session has a limit of its own, and shares a budget with the other sessions of its virtual GPU, from which it takes and to which
-// it returns whole units: requests are many, and the shared page is everybody's. A nil budget has no limit. Any goroutine.
+// The session has a limit of its own, and shares a budget with the other sessions of its virtual
+// GPU, from which it takes and to which it returns whole units: requests are many, and the shared
+// page is everybody's. A nil budget has no limit. Any goroutine.
 type hostMemory struct {
 	limit   uint64         // of the session; 0: none
 	all     *memory.Budget // of the virtual GPU; nil: none
@@ -30,7 +32,8 @@ type hostMemory struct {
 
 const hostUnit = 1 << 20
 
-// reserve books n bytes. False: they are more than the session or its virtual GPU may hold, and nothing has changed.
+// reserve books n bytes. False: they are more than the session or its virtual GPU may hold, and
+// nothing has changed.
 func (h *hostMemory) reserve(n uint64) bool {
 	if h == nil || n == 0 {
 		return true
@@ -48,8 +51,8 @@ func (h *hostMemory) reserve(n uint64) bool {
 	return true
 }
 
-// reserveInPlace is reserve for memory that lies on the host in place of the VM's own, of which all sessions of the virtual GPU together have as much as the VM
-// has memory, whatever else they may.
+// reserveInPlace is reserve for memory that lies on the host in place of the VM's own, of which all
+// sessions of the virtual GPU together have as much as the VM has memory, whatever else they may.
 func (h *hostMemory) reserveInPlace(n uint64) bool {
 	if h == nil || h.all == nil {
 		return h.reserve(n)
@@ -126,8 +129,8 @@ func (h *hostMemory) bookLocked(n uint64) {
 	}
 }
 
-// release gives back what was reserved or booked. One unit beyond what is in use stays taken, so that a session does not go to and fro
-// at its edge.
+// release gives back what was reserved or booked. One unit beyond what is in use stays taken, so
+// that a session does not go to and fro at its edge.
 func (h *hostMemory) release(n uint64) {
 	if h == nil || n == 0 {
 		return
@@ -176,7 +179,8 @@ func (h *hostMemory) refuse(whose string, limit, used, n uint64) {
 	}
 }
 
-// units is n rounded up to whole units. What is near the largest number is not rounded: no limit allows it.
+// units is n rounded up to whole units. What is near the largest number is not rounded: no limit
+// allows it.
 func units(n uint64) uint64 {
 	if n > 1<<62 {
 		return n
@@ -184,7 +188,8 @@ func units(n uint64) uint64 {
 	return (n + hostUnit - 1) &^ (hostUnit - 1)
 }
 
-// replayed has what a stream keeps to be sent again booked as the session's. It waits where a request is refused, so a refusal is nobody's.
+// replayed has what a stream keeps to be sent again booked as the session's. It waits where a
+// request is refused, so a refusal is nobody's.
 type replayed struct{ *hostMemory }
 
 var _ resume.Budget = replayed{}

@@ -65,7 +65,8 @@ func peak(t *testing.T, pid int) (n uint64) {
 	return n << 10
 }
 
-// until makes requests until one is refused for want of memory, and returns how many were not. So many that nothing bounds them fail.
+// until makes requests until one is refused for want of memory, and returns how many were not. So
+// many that nothing bounds them fail.
 func until(t *testing.T, g *workertest.Guest, most int, request func(i int) wire.Args) int {
 	t.Helper()
 	for i := range most {
@@ -85,7 +86,8 @@ func until(t *testing.T, g *workertest.Guest, most int, request func(i int) wire
 	return 0
 }
 
-// TestHostMemory: whatever a guest makes a worker keep ends at its budget, with an error; the session goes on, and what ends is free again.
+// TestHostMemory: whatever a guest makes a worker keep ends at its budget, with an error; the
+// session goes on, and what ends is free again.
 func TestHostMemory(t *testing.T) {
 	cfg := unixConfig
 	cfg.HostMemory, cfg.LogLevel = testHost, "ERROR"
@@ -147,7 +149,8 @@ func TestHostMemory(t *testing.T) {
 	})
 }
 
-// bomb is a fatbin with one entry, of which its header says that it unpacks to size bytes. Nobody gets as far as that.
+// bomb is a fatbin with one entry, of which its header says that it unpacks to size bytes. Nobody
+// gets as far as that.
 func bomb(t *testing.T, size uint64) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
@@ -173,8 +176,8 @@ func bomb(t *testing.T, size uint64) []byte {
 	return append(b, packed...)
 }
 
-// TestHostMemoryOfVirtualGPU: sessions share a budget besides their own, what one held is free when it has ended, and a session that moves
-// holds neither more nor less in its new process.
+// TestHostMemoryOfVirtualGPU: sessions share a budget besides their own, what one held is free when
+// it has ended, and a session that moves holds neither more nor less in its new process.
 func TestHostMemoryOfVirtualGPU(t *testing.T) {
 	page, err := memory.New(testHost)
 	if err != nil {
@@ -238,7 +241,8 @@ func TestHostMemoryOfVirtualGPU(t *testing.T) {
 	awaitEnd(t, second)
 }
 
-// TestInPlaceOfVirtualGPU: what sessions have on the host in place of their VM's memory is as much in the books when one of them goes to a new process, and free when it ends.
+// TestInPlaceOfVirtualGPU: what sessions have on the host in place of their VM's memory is as much
+// in the books when one of them goes to a new process, and free when it ends.
 func TestInPlaceOfVirtualGPU(t *testing.T) {
 	page, err := memory.New(testHost)
 	if err != nil {

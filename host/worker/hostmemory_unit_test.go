@@ -7,8 +7,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestHostMemoryUnits: a session takes whole units of what its virtual GPU has, holds on to one beyond its use, and gives the rest back; its own limit
-// and the shared one each refuse, leave nothing behind, and are counted.
+// TestHostMemoryUnits: a session takes whole units of what its virtual GPU has, holds on to one
+// beyond its use, and gives the rest back; its own limit and the shared one each refuse, leave
+// nothing behind, and are counted.
 func TestHostMemoryUnits(t *testing.T) {
 	page, err := memory.New(10 * hostUnit)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"causeway/host/driver"
 )
 
-// Requests with images, on their way to the driver. The bytes that came from the guest are in the budget already; here that is added which
-// the driver makes of them: at least a copy, of a fatbin the unpacked entry for its GPU, and as much again in the course of that.
+// Requests with images, on their way to the driver. The bytes that came from the guest are in the
+// budget already; here that is added which the driver makes of them: at least a copy, of a fatbin
+// the unpacked entry for its GPU, and as much again in the course of that.
 
 // ModuleLoad implements wire.Driver.
 func (f *front) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
@@ -46,9 +47,9 @@ func (f *front) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.Lin
 	return res
 }
 
-// load runs a request with an image, if there is room for what the driver needs meanwhile. do also says how many bytes of managed variables
-// it has found. An image that is recorded already is given to the driver from there: of equal ones there is one, however often the guest
-// sends it.
+// load runs a request with an image, if there is room for what the driver needs meanwhile. do also
+// says how many bytes of managed variables it has found. An image that is recorded already is given
+// to the driver from there: of equal ones there is one, however often the guest sends it.
 func (f *front) load(image *[]byte, logs uint64, do func() (res cuda.Result, managed uint64)) cuda.Result {
 	w := f.w
 	*image = w.record.blobs.same(*image)

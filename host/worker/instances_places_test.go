@@ -52,7 +52,8 @@ func (s *softSession) movedAhead() *softSession {
 	return n
 }
 
-// TestPlacesBeforeManaging: where a library or a module had its variables before those that are managed moved, nothing else comes to lie: the load that is made again takes these addresses, with
+// TestPlacesBeforeManaging: where a library or a module had its variables before those that are
+// managed moved, nothing else comes to lie: the load that is made again takes these addresses, with
 // what has gone ahead of it there.
 func TestPlacesBeforeManaging(t *testing.T) {
 	const module, moduleBump, moduleShow = tallyFirst + 50, tallyFirst + 51, tallyFirst + 52
@@ -121,7 +122,8 @@ func TestPlacesBeforeManaging(t *testing.T) {
 	}
 }
 
-// TestAttributesOfEndedContexts: what was set of a library's kernel is its device's, whichever contexts were current and are gone: it is the same before and after a move, in every context.
+// TestAttributesOfEndedContexts: what was set of a library's kernel is its device's, whichever
+// contexts were current and are gone: it is the same before and after a move, in every context.
 func TestAttributesOfEndedContexts(t *testing.T) {
 	const third, later = tallyFirst + 30, tallyFirst + 31
 	all := []wire.ID{softCtx, tallyCtx, third}

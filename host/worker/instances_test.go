@@ -41,7 +41,8 @@ const (
 // tallied is what a way adds: what comes about by a question alone has its first value.
 const tallied = 3
 
-// waysToInstances are all in which a context comes to have code of a library. Each adds inc to the library's variable there, if it can.
+// waysToInstances are all in which a context comes to have code of a library. Each adds inc to the
+// library's variable there, if it can.
 var waysToInstances = map[string]func(s *softSession, ctx, free wire.ID) (added uint32){
 	"launch": func(s *softSession, ctx, _ wire.ID) uint32 {
 		s.must(ctx, s.launch(tallyBump, 0, tallied, wire.StreamLegacy))
@@ -121,7 +122,8 @@ func (s *softSession) shown(ctx wire.ID) uint32 {
 	return s.memory()[softFilled]
 }
 
-// TestInstancesMove: each context has a library's variables for itself, and whatever made it have them they move, each to its own context: twice, as what has moved is recorded as well.
+// TestInstancesMove: each context has a library's variables for itself, and whatever made it have
+// them they move, each to its own context: twice, as what has moved is recorded as well.
 func TestInstancesMove(t *testing.T) {
 	for _, loaded := range []wire.ID{0, softCtx, tallyCtx} { // the context that is current when the library is loaded: none, the first, the second
 		for first, one := range waysToInstances {
@@ -154,7 +156,8 @@ func TestInstancesMove(t *testing.T) {
 	}
 }
 
-// TestInstancesEnd: what is recorded of instances goes with the context and with the library, and a guest cannot say that there are any.
+// TestInstancesEnd: what is recorded of instances goes with the context and with the library, and a
+// guest cannot say that there are any.
 func TestInstancesEnd(t *testing.T) {
 	s := newSoft(t)
 	count := func() (n int) {
@@ -190,7 +193,8 @@ func TestInstancesEnd(t *testing.T) {
 	}
 }
 
-// TestInstancesAreBudgeted: what is recorded of instances is of the host's memory that a session may hold. Where that is at its end what needs one more is refused, and what there is moves.
+// TestInstancesAreBudgeted: what is recorded of instances is of the host's memory that a session
+// may hold. Where that is at its end what needs one more is refused, and what there is moves.
 func TestInstancesAreBudgeted(t *testing.T) {
 	const contexts = 8
 	s := newSoft(t)
@@ -255,7 +259,9 @@ func (s *softSession) tallyAt(ctx, lib wire.ID) uint64 {
 // managedTallyPTX has a managed variable as well.
 const managedTallyPTX = tallyPTX + ".visible .global .attribute(.managed) .align 4 .u32 everywhere = 7;\n"
 
-// TestInstancesOfEndedContexts: a library whose variables were a context's that has ended has none where they were: another library's, which lie there now, move, and it has others in the next context that asks.
+// TestInstancesOfEndedContexts: a library whose variables were a context's that has ended has none
+// where they were: another library's, which lie there now, move, and it has others in the next
+// context that asks.
 func TestInstancesOfEndedContexts(t *testing.T) {
 	ways := map[string]func(s *softSession) uint32{}
 	for way, one := range waysToInstances {
@@ -339,7 +345,8 @@ WAIT:
 }
 `
 
-// TestInstancesOfContextsAtWork: what a kernel of a context that is destroyed still uses is nobody else's before it has ended.
+// TestInstancesOfContextsAtWork: what a kernel of a context that is destroyed still uses is nobody
+// else's before it has ended.
 func TestInstancesOfContextsAtWork(t *testing.T) {
 	const late = tallyFirst + 23
 	s := newSoft(t)

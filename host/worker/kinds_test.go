@@ -18,7 +18,8 @@ import (
 // stage is a time in a worker's life at which it follows its parent.
 type stage struct {
 	name string
-	// follow has a worker at that stage follow the one message that the parent has sent, and returns when it has.
+	// follow has a worker at that stage follow the one message that the parent has sent, and
+	// returns when it has.
 	follow func(t *testing.T, l *link.WorkerEnd) error
 }
 
@@ -76,7 +77,8 @@ func passing(t *testing.T, s *starter) error {
 	return err
 }
 
-// over is a session whose consumer has ended: nothing that is to be done between two records is done.
+// over is a session whose consumer has ended: nothing that is to be done between two records is
+// done.
 func over() *Worker {
 	w := &Worker{ended: make(chan struct{})}
 	close(w.ended)
@@ -92,7 +94,8 @@ func receive(t *testing.T, l *link.WorkerEnd) link.Received[link.ToWorker] {
 	return r
 }
 
-// follows lists the stages at which a worker does something about a kind of message. At all others it refuses it by its name, and ends.
+// follows lists the stages at which a worker does something about a kind of message. At all others
+// it refuses it by its name, and ends.
 var follows = map[string][]string{
 	"configure":     {"first"},
 	"warm":          {"first"},
@@ -123,8 +126,8 @@ var follows = map[string][]string{
 	"settle":        {"passes on a connection", "passes on leased memory"},
 }
 
-// TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name; none is dropped in silence, and no descriptor that
-// came with one is kept.
+// TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name;
+// none is dropped in silence, and no descriptor that came with one is kept.
 func TestEveryKind(t *testing.T) {
 	null, err := os.Open("/dev/null")
 	if err != nil {
@@ -158,7 +161,8 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestWarmAndGone: a worker that got ready ends without an error when nobody needs it, and is not made ready twice.
+// TestWarmAndGone: a worker that got ready ends without an error when nobody needs it, and is not
+// made ready twice.
 func TestWarmAndGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		second link.ToWorker

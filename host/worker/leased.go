@@ -15,8 +15,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has leased, listed by the
-// device process over the link. The link's goroutine feeds it.
+// leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has
+// leased, listed by the device process over the link. The link's goroutine feeds it.
 type leased struct {
 	link *link.WorkerEnd
 	mem  *shm.Memory
@@ -164,7 +164,8 @@ func (l *leased) Welcome(status uint32, text string) error {
 // Done implements remote.Carrier.
 func (l *leased) Done() <-chan struct{} { return l.done }
 
-// Err implements remote.Carrier: the device process, which watches over leases, ends sessions for a reason of its own.
+// Err implements remote.Carrier: the device process, which watches over leases, ends sessions for a
+// reason of its own.
 func (l *leased) Err() error { return nil }
 
 // Close implements remote.Carrier.
@@ -182,7 +183,8 @@ func (l *leased) Close() error {
 	return err
 }
 
-// leasedState is a leased carrier that moves to another process. Descriptors: the doorbell, then the guest's memory.
+// leasedState is a leased carrier that moves to another process. Descriptors: the doorbell, then
+// the guest's memory.
 type leasedState struct {
 	Head    uint64
 	Guest   []link.MemoryRegion

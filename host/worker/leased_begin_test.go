@@ -47,7 +47,8 @@ func startLeased(t *testing.T, worker *link.WorkerEnd, page []byte, fresh bool) 
 	return l, l.start(bell, 0, fresh)
 }
 
-// TestControlPageOfAVM: a guest whose library lays its memory out otherwise is refused when its session begins, not where one is adopted that has begun.
+// TestControlPageOfAVM: a guest whose library lays its memory out otherwise is refused when its
+// session begins, not where one is adopted that has begun.
 func TestControlPageOfAVM(t *testing.T) {
 	right := controlPage()
 	start := func(page []byte, fresh bool) error {
@@ -70,7 +71,8 @@ func TestControlPageOfAVM(t *testing.T) {
 	}
 }
 
-// TestLeasedGoesOn: a carrier that another process takes over has the ring where it was, and each region's bytes, of whichever pages of the VM it is made.
+// TestLeasedGoesOn: a carrier that another process takes over has the ring where it was, and each
+// region's bytes, of whichever pages of the VM it is made.
 func TestLeasedGoesOn(t *testing.T) {
 	const page, gpa = 4096, 1 << 30
 	_, worker := linkPair(t)
@@ -141,7 +143,8 @@ func TestLeasedGoesOn(t *testing.T) {
 	}
 }
 
-// TestRehearsalSaysHowItsDriverStarted: what a session is rehearsed from says all that its next worker must know, of how its driver was started too.
+// TestRehearsalSaysHowItsDriverStarted: what a session is rehearsed from says all that its next
+// worker must know, of how its driver was started too.
 func TestRehearsalSaysHowItsDriverStarted(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		s := newRecorded(t)

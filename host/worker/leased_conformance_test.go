@@ -17,7 +17,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestConformance: the carrier of a guest process in a VM does what every carrier must. What a guest's kernel and the device process have to do with it is here: pages that are listed over the link, and wake-ups that come by it.
+// TestConformance: the carrier of a guest process in a VM does what every carrier must. What a
+// guest's kernel and the device process have to do with it is here: pages that are listed over the
+// link, and wake-ups that come by it.
 func TestConformance(t *testing.T) {
 	remotetest.Conformance(t, func() (remotetest.Ends, error) {
 		parent, worker := linkPair(t)
@@ -129,7 +131,8 @@ func (g *leasedGuest) connect() (*remotetest.Guest, error) {
 	return guest, nil
 }
 
-// answer is what the worker says of the session's start, also where it has ended since; false: it ended without a word.
+// answer is what the worker says of the session's start, also where it has ended since; false: it
+// ended without a word.
 func (g *leasedGuest) answer() (s link.Status, ok bool) {
 	select {
 	case s = <-g.started:

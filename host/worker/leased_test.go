@@ -73,8 +73,9 @@ func memfile(t testing.TB, name string, size int64) int {
 	return fd
 }
 
-// TestGuestMemoryByChance: parts of the VM's memory come and go. A range is found in the part that has all of it, at its place in that part's file, or not at all,
-// and of each part that is there one descriptor is open.
+// TestGuestMemoryByChance: parts of the VM's memory come and go. A range is found in the part that
+// has all of it, at its place in that part's file, or not at all, and of each part that is there
+// one descriptor is open.
 func TestGuestMemoryByChance(t *testing.T) {
 	const name, page, parts = "causeway-test-guest", 4096, 6
 	parent, worker := linkPair(t)
@@ -129,7 +130,8 @@ func TestGuestMemoryByChance(t *testing.T) {
 	}
 }
 
-// TestPagesOfARegion: a region's pages are those that were listed last for each of its parts, and of one that ended and comes again those that were listed since.
+// TestPagesOfARegion: a region's pages are those that were listed last for each of its parts, and
+// of one that ended and comes again those that were listed since.
 func TestPagesOfARegion(t *testing.T) {
 	const page = 4096
 	parent, worker := linkPair(t)
@@ -189,7 +191,8 @@ func TestPagesOfARegion(t *testing.T) {
 	}
 }
 
-// TestAdoptedMemoryIsWhole: state whose descriptors or ranges do not match is refused, and none of its descriptors stays.
+// TestAdoptedMemoryIsWhole: state whose descriptors or ranges do not match is refused, and none of
+// its descriptors stays.
 func TestAdoptedMemoryIsWhole(t *testing.T) {
 	const name, page = "causeway-test-adopted", 4096
 	region := shm.RegionState{ID: 1, VA: 1 << 40, Size: page}
@@ -250,8 +253,8 @@ func handoverPair(t *testing.T) (*handover, *net.UnixConn) {
 	return h, other
 }
 
-// TestDescriptorsBetweenWorkers: what another worker says of its descriptors is bounded before anything more is read, as many come as it said, and of a stream that
-// breaks off none stays.
+// TestDescriptorsBetweenWorkers: what another worker says of its descriptors is bounded before
+// anything more is read, as many come as it said, and of a stream that breaks off none stays.
 func TestDescriptorsBetweenWorkers(t *testing.T) {
 	const name = "causeway-test-sent"
 	count := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
@@ -320,7 +323,8 @@ func TestDescriptorsBetweenWorkers(t *testing.T) {
 	}
 }
 
-// TestAnswersNobodyAwaits: of an answer about sharing that nobody takes, whenever it comes, no descriptor stays; one that is taken is the asker's.
+// TestAnswersNobodyAwaits: of an answer about sharing that nobody takes, whenever it comes, no
+// descriptor stays; one that is taken is the asker's.
 func TestAnswersNobodyAwaits(t *testing.T) {
 	const name = "causeway-test-shared"
 	answer := func(n uint64, errno unix.Errno) link.Answer {
@@ -361,7 +365,8 @@ func TestAnswersNobodyAwaits(t *testing.T) {
 	}
 }
 
-// TestMoveThatFailsLetsGo: whenever a move fails, at whatever it was about to send or hear, the session has its guest's memory again.
+// TestMoveThatFailsLetsGo: whenever a move fails, at whatever it was about to send or hear, the
+// session has its guest's memory again.
 func TestMoveThatFailsLetsGo(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, int(remote.Region0Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

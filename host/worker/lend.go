@@ -12,9 +12,11 @@ import (
 	"causeway/remote/sys"
 )
 
-// Between workers of one host memory of the GPU is handed over as it is, if the driver and the successor's GPU allow: a table of it follows the
-// carrier's descriptors, then descriptors in the same order, and the successor says, behind the snapshot, whether it takes them. On another GPU it says so
-// when it has made the session again and has read them: whatever it does with what is lent, nothing of it changes, and the session can go on where it was.
+// Between workers of one host memory of the GPU is handed over as it is, if the driver and the
+// successor's GPU allow: a table of it follows the carrier's descriptors, then descriptors in the
+// same order, and the successor says, behind the snapshot, whether it takes them. On another GPU it
+// says so when it has made the session again and has read them: whatever it does with what is lent,
+// nothing of it changes, and the session can go on where it was.
 
 const (
 	lentEntry = 8 + 8 + 4
@@ -102,7 +104,8 @@ func (h *handover) copied(w *Worker, why error) {
 	w.log.Info("memory is copied, not handed over", "reason", why)
 }
 
-// anotherWay begins a verdict on what was lent: it is not taken, for the reason behind it, and the session is. Any other text refuses the session.
+// anotherWay begins a verdict on what was lent: it is not taken, for the reason behind it, and the
+// session is. Any other text refuses the session.
 const anotherWay = "\x00"
 
 // sendLent is the verdict on what was lent.
@@ -113,7 +116,8 @@ func (h *handover) sendLent(err error) error {
 	return h.sendVerdict(err)
 }
 
-// receiveLentVerdict is sendLent's other side; why is the reason for which bytes have to come another way, if they have to.
+// receiveLentVerdict is sendLent's other side; why is the reason for which bytes have to come
+// another way, if they have to.
 func (h *handover) receiveLentVerdict() (why, err error) {
 	err = h.receiveVerdict()
 	if err == nil || h.in.Err() != nil {

@@ -45,7 +45,8 @@ func (l lending) Keep(uint64, uint64) error {
 	return errors.New("in use") // which is logged
 }
 
-// TestAddressesOfRegions: a driver has the addresses at which a region has lain for as long as it has them reserved, and only where nothing of this process's comes by itself.
+// TestAddressesOfRegions: a driver has the addresses at which a region has lain for as long as it
+// has them reserved, and only where nothing of this process's comes by itself.
 func TestAddressesOfRegions(t *testing.T) {
 	const at = 0x6500_0000_0000
 	for name, c := range map[string]struct {

@@ -10,7 +10,8 @@ import (
 // mostHeldBack bounds what a parent says besides answers before the session goes on.
 const mostHeldBack = 64
 
-// listen has the session's questions about what is shared answered while no goroutine follows the link, until done is called. comes: the session is rebuilt.
+// listen has the session's questions about what is shared answered while no goroutine follows the
+// link, until done is called. comes: the session is rebuilt.
 func (s *starter) listen(w *Worker, comes bool) (done func()) {
 	w.sharing.use(s.link, func() error { return s.listenOnce(w) }, comes)
 	return func() { w.sharing.use(s.link, nil, false) }
@@ -53,7 +54,8 @@ func (s *sharing) use(l *link.WorkerEnd, receive func() error, comes bool) {
 	s.link, s.receive, s.comes = l, receive, comes
 }
 
-// had fails unless everything is still shared that this session has of others. What is not could not be had again elsewhere.
+// had fails unless everything is still shared that this session has of others. What is not could
+// not be had again elsewhere.
 func (w *Worker) had(tokens []driver.ShareToken) error {
 	for _, t := range tokens {
 		if err := w.sharing.owned(t); err != nil {

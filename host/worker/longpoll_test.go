@@ -11,7 +11,9 @@ import (
 	"causeway/remote"
 )
 
-// TestLongPoll: behind a request that the GPU answers a consumer polls for longer than elsewhere, where cores are plenty; for twice as long after a poll that was worth it, for half as long after one in vain, in bounds.
+// TestLongPoll: behind a request that the GPU answers a consumer polls for longer than elsewhere,
+// where cores are plenty; for twice as long after a poll that was worth it, for half as long after
+// one in vain, in bounds.
 func TestLongPoll(t *testing.T) {
 	for cores, want := range map[int]longPoll{1: 0, plentyCores - 1: 0, plentyCores: longPoll(longPollMost), 64: longPoll(longPollMost)} {
 		if got := longPollOn(cores); got != want {
@@ -56,7 +58,8 @@ type hookedGPU struct {
 
 func (g *hookedGPU) Before(wire.Op, bool) { g.look() }
 
-// TestLoopPolls: a consumer learns from its long polls alone, and what comes while it polls finds it awake.
+// TestLoopPolls: a consumer learns from its long polls alone, and what comes while it polls finds
+// it awake.
 func TestLoopPolls(t *testing.T) {
 	const begins = longPoll(4 * remote.SpinMost)
 	for name, x := range map[string]struct {

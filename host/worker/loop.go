@@ -17,8 +17,9 @@ const (
 	plentyCores  = 4
 )
 
-// longPoll is how long the consumer polls while the guest's last request is a wait that the GPU will answer: the next record follows at once, and a wake-up here takes some 200 us. Only where cores are
-// plenty: 0 is no longer than elsewhere.
+// longPoll is how long the consumer polls while the guest's last request is a wait that the GPU
+// will answer: the next record follows at once, and a wake-up here takes some 200 us. Only where
+// cores are plenty: 0 is no longer than elsewhere.
 type longPoll time.Duration
 
 func longPollOn(cores int) longPoll {
@@ -45,7 +46,8 @@ func (p *longPoll) learn(came bool) {
 	}
 }
 
-// guarded is loop for a program that may take away memory that it shares with others: that ends its session, and says so.
+// guarded is loop for a program that may take away memory that it shares with others: that ends its
+// session, and says so.
 func (w *Worker) guarded(ctx context.Context) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -115,8 +117,8 @@ func (w *Worker) loop(ctx context.Context) error {
 	}
 }
 
-// consume executes the incoming record. One that pads to the ring's end is nobody's operation: submitters that waited for it would run
-// empty once in every turn of the ring.
+// consume executes the incoming record. One that pads to the ring's end is nobody's operation:
+// submitters that waited for it would run empty once in every turn of the ring.
 func (w *Worker) consume(ctx context.Context, behind bool) error {
 	op := wire.Op(w.incoming.Op)
 	if op == wire.OpSkip {
@@ -139,11 +141,12 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 	return w.execute(&w.incoming)
 }
 
-// onLoop has the consumer run f between two records, and waits for it. It reports errEnded if the session is over. An error
-// of f ends the session; onLoop returns it.
+// onLoop has the consumer run f between two records, and waits for it. It reports errEnded if the
+// session is over. An error of f ends the session; onLoop returns it.
 func (w *Worker) onLoop(f func() error) error { return w.onLoopUntil(context.Background(), f) }
 
-// onLoopUntil is onLoop for who waits no longer than ctx, and returns its error then; f is run all the same, later.
+// onLoopUntil is onLoop for who waits no longer than ctx, and returns its error then; f is run all
+// the same, later.
 func (w *Worker) onLoopUntil(ctx context.Context, f func() error) error {
 	var result error
 	ran := make(chan struct{})

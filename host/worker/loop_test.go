@@ -13,7 +13,8 @@ import (
 	"causeway/remote/shm"
 )
 
-// ordering is a session that is told of each operation before it. The consumer's, read after it has ended.
+// ordering is a session that is told of each operation before it. The consumer's, read after it has
+// ended.
 type ordering struct {
 	driver.Session
 	told map[wire.Op]int
@@ -36,7 +37,8 @@ func (b *orderingBackend) Open(h driver.Host, o driver.Options) (driver.Session,
 	return b.session, nil
 }
 
-// Records that pad to the ring's end are nobody's operation: a session that let its submitters run empty for each would do so once in every turn.
+// Records that pad to the ring's end are nobody's operation: a session that let its submitters run
+// empty for each would do so once in every turn.
 func TestSkipsAreNoOperations(t *testing.T) {
 	check := leaks(t)
 	gc, hc, err := remotetest.Pair()

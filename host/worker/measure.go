@@ -19,8 +19,8 @@ func guestOf(a *wire.SessionInitArgs) guest {
 	return guest{pid: a.Pid, program: string(bytes.TrimRight(a.Exe, "\x00"))}
 }
 
-// measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer serves all questions that came
-// before it was begun.
+// measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer
+// serves all questions that came before it was begun.
 func (w *Worker) measure(l *link.WorkerEnd) {
 	if w.questions.Add(1) > 1 {
 		return // who answers sees it

@@ -20,8 +20,8 @@ type span struct {
 	lo, hi uint64
 }
 
-// count notes a request that was executed, and reports whether its arguments say more. A graph's launch is one, however many kernels it
-// has.
+// count notes a request that was executed, and reports whether its arguments say more. A graph's
+// launch is one, however many kernels it has.
 func (n *counting) count(as wire.Counts, res cuda.Result) bool {
 	n.to.Call()
 	switch {
@@ -34,8 +34,8 @@ func (n *counting) count(as wire.Counts, res cuda.Result) bool {
 	return true
 }
 
-// more counts bytes: what moves within the device, or within the guest, is no byte in or out. Bytes that kernels read and write in the
-// guest's pinned memory pass uncounted.
+// more counts bytes: what moves within the device, or within the guest, is no byte in or out. Bytes
+// that kernels read and write in the guest's pinned memory pass uncounted.
 func (n *counting) more(args wire.Args) {
 	switch a := args.(type) {
 	case *wire.MemcpyArgs:

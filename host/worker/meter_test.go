@@ -86,7 +86,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestCountedOnce: a session that moves says in its next worker who it is, and counts nothing again that the one before has counted.
+// TestCountedOnce: a session that moves says in its next worker who it is, and counts nothing again
+// that the one before has counted.
 func TestCountedOnce(t *testing.T) {
 	s := newRecorded(t)
 	n, before := countingTo(t)

@@ -20,7 +20,8 @@ const shareLimit = 5 * time.Second
 
 var errNoParent = errors.New("this session has no parent to share through")
 
-// sharing is the worker's side of what sessions share. Its parent answers over the link, whose goroutine calls answered.
+// sharing is the worker's side of what sessions share. Its parent answers over the link, whose
+// goroutine calls answered.
 type sharing struct {
 	mu   sync.Mutex
 	link *link.WorkerEnd
@@ -78,7 +79,8 @@ func (w *Worker) LetGo(t driver.ShareToken) {
 	w.sharing.tell(func(n uint64) link.ToParent { return link.LetGo{Request: n, Token: offer.Token(t)} })
 }
 
-// tell is ask where nothing comes of it but that it was heard. A parent that is gone has forgotten everything.
+// tell is ask where nothing comes of it but that it was heard. A parent that is gone has forgotten
+// everything.
 func (s *sharing) tell(request func(n uint64) link.ToParent) {
 	if s.rehearses {
 		return
@@ -88,7 +90,8 @@ func (s *sharing) tell(request func(n uint64) link.ToParent) {
 	}
 }
 
-// ask sends the request of the number that it is given, and waits for its answer. The descriptor, -1 if there is none, is the caller's.
+// ask sends the request of the number that it is given, and waits for its answer. The descriptor,
+// -1 if there is none, is the caller's.
 func (s *sharing) ask(request func(n uint64) link.ToParent) (blob []byte, file int, err error) {
 	s.mu.Lock()
 	if s.link == nil {

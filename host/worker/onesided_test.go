@@ -27,14 +27,16 @@ import (
 )
 
 const (
-	// guestBuilt is where `make build` puts the guest's library, and a program that uses managed memory as it is told (guest/libcuda/memory/tests/turns.c).
+	// guestBuilt is where `make build` puts the guest's library, and a program that uses managed
+	// memory as it is told (guest/libcuda/memory/tests/turns.c).
 	guestBuilt   = "../../build"
 	turnsProgram = guestBuilt + "/obj/libcuda/tests/ends/turns"
 	turnsSize    = 16 << 20
 	turnsTouched = turnsSize >> 20 * 16 << 10 // a unit (CW_UNIT) in each MiB
 )
 
-// turns is that program, behind a relay and a server with the software GPU. Its memory is at the GPU while that works.
+// turns is that program, behind a relay and a server with the software GPU. Its memory is at the
+// GPU while that works.
 type turns struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -160,7 +162,8 @@ type moved struct{ in, out int64 }
 
 func (m moved) since(before moved) moved { return moved{m.in - before.in, m.out - before.out} }
 
-// tally is a carrier's count: of what went as copies are to go, and of all else, which is the stream of calls.
+// tally is a carrier's count: of what went as copies are to go, and of all else, which is the
+// stream of calls.
 type tally func() (copies, calls moved)
 
 // step has the program do something, and says what that has moved.
@@ -172,7 +175,8 @@ func (s *turns) step(t *testing.T, l tally, word string) (copies, calls moved) {
 	return copies.since(copied), calls.since(called)
 }
 
-// managedSteps is a few turns, with what each step moves as copies do. A touch brings a unit (CW_UNIT) at least of each MiB, and what it does not is left for check.
+// managedSteps is a few turns, with what each step moves as copies do. A touch brings a unit
+// (CW_UNIT) at least of each MiB, and what it does not is left for check.
 func (s *turns) managedSteps(t *testing.T, l tally, judge func(step string, copies, calls, want moved)) {
 	t.Helper()
 	for round := range 3 {
@@ -197,8 +201,11 @@ func (s *turns) managedSteps(t *testing.T, l tally, judge func(step string, copi
 	}
 }
 
-// TestManagedOneSided: over RDMA managed memory at the GPU goes there before a kernel, and back when the processor touches it, by READs and WRITEs that the server posts: every byte of it, and but for a hundredth once. What goes
-// in the stream, and with that all that the relay could copy, is calls and their answers. Where the relay may not have its adapter told of memory the same bytes are in the stream.
+// TestManagedOneSided: over RDMA managed memory at the GPU goes there before a kernel, and back
+// when the processor touches it, by READs and WRITEs that the server posts: every byte of it, and
+// but for a hundredth once. What goes in the stream, and with that all that the relay could copy,
+// is calls and their answers. Where the relay may not have its adapter told of memory the same
+// bytes are in the stream.
 func TestManagedOneSided(t *testing.T) {
 	for name, pinned := range map[string]int{"granted": 0, "refused": 4 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +240,8 @@ func TestManagedOneSided(t *testing.T) {
 	}
 }
 
-// TestManagedBeside: over TCP managed memory goes by the connections for copies, once there are any, but for what is less than is worth it, and not by that of calls.
+// TestManagedBeside: over TCP managed memory goes by the connections for copies, once there are
+// any, but for what is less than is worth it, and not by that of calls.
 func TestManagedBeside(t *testing.T) {
 	var conns atomic.Int64
 	var trunk, branches [2]count // what relay and server send
@@ -269,7 +277,8 @@ func TestManagedBeside(t *testing.T) {
 	s.end(t)
 }
 
-// TestManagedLinkFar: managed memory that stays in the program (CAUSEWAY_MANAGED=link) is none that a GPU server's kernels reach: it is refused by name, and nothing of it moves.
+// TestManagedLinkFar: managed memory that stays in the program (CAUSEWAY_MANAGED=link) is none that
+// a GPU server's kernels reach: it is refused by name, and nothing of it moves.
 func TestManagedLinkFar(t *testing.T) {
 	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
 	p, err := remotetest.PassedLifted(f.Adapter("relay", here), f.Adapter("server", here))

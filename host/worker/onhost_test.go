@@ -16,8 +16,8 @@ func onHost(id wire.ID, size uint64) wire.Args {
 	return &wire.MemCreateArgs{Memhandle: id, Size: size, Place: wire.MemOnHost}
 }
 
-// TestMemoryOnHostBudget: what lies on the host for lack of room at the GPU is of the budget of the host's memory. What is refused takes nothing of it, and
-// what ends is free again.
+// TestMemoryOnHostBudget: what lies on the host for lack of room at the GPU is of the budget of the
+// host's memory. What is refused takes nothing of it, and what ends is free again.
 func TestMemoryOnHostBudget(t *testing.T) {
 	const most, each = 64 << 20, 20 << 20
 	s := newSoft(t)
@@ -43,8 +43,9 @@ func TestMemoryOnHostBudget(t *testing.T) {
 	}
 }
 
-// TestMemoryOnHostOfVirtualGPU: sessions of a VM's virtual GPU have no more of it between them than the VM has memory, whatever else of the host's memory they may have; what is
-// refused for one budget is in no other, and what ends is free for all.
+// TestMemoryOnHostOfVirtualGPU: sessions of a VM's virtual GPU have no more of it between them than
+// the VM has memory, whatever else of the host's memory they may have; what is refused for one
+// budget is in no other, and what ends is free for all.
 func TestMemoryOnHostOfVirtualGPU(t *testing.T) {
 	const most, own, each = 200 << 20, 64 << 20, 20 << 20
 	page, err := memory.New(most)
@@ -96,7 +97,8 @@ func TestMemoryOnHostOfVirtualGPU(t *testing.T) {
 	s.want(cuda.Success, onHost(softFirst+3, each), nil)
 }
 
-// TestMemoryOnHostMoves: it moves with its bytes, and is in the new process's books until it is released there.
+// TestMemoryOnHostMoves: it moves with its bytes, and is in the new process's books until it is
+// released there.
 func TestMemoryOnHostMoves(t *testing.T) {
 	const size, resv, mem, mapping = 8 << 20, softFirst, softFirst + 1, softFirst + 2
 	s := newSoft(t)
@@ -121,8 +123,9 @@ func TestMemoryOnHostMoves(t *testing.T) {
 	}
 }
 
-// TestMemoryIfRoom: memory of the device that is asked for if there is room is the device's, moves as such, and is refused as other memory is; but that counts as
-// no failure of the program's, which has other memory then. What is refused of that does, and so does the next request in the slot.
+// TestMemoryIfRoom: memory of the device that is asked for if there is room is the device's, moves
+// as such, and is refused as other memory is; but that counts as no failure of the program's, which
+// has other memory then. What is refused of that does, and so does the next request in the slot.
 func TestMemoryIfRoom(t *testing.T) {
 	const room, each = 32 << 20, 20 << 20
 	s := openSoft(t, driver.Options{MemoryLimit: room})

@@ -22,7 +22,8 @@ import (
 	"causeway/remote/shm"
 )
 
-// TestNoSleepOnARecord: what comes while the consumer falls asleep, of a guest that saw it awake and rings no bell, is found.
+// TestNoSleepOnARecord: what comes while the consumer falls asleep, of a guest that saw it awake
+// and rings no bell, is found.
 func TestNoSleepOnARecord(t *testing.T) {
 	w, c := newFake(t, nil)
 	slept, executed := 0, 0
@@ -102,7 +103,8 @@ func TestSpaceIsTold(t *testing.T) {
 	}
 }
 
-// TestRepliesOfTheirTime: a slot is answered once, by the request that it holds, and its sleeper is woken.
+// TestRepliesOfTheirTime: a slot is answered once, by the request that it holds, and its sleeper is
+// woken.
 func TestRepliesOfTheirTime(t *testing.T) {
 	w, c := newFake(t, nil)
 	c.sleeps = map[uint32]bool{3: true}
@@ -160,7 +162,8 @@ func TestRepliesAtTheEdgeOfASlot(t *testing.T) {
 	}
 }
 
-// TestDeferredOnce: an error of what nobody waited for is told by one reply, of a kind that may carry it.
+// TestDeferredOnce: an error of what nobody waited for is told by one reply, of a kind that may
+// carry it.
 func TestDeferredOnce(t *testing.T) {
 	w, c := newFake(t, nil)
 	reply := func(op wire.Op, res cuda.Result) cuda.Result {
@@ -258,7 +261,8 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 			} {
 				go func() { f(); done <- struct{}{} }()
 			}
-			// Whoever waits for guest memory waits for a lock, which a bubble cannot see: that it is held is what counts.
+			// Whoever waits for guest memory waits for a lock, which a bubble cannot see: that it
+			// is held is what counts.
 			if w.guestMu.TryRLock() {
 				t.Fatal("guest memory is in reach of a parked session")
 			}
@@ -346,7 +350,8 @@ func step(t *testing.T, w *Worker, c *fakeCarrier, a wire.Args) error {
 	return w.consume(t.Context(), false)
 }
 
-// TestWhatStandsAtTheGate: with a closed gate nothing gives the GPU work, and everything else passes.
+// TestWhatStandsAtTheGate: with a closed gate nothing gives the GPU work, and everything else
+// passes.
 func TestWhatStandsAtTheGate(t *testing.T) {
 	w, c := newFake(t, nil)
 	gatedFake(t, w, 0)
@@ -368,7 +373,8 @@ func TestWhatStandsAtTheGate(t *testing.T) {
 	}
 }
 
-// TestAGateWantsAllOfItsPages: grant, usage and the scheduler's bell; without one of them nobody would let work through.
+// TestAGateWantsAllOfItsPages: grant, usage and the scheduler's bell; without one of them nobody
+// would let work through.
 func TestAGateWantsAllOfItsPages(t *testing.T) {
 	for lacking := range 4 {
 		w, _ := newFake(t, nil)
@@ -418,7 +424,8 @@ func standsAndServes(t *testing.T, w *Worker, s *starter) {
 	}
 }
 
-// TestAFenceStandsBehindItsWork: what a fence counts was given to the driver before it, or the fence says nothing of it.
+// TestAFenceStandsBehindItsWork: what a fence counts was given to the driver before it, or the
+// fence says nothing of it.
 func TestAFenceStandsBehindItsWork(t *testing.T) {
 	var g *countingGauge
 	var order []string

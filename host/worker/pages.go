@@ -10,8 +10,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// pages are what the worker shares with the device process, the other sessions of its virtual GPU and the scheduler. A page
-// stays mapped until the process ends, also when another took its place: whoever looked it up may still use it.
+// pages are what the worker shares with the device process, the other sessions of its virtual GPU
+// and the scheduler. A page stays mapped until the process ends, also when another took its place:
+// whoever looked it up may still use it.
 type pages struct {
 	mu      sync.Mutex
 	mem     [256][]byte
@@ -26,7 +27,8 @@ func (p *pages) page(k link.PageKind) []byte {
 	return p.mem[k]
 }
 
-// watch calls f with the page of a kind, if it is there, and with each that takes its place, on the link's goroutine.
+// watch calls f with the page of a kind, if it is there, and with each that takes its place, on the
+// link's goroutine.
 func (p *pages) watch(k link.PageKind, f func(mem []byte)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

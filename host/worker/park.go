@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// parking is a session that has let go of guest memory, or is about to. The link's goroutine owns it.
+// parking is a session that has let go of guest memory, or is about to. The link's goroutine owns
+// it.
 type parking struct {
 	resume  chan struct{} // closed by resume
 	waiting bool          // the guest had submitted more; set before the session stands
@@ -25,12 +26,14 @@ func newParking() *parking {
 // errBusy says that the GPU does not let go of guest memory in time. The session goes on.
 var errBusy = errors.New("the GPU does not let go of guest memory")
 
-// replyPatience is how long replies that are on their way may take to the guest's slots once the GPU is idle.
+// replyPatience is how long replies that are on their way may take to the guest's slots once the
+// GPU is idle.
 const replyPatience = 100 * time.Millisecond
 
-// park stops everything that touches guest memory, and takes the pages away. When it returns nil, neither this process nor
-// the GPU touches them until resume. It may take limit, and the GPU patience of it: with errBusy the session goes on as if nothing had been asked.
-// Another error ends the session.
+// park stops everything that touches guest memory, and takes the pages away. When it returns nil,
+// neither this process nor the GPU touches them until resume. It may take limit, and the GPU
+// patience of it: with errBusy the session goes on as if nothing had been asked. Another error ends
+// the session.
 func (w *Worker) park(l *leased, how link.Park) error {
 	if l == nil {
 		return errors.New("only leased memory can be parked")
@@ -101,11 +104,13 @@ func (w *Worker) park(l *leased, how link.Park) error {
 	return err
 }
 
-// errHostFunction says that a stream waits for a function of a guest that stands, or that may want the consumer.
+// errHostFunction says that a stream waits for a function of a guest that stands, or that may want
+// the consumer.
 var errHostFunction = errors.New("a stream waits for a function of the program (cuLaunchHostFunc)")
 
-// How often functions of the guest are looked for that have not returned, and for how long at a stretch they must be seen, until they do not as long as it
-// stands: one that has is noticed within a millisecond.
+// How often functions of the guest are looked for that have not returned, and for how long at a
+// stretch they must be seen, until they do not as long as it stands: one that has is noticed within
+// a millisecond.
 const (
 	inVainLook  = 10 * time.Millisecond
 	inVainLeast = 100 * time.Millisecond

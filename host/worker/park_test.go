@@ -33,7 +33,8 @@ func TestParkOfABusyGPU(t *testing.T) {
 	})
 }
 
-// TestParkThatWaitsForTheGuest: a GPU that waits for a function of a guest that stands is not waited for; one whose function returns is.
+// TestParkThatWaitsForTheGuest: a GPU that waits for a function of a guest that stands is not
+// waited for; one whose function returns is.
 func TestParkThatWaitsForTheGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newFake(t, func(s driver.Session) driver.Session { return neverQuiet{s} })
@@ -73,7 +74,8 @@ func (neverQuiet) Quiesce(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestParkThatHasBegun: a park that the consumer is at when its time is over is waited for: pages that are about to go away are not there any more, and those that stay are.
+// TestParkThatHasBegun: a park that the consumer is at when its time is over is waited for: pages
+// that are about to go away are not there any more, and those that stay are.
 func TestParkThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, quiet := range []error{nil, errTurn} {

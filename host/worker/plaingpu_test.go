@@ -11,8 +11,8 @@ import (
 	"causeway/host/driver"
 )
 
-// plainGPU is what a session's requests make of a GPU, kept so simply that it is right: objects, what belongs to what, and what was
-// set. Requests that a driver would refuse fail.
+// plainGPU is what a session's requests make of a GPU, kept so simply that it is right: objects,
+// what belongs to what, and what was set. Requests that a driver would refuse fail.
 type plainGPU struct {
 	driver.Session
 	things map[uint32]*thing
@@ -247,7 +247,8 @@ func (g *plainGPU) MemFree(_ *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	return cuda.Success
 }
 
-// String is everything that a program could find out. Of events it matters which was recorded before which.
+// String is everything that a program could find out. Of events it matters which was recorded
+// before which.
 func (g *plainGPU) String() string {
 	var b strings.Builder
 	order := map[int]int{}

@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// portable says what of the recorded code no driver could compile for another model of GPU. It runs on the consumer.
+// portable says what of the recorded code no driver could compile for another model of GPU. It runs
+// on the consumer.
 func (r *recorder) portable() error {
 	for _, e := range r.entries() {
 		hdr, op, err := wire.ParseHeader(e.rec)

@@ -7,7 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestPortable: machine code alone ties a session to its model of GPU, by name, as long as it is loaded.
+// TestPortable: machine code alone ties a session to its model of GPU, by name, as long as it is
+// loaded.
 func TestPortable(t *testing.T) {
 	ptx := []byte("// a comment\n.version 8.0\n.target sm_50\n.address_size 64\n")
 	elf := append([]byte("\x7fELF"), make([]byte, 100)...)

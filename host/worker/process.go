@@ -34,14 +34,16 @@ type Process struct {
 	Logger func(level slog.Level) *slog.Logger
 	// Resume is how a process that executed itself anew goes on (ResumeEnv), "" otherwise.
 	Resume string
-	// Seal is called when the process needs no new image any more, before it hears its guest; nil: nothing.
+	// Seal is called when the process needs no new image any more, before it hears its guest; nil:
+	// nothing.
 	Seal func() error
 	// Confined: it was sandboxed when it started.
 	Confined bool
 }
 
-// Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns. It may
-// be told to get ready first, and then waits for its session as long as the parent lives.
+// Main is a worker process: it is configured over the link, whose descriptor it takes over, runs
+// one session and returns. It may be told to get ready first, and then waits for its session as
+// long as the parent lives.
 func (p *Process) Main(ctx context.Context, linkFD int) error {
 	harden()
 	defer runtime.KeepAlive(ownStderr())
@@ -111,15 +113,17 @@ func (s *starter) configure(p *Process, cfg link.Config) {
 	}
 }
 
-// harden takes away what no session needs. The full sandbox is for a process that runs others' requests as another user.
+// harden takes away what no session needs. The full sandbox is for a process that runs others'
+// requests as another user.
 func harden() {
 	// Best effort: a kernel without them leaves the process as it was.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// ownStderr gives this process's own words a descriptor of their own: backends take over 1 and 2, which the driver writes to for
-// kernels. It returns the file that os.Stderr was, which the process keeps: collected, it would close 2, whatever that is by then.
+// ownStderr gives this process's own words a descriptor of their own: backends take over 1 and 2,
+// which the driver writes to for kernels. It returns the file that os.Stderr was, which the process
+// keeps: collected, it would close 2, whatever that is by then.
 func ownStderr() *os.File {
 	old := os.Stderr
 	fd, err := unix.FcntlInt(old.Fd(), unix.F_DUPFD_CLOEXEC, 3)
@@ -157,8 +161,8 @@ type starter struct {
 	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for
 }
 
-// start shakes hands with the guest process and runs the session. conn is the guest's connection, which it takes over; -1: leased
-// memory is the carrier.
+// start shakes hands with the guest process and runs the session. conn is the guest's connection,
+// which it takes over; -1: leased memory is the carrier.
 func (s *starter) start(ctx context.Context, conn int) error {
 	if s.warm && !s.fits(conn) {
 		return s.startCold(conn)
@@ -183,7 +187,8 @@ func (s *starter) start(ctx context.Context, conn int) error {
 	return s.run(ctx, w)
 }
 
-// greet is what every session begins with: the process is sealed, has its pages, and shakes hands. nil: the guest process went away before it started.
+// greet is what every session begins with: the process is sealed, has its pages, and shakes hands.
+// nil: the guest process went away before it started.
 func (s *starter) greet(conn int) (remote.Carrier, error) {
 	s.rdma.open(s.cfg, s.confined, s.log) // whose files a sealed process cannot open
 	if err := s.awaitLent(); err != nil {
@@ -230,7 +235,8 @@ func (s *starter) session(c remote.Carrier, b driver.Backend) (*Worker, error) {
 	return w, err
 }
 
-// comes is the worker of a session that comes, which has no carrier yet: what comes ahead of it takes its place.
+// comes is the worker of a session that comes, which has no carrier yet: what comes ahead of it
+// takes its place.
 func (s *starter) comes(b driver.Backend, h *handover) (*Worker, error) {
 	o := s.options()
 	w := newWorker(o, s.log)
@@ -254,7 +260,8 @@ func (s *starter) accounts(w *Worker) {
 	w.hold(s.hostMemory())
 }
 
-// garbage is what a worker's heap may have in use beside the budget of host memory before it is collected with vigour, in bytes.
+// garbage is what a worker's heap may have in use beside the budget of host memory before it is
+// collected with vigour, in bytes.
 const garbage = 1 << 30
 
 // run consumes, beside the link's goroutine.
@@ -305,7 +312,8 @@ func (s *starter) carrier(conn int) (remote.Carrier, error) {
 	return s.acceptLeased()
 }
 
-// stream is the carrier of a guest whose frames come over a connection: its own, or a relay's, with TLS.
+// stream is the carrier of a guest whose frames come over a connection: its own, or a relay's, with
+// TLS.
 func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 	limit := frame.Lost
 	if s.cfg.TLS != nil {

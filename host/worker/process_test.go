@@ -25,7 +25,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// workerEnv makes this test binary a worker process; with collectEnv it collects garbage once it has its log.
+// workerEnv makes this test binary a worker process; with collectEnv it collects garbage once it
+// has its log.
 const (
 	workerEnv  = "CAUSEWAY_TEST_WORKER"
 	collectEnv = "CAUSEWAY_TEST_COLLECT"
@@ -85,7 +86,8 @@ func stderrStays() bool {
 	return unix.Fstat(2, &is) == nil && unix.Fstat(int(os.Stderr.Fd()), &was) == nil && is.Ino == was.Ino && is.Dev == was.Dev
 }
 
-// TestStderrStays: a worker's standard error is its own until a backend takes it, whatever is collected meanwhile.
+// TestStderrStays: a worker's standard error is its own until a backend takes it, whatever is
+// collected meanwhile.
 func TestStderrStays(t *testing.T) {
 	t.Setenv(collectEnv, "1")
 	p, g, err := startProcess(t, unixConfig)
@@ -99,7 +101,8 @@ func TestStderrStays(t *testing.T) {
 	awaitEnd(t, p)
 }
 
-// TestCarrierErrorIsSaid: a session that ends because its guest broke the carrier's rules says so, unlike one that ends.
+// TestCarrierErrorIsSaid: a session that ends because its guest broke the carrier's rules says so,
+// unlike one that ends.
 func TestCarrierErrorIsSaid(t *testing.T) {
 	p, g, err := startProcess(t, unixConfig)
 	if err == nil {

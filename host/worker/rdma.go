@@ -15,14 +15,16 @@ import (
 	"causeway/remote/verbs/ibv"
 )
 
-// rdma is the adapters that a session between hosts may use, or why there are none. They stay open as long as the process lives.
+// rdma is the adapters that a session between hosts may use, or why there are none. They stay open
+// as long as the process lives.
 type rdma struct {
 	adapters []verbs.Adapter
 	why      string
 	gpus     *verbs.GPURegions // with a session by RDMA, and Config.GPUDirect
 }
 
-// open opens what a configuration names. A session goes on without. confined: this process has been since it started.
+// open opens what a configuration names. A session goes on without. confined: this process has been
+// since it started.
 func (r *rdma) open(cfg link.Config, confined bool, log *slog.Logger) {
 	if cfg.RDMA == "" || cfg.Relay == nil && cfg.TLS == nil {
 		return
@@ -49,7 +51,9 @@ func (r *rdma) open(cfg link.Config, confined bool, log *slog.Logger) {
 // onTCP is what frames go over without RDMA.
 const onTCP = "TCP with TLS"
 
-// carriedOver is what a session's stream goes over if both ends agree on RDMA inside TLS, now and inside of connections that follow; the zero value: it stays there. The parent is told. Where that fails nothing is left of the connection.
+// carriedOver is what a session's stream goes over if both ends agree on RDMA inside TLS, now and
+// inside of connections that follow; the zero value: it stays there. The parent is told. Where that
+// fails nothing is left of the connection.
 func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resume.Lifted, error) {
 	if c.ConnectionState().NegotiatedProtocol != mtls.VerbsProtocol {
 		what := onTCP
@@ -78,7 +82,8 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 	return resume.Lifted{Way: conn, Again: again}, nil
 }
 
-// upgraded tells what both ends have agreed on: the way that the stream goes, which may be the connection.
+// upgraded tells what both ends have agreed on: the way that the stream goes, which may be the
+// connection.
 func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
 	switch {
 	case errors.Is(err, verbs.ErrStays):

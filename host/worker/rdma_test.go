@@ -18,7 +18,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// carriedBy has two ends of a lease agree on what frames go over, by what each is configured with, and returns what each told its parent. Some bytes then go through.
+// carriedBy has two ends of a lease agree on what frames go over, by what each is configured with,
+// and returns what each told its parent. Some bytes then go through.
 func carriedBy(t *testing.T, server, client *starter) (told [2]string) {
 	t.Helper()
 	keys, other, err := mtls.NewPinnedPair()
@@ -114,7 +115,8 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-// TestCarriedByRails: both hosts are told by how many queue pairs copies go, and when one is lost; not any more when frames go another way.
+// TestCarriedByRails: both hosts are told by how many queue pairs copies go, and when one is lost;
+// not any more when frames go another way.
 func TestCarriedByRails(t *testing.T) {
 	f, here, there := verbstest.New(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
 	with := func(name string, pairs int) *starter {
@@ -160,7 +162,8 @@ func TestCarriedByRails(t *testing.T) {
 	}
 }
 
-// TestOpenRDMA: adapters are opened for sessions between hosts, and a machine without them says why there are none.
+// TestOpenRDMA: adapters are opened for sessions between hosts, and a machine without them says why
+// there are none.
 func TestOpenRDMA(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, cfg := range []link.Config{{}, {RDMA: "none9"}, {TLS: &mtls.Pinned{}}} {
@@ -177,7 +180,8 @@ func TestOpenRDMA(t *testing.T) {
 	}
 }
 
-// TestCarriedAgain: inside of each connection that follows both ends agree anew, by the port that they had, and say what it is over.
+// TestCarriedAgain: inside of each connection that follows both ends agree anew, by the port that
+// they had, and say what it is over.
 func TestCarriedAgain(t *testing.T) {
 	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
 	keys, other, err := mtls.NewPinnedPair()

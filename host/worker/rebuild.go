@@ -50,16 +50,19 @@ func (w *Worker) mover() (mover, error) {
 	return nil, errors.New("a session over this carrier cannot move")
 }
 
-// localMost bounds what a worker keeps of a session from another of the same host, which is as much as that one was allowed.
+// localMost bounds what a worker keeps of a session from another of the same host, which is as much
+// as that one was allowed.
 const localMost = 1 << 40
 
-// quiesceForMove is how long the GPU may take to finish before a session moves; betweenTries, how long functions of the guest's have the consumer to themselves.
+// quiesceForMove is how long the GPU may take to finish before a session moves; betweenTries, how
+// long functions of the guest's have the consumer to themselves.
 const (
 	quiesceForMove = 30 * time.Second
 	betweenTries   = 20 * time.Millisecond
 )
 
-// rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
+// rebuild moves the session to the process at the other end of the stream. If that fails the
+// session goes on here.
 func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	h, err := newHandover(m.Successor.FD(), localMost)
 	if err != nil {
@@ -91,8 +94,9 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	return err
 }
 
-// moveBeside has the consumer move the session. A function of the guest's that a stream waits for may want the consumer before it returns, as one does that
-// touches managed memory: it goes on between tries, of which each waits for longer than the last, as others may just take their time.
+// moveBeside has the consumer move the session. A function of the guest's that a stream waits for
+// may want the consumer before it returns, as one does that touches managed memory: it goes on
+// between tries, of which each waits for longer than the last, as others may just take their time.
 func (s *starter) moveBeside(w *Worker, h *handover) (failed, err error) {
 	late := time.Now().Add(quiesceForMove)
 	for patience := inVainLeast; ; patience *= 2 {
@@ -120,8 +124,9 @@ func (s *starter) moveBeside(w *Worker, h *handover) (failed, err error) {
 
 func rebuilt(err error) link.Rebuilt { return link.Rebuilt{Status: link.StatusOf(unix.EIO, err)} }
 
-// move exports everything and waits for the successor to agree. The GPU may take until late, and functions of the guest's patience, to be done. It runs on the consumer. After nil
-// this process must not touch guest memory any more.
+// move exports everything and waits for the successor to agree. The GPU may take until late, and
+// functions of the guest's patience, to be done. It runs on the consumer. After nil this process
+// must not touch guest memory any more.
 func (w *Worker) move(h *handover, late time.Time, patience time.Duration) (last precopy.Round, err error) {
 	m, err := w.mover()
 	if err != nil {
@@ -193,7 +198,8 @@ func (w *Worker) unanswered() (string, bool) {
 	return "", false
 }
 
-// awaitReplies returns when every request was answered, and whatever else is busy is so no more; the drivers' goroutines may be on their way.
+// awaitReplies returns when every request was answered, and whatever else is busy is so no more;
+// the drivers' goroutines may be on their way.
 func (w *Worker) awaitReplies(ctx context.Context, busy func() bool) error {
 	for {
 		if _, open := w.unanswered(); !open && !busy() {

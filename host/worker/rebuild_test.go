@@ -103,8 +103,8 @@ var images = func() (list [][]byte) {
 	return append(list, []byte("short"))
 }()
 
-// TestRebuildByChance runs requests by chance, and moves the session now and then: what comes out is what went in, and a session that
-// moved is recorded as well as one that did not.
+// TestRebuildByChance runs requests by chance, and moves the session now and then: what comes out
+// is what went in, and a session that moved is recorded as well as one that did not.
 func TestRebuildByChance(t *testing.T) {
 	rounds, steps := 60, 150
 	if testing.Short() {
@@ -177,7 +177,8 @@ func (s *recorded) kept() (n uint64) {
 	return n
 }
 
-// tied: what is recorded of an object names its parents, and they it, and nothing names one that is gone; what is booked is what is kept.
+// tied: what is recorded of an object names its parents, and they it, and nothing names one that is
+// gone; what is booked is what is kept.
 func (s *recorded) tied(t *testing.T) {
 	t.Helper()
 	r := s.w.record
@@ -198,7 +199,8 @@ func (s *recorded) tied(t *testing.T) {
 	}
 }
 
-// TestRebuildOfNumbersUsedAgain: a number whose object went unseen, with something else, is the new one's, and nothing of the old is kept.
+// TestRebuildOfNumbersUsedAgain: a number whose object went unseen, with something else, is the new
+// one's, and nothing of the old is kept.
 func TestRebuildOfNumbersUsedAgain(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[0]})
@@ -214,7 +216,8 @@ func TestRebuildOfNumbersUsedAgain(t *testing.T) {
 	s.moved()
 }
 
-// TestRebuildOfImages: of two modules with one image, the other can still be rebuilt, and the image goes with the last.
+// TestRebuildOfImages: of two modules with one image, the other can still be rebuilt, and the image
+// goes with the last.
 func TestRebuildOfImages(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1})
@@ -229,7 +232,8 @@ func TestRebuildOfImages(t *testing.T) {
 	s.moved()
 }
 
-// TestRebuildOfSettings: settings of different things stand beside each other, the last of each counts, and repeating one costs nothing.
+// TestRebuildOfSettings: settings of different things stand beside each other, the last of each
+// counts, and repeating one costs nothing.
 func TestRebuildOfSettings(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[3]}, &wire.ModuleGetFunctionArgs{Module: 10, Func: 20, Name: []byte("f")})
@@ -261,7 +265,8 @@ func TestRebuildOfResets(t *testing.T) {
 	}
 }
 
-// TestRebuildOfTheRest: what no request says comes along: errors, text, replies that were not fetched, bytes that were sent ahead.
+// TestRebuildOfTheRest: what no request says comes along: errors, text, replies that were not
+// fetched, bytes that were sent ahead.
 func TestRebuildOfTheRest(t *testing.T) {
 	s := newRecorded(t)
 	w := s.w

@@ -22,7 +22,9 @@ func (g *pinningGPU) Pin([]byte) (func(), error) {
 	return func() { g.unpins++ }, nil
 }
 
-// TestRebuildStops: wherever a rebuild stops, nothing is done that would have come behind it; the parent is told why, the window is let go of, and the session goes on. One that has moved is told of, and ends.
+// TestRebuildStops: wherever a rebuild stops, nothing is done that would have come behind it; the
+// parent is told why, the window is let go of, and the session goes on. One that has moved is told
+// of, and ends.
 func TestRebuildStops(t *testing.T) {
 	no := errors.New("no such thing")
 	to := newRecorded(t)

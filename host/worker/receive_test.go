@@ -11,7 +11,8 @@ import (
 	"causeway/remote/shm"
 )
 
-// TestReceiveThatBreaksOff: wherever a session that comes breaks off, or makes no sense, it is an error, and no descriptor that came with it stays.
+// TestReceiveThatBreaksOff: wherever a session that comes breaks off, or makes no sense, it is an
+// error, and no descriptor that came with it stays.
 func TestReceiveThatBreaksOff(t *testing.T) {
 	const name = "causeway-test-came"
 	left := func() int { return filesOf(t, name) + filesOf(t, "lent") }
@@ -66,7 +67,9 @@ func TestReceiveThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestBookedAsItIs: what is booked of a request is its bytes, twice, as a driver keeps them, too, what the driver has of it besides, and what its object takes; of one that names no object, or none that there is, nothing. It is never more than was reserved.
+// TestBookedAsItIs: what is booked of a request is its bytes, twice, as a driver keeps them, too,
+// what the driver has of it besides, and what its object takes; of one that names no object, or
+// none that there is, nothing. It is never more than was reserved.
 func TestBookedAsItIs(t *testing.T) {
 	h := &hostMemory{limit: 1 << 30}
 	r := newRecorder(h)

@@ -11,9 +11,10 @@ import (
 	"causeway/remote"
 )
 
-// recorder keeps, for every live object, the requests that made it what it is: how another process can rebuild it. Requests
-// of an object that is gone drop out, and so do those of the objects that went with it. Long bytes (images) are kept once,
-// however many requests carry them. The consumer owns it.
+// recorder keeps, for every live object, the requests that made it what it is: how another process
+// can rebuild it. Requests of an object that is gone drop out, and so do those of the objects that
+// went with it. Long bytes (images) are kept once, however many requests carry them. The consumer
+// owns it.
 type recorder struct {
 	clock   uint64
 	objects map[objectKey]*object
@@ -22,7 +23,8 @@ type recorder struct {
 	host    *hostMemory // in which everything recorded is booked
 }
 
-// objectKey names an object: ids of most kinds come from one number space, addresses of memory from another.
+// objectKey names an object: ids of most kinds come from one number space, addresses of memory from
+// another.
 type objectKey struct {
 	space wire.Kind // KindNone, or a kind whose objects are numbered by themselves
 	id    uint64
@@ -36,7 +38,8 @@ func keyOf(kind wire.Kind, id uint64) objectKey {
 	return objectKey{id: id}
 }
 
-// keyIn is keyOf for an object that a request names in a context: access to a peer is that context's own, as is code of a library.
+// keyIn is keyOf for an object that a request names in a context: access to a peer is that
+// context's own, as is code of a library.
 func keyIn(ctx wire.ID, kind wire.Kind, id uint64) objectKey {
 	if kind == wire.KindPeer || kind == wire.KindInstance {
 		id |= uint64(ctx) << 32
@@ -65,15 +68,16 @@ type entry struct {
 	step   bool   // of a context's local memory
 }
 
-// What an entry takes besides its bytes: itself, and of an object what this process and a driver keep to know it.
+// What an entry takes besides its bytes: itself, and of an object what this process and a driver
+// keep to know it.
 const (
 	entryBytes  = 256
 	objectBytes = 1024
 	retainBytes = 8 // one more of a primary context
 )
 
-// toll is the most that recording a request of n bytes takes, without those that were sent ahead. What gives back takes none: it must not be
-// refused.
+// toll is the most that recording a request of n bytes takes, without those that were sent ahead.
+// What gives back takes none: it must not be refused.
 func toll(info *wire.OpInfo, n int) uint64 {
 	switch info.Effect {
 	case wire.Creates, wire.Retains:
@@ -116,7 +120,8 @@ func (r *recorder) charge(e *entry, n uint64) {
 
 func header(c *wire.Call) wire.Header { return wire.Header{Ctx: c.Ctx, Thread: c.Thread} }
 
-// note follows a request that succeeded and has an effect. extra is what a driver keeps of it, as long as it is recorded.
+// note follows a request that succeeded and has an effect. extra is what a driver keeps of it, as
+// long as it is recorded.
 func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte, extra uint64) error {
 	switch info.Effect {
 	case wire.Destroys:
@@ -188,7 +193,8 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 	}
 }
 
-// ofNoContext reports whether objects of a kind outlast the context that was current when they were made.
+// ofNoContext reports whether objects of a kind outlast the context that was current when they were
+// made.
 func ofNoContext(kind wire.Kind) bool {
 	switch kind {
 	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping, wire.KindLibrary, wire.KindKernel:
@@ -248,7 +254,8 @@ func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 	o.mods = append(o.mods, e)
 }
 
-// dropMods forgets changes of an object that were made by certain operations, and reports whether there were any.
+// dropMods forgets changes of an object that were made by certain operations, and reports whether
+// there were any.
 func (r *recorder) dropMods(o *object, gone func(wire.Op) bool) bool {
 	n := len(o.mods)
 	o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
@@ -297,7 +304,8 @@ func (r *recorder) release(e *entry) {
 	e.blobs, e.cost = nil, 0
 }
 
-// entries returns everything in the order in which it happened, as it can be done again. The caller only reads.
+// entries returns everything in the order in which it happened, as it can be done again. The caller
+// only reads.
 func (r *recorder) entries() []*entry {
 	var es []*entry
 	for _, o := range r.objects {
@@ -318,8 +326,8 @@ func (r *recorder) entries() []*entry {
 	return es
 }
 
-// stands reports whether every object that a request names is still the one that it named: with another, or without, it cannot be done
-// again.
+// stands reports whether every object that a request names is still the one that it named: with
+// another, or without, it cannot be done again.
 func (r *recorder) stands(e *entry) bool {
 	_, op, _ := wire.ParseHeader(e.rec)
 	for i := range op.Info().Refs {
@@ -335,7 +343,8 @@ func (r *recorder) stands(e *entry) bool {
 	return true
 }
 
-// created is the request that made an object, without the context that was current if that is gone: the object has outlived it.
+// created is the request that made an object, without the context that was current if that is gone:
+// the object has outlived it.
 func (r *recorder) created(o *object) *entry {
 	ctx := binary.LittleEndian.Uint32(o.create.rec[remote.RecordCtxOffset:])
 	if in := r.objects[objectKey{id: uint64(ctx)}]; ctx == 0 || in == o || in != nil && in.create.order < o.create.order {
@@ -346,7 +355,8 @@ func (r *recorder) created(o *object) *entry {
 	return e
 }
 
-// within is a request about an object, in the context that was current, or if that is gone in the object's own, or in none: what was set of a kernel is its device's.
+// within is a request about an object, in the context that was current, or if that is gone in the
+// object's own, or in none: what was set of a kernel is its device's.
 func (r *recorder) within(o *object, e *entry) *entry {
 	ctx := binary.LittleEndian.Uint32(e.rec[remote.RecordCtxOffset:])
 	if in := r.objects[objectKey{id: uint64(ctx)}]; ctx == 0 || in == o || in != nil && in.create.order < e.order {
@@ -355,7 +365,8 @@ func (r *recorder) within(o *object, e *entry) *entry {
 	return r.elsewhere(o, e)
 }
 
-// elsewhere is a request about an object in the context in which the object was made, if it is that one's.
+// elsewhere is a request about an object in the context in which the object was made, if it is that
+// one's.
 func (r *recorder) elsewhere(o *object, e *entry) *entry {
 	moved := &entry{order: e.order, rec: slices.Clone(e.rec), placed: e.placed}
 	if _, op, _ := wire.ParseHeader(o.create.rec); ofNoContext(op.Info().Kind) {
@@ -366,7 +377,8 @@ func (r *recorder) elsewhere(o *object, e *entry) *entry {
 	return moved
 }
 
-// standing is the mark of an object. If the stream is gone that brought it, it has long passed: that of the object's own context will do.
+// standing is the mark of an object. If the stream is gone that brought it, it has long passed:
+// that of the object's own context will do.
 func (r *recorder) standing(o *object) *entry {
 	e := r.within(o, o.mark)
 	if e == o.mark && r.stands(o.mark) {

@@ -6,7 +6,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// noteCount counts how often an object is retained that is there already. Its last release drops it. done: there was one.
+// noteCount counts how often an object is retained that is there already. Its last release drops
+// it. done: there was one.
 func (r *recorder) noteCount(c *wire.Call, info *wire.OpInfo, a wire.Args) (done bool, err error) {
 	rec, err := wire.AppendRecord(r.scratch[:0], header(c), a)
 	if err != nil {
@@ -33,7 +34,8 @@ func (r *recorder) noteCount(c *wire.Call, info *wire.OpInfo, a wire.Args) (done
 	return true, nil
 }
 
-// alive reports whether a primary context is retained already. One that was reset is not: it is as it was when it was first retained.
+// alive reports whether a primary context is retained already. One that was reset is not: it is as
+// it was when it was first retained.
 func (r *recorder) alive(o *object) bool {
 	reset := func(op wire.Op) bool { return op.Info().Effect == wire.Resets }
 	if !r.dropMods(o, reset) {

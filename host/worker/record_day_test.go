@@ -16,8 +16,8 @@ import (
 // day is how many requests TestRecordOfADay makes; the whole day of a busy program is ten million.
 var day = flag.Int("day", 200_000, "requests of the simulated day")
 
-// simulated is a program that keeps its objects and makes, changes and ends others all the time: every operation that leaves something behind, with
-// fields by chance.
+// simulated is a program that keeps its objects and makes, changes and ends others all the time:
+// every operation that leaves something behind, with fields by chance.
 type simulated struct {
 	t      testing.TB
 	r      *recorder
@@ -75,8 +75,8 @@ type simulatedOwner struct {
 	id   uint64
 }
 
-// make does an operation on the object that its effect is about, a new one for 0, and returns that. All others that it names are the kept ones,
-// or the one that it is in.
+// make does an operation on the object that its effect is about, a new one for 0, and returns that.
+// All others that it names are the kept ones, or the one that it is in.
 func (s *simulated) make(op wire.Op, of uint64, in *simulatedOwner) uint64 {
 	s.t.Helper()
 	s.calls++
@@ -194,8 +194,9 @@ func (s *simulated) size() [4]uint64 {
 	return [4]uint64{uint64(len(s.r.entries())), uint64(len(s.r.objects)), s.h.used, uint64(len(s.r.blobs.byID))}
 }
 
-// TestRecordOfADay: the record of a program that made, changed and ended objects all day is that of one that did so for a minute. Every operation is
-// done of those that leave something behind, and all that can be changed of what stays has been changed in the minute.
+// TestRecordOfADay: the record of a program that made, changed and ended objects all day is that of
+// one that did so for a minute. Every operation is done of those that leave something behind, and
+// all that can be changed of what stays has been changed in the minute.
 func TestRecordOfADay(t *testing.T) {
 	s := newSimulated(t)
 	s.live(20_000)
@@ -216,7 +217,8 @@ func TestRecordOfADay(t *testing.T) {
 	t.Logf("%d requests a second are recorded: the record has %d requests of %d objects, %d bytes booked", int(float64(*day)/time.Since(began).Seconds()), minute[0], minute[1], minute[2])
 }
 
-// BenchmarkRecordingOfALaunch is what a launch costs the consumer, on a driver that does nothing, and which part of that recording is.
+// BenchmarkRecordingOfALaunch is what a launch costs the consumer, on a driver that does nothing,
+// and which part of that recording is.
 func BenchmarkRecordingOfALaunch(b *testing.B) {
 	s := newRecorded(b)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1})

@@ -100,8 +100,8 @@ func BenchmarkMark(b *testing.B) {
 	}
 }
 
-// TestRecordIsBooked: what is recorded is in the budget of host memory, once where bytes are equal, and nothing is when all is gone. Resets, which
-// nobody may be refused, do not add up.
+// TestRecordIsBooked: what is recorded is in the budget of host memory, once where bytes are equal,
+// and nothing is when all is gone. Resets, which nobody may be refused, do not add up.
 func TestRecordIsBooked(t *testing.T) {
 	h := &hostMemory{limit: 1 << 30}
 	r := newRecorder(h)
@@ -135,7 +135,8 @@ func TestRecordIsBooked(t *testing.T) {
 	}
 }
 
-// TestWhatIsGone: requests that name objects which are gone cannot be done again. A mark stays, behind a stream that is there.
+// TestWhatIsGone: requests that name objects which are gone cannot be done again. A mark stays,
+// behind a stream that is there.
 func TestWhatIsGone(t *testing.T) {
 	array, ref := &wire.ArrayCreateArgs{Array: 30}, &wire.TexRefCreateArgs{Texref: 31}
 	set, gone := &wire.TexRefSetArgs{Texref: 31, What: wire.TexRefArray, Array: 30}, &wire.ArrayDestroyArgs{Array: 30}
@@ -169,7 +170,8 @@ func TestWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestWithoutContext: what was set of a library or its kernel is no context's: made again it names none that is gone, and not another in its place.
+// TestWithoutContext: what was set of a library or its kernel is no context's: made again it names
+// none that is gone, and not another in its place.
 func TestWithoutContext(t *testing.T) {
 	const first, second, lib, kernel = 16, 17, 20, 21
 	r := newRecorder(nil)

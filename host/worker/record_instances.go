@@ -14,8 +14,9 @@ func (r *recorder) noteMade(c *wire.Call) error {
 	return r.noteLocals(c)
 }
 
-// noteInstances records what an operation has brought into being of libraries in contexts, as a launch leaves nothing else to
-// rebuild, but the variables that its kernel may have changed since must be where they were.
+// noteInstances records what an operation has brought into being of libraries in contexts, as a
+// launch leaves nothing else to rebuild, but the variables that its kernel may have changed since
+// must be where they were.
 func (r *recorder) noteInstances(c *wire.Call) error {
 	for i := range c.Instances {
 		in := &c.Instances[i]
@@ -27,7 +28,9 @@ func (r *recorder) noteInstances(c *wire.Call) error {
 	return nil
 }
 
-// vacated has a library's requests place nothing where an instance of it that is gone had its variables: it was made by one of them, a context took it over, and since that has ended anything may lie there.
+// vacated has a library's requests place nothing where an instance of it that is gone had its
+// variables: it was made by one of them, a context took it over, and since that has ended anything
+// may lie there.
 func (o *object) vacated(placed []uint64) {
 	if len(placed) == 0 {
 		return
@@ -39,7 +42,8 @@ func (o *object) vacated(placed []uint64) {
 	}
 }
 
-// keepInstance reserves what recording an instance of so many variables takes; what it takes is booked when the operation is over, and this given back then.
+// keepInstance reserves what recording an instance of so many variables takes; what it takes is
+// booked when the operation is over, and this given back then.
 func (w *Worker) keepInstance(variables int) bool {
 	const record = 2 * wire.RecordSize // its header, one number, and what rounds a record off
 	fee := toll(wire.OpLibraryInstance.Info(), record) + 8*uint64(variables)

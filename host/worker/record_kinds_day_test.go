@@ -19,7 +19,8 @@ func (c *counter) Write(b []byte) (int, error) { c.n += len(b); return len(b), n
 
 var _ io.Writer = (*counter)(nil)
 
-// weighed is what a move of the session sends beside its memory, in bytes, what is booked of the host's memory for it, and all that its record, its graphs and its driver hold.
+// weighed is what a move of the session sends beside its memory, in bytes, what is booked of the
+// host's memory for it, and all that its record, its graphs and its driver hold.
 func (s *softSession) weighed() (sent int, booked uint64, held map[string]int) {
 	s.t.Helper()
 	s.sync()
@@ -39,8 +40,10 @@ func (s *softSession) weighed() (sent int, booked uint64, held map[string]int) {
 	}{s.w.record, &s.w.graphs, &s.w.blobs, s.w.session})
 }
 
-// TestRecordOfADayOfKinds: of objects that are made and ended all day nothing adds up, neither in what a move sends nor in what worker and driver hold, also where graphs or several objects together are what is made: memory in
-// stream order, pools that their memory outlives, graphs that allocate, pieces of managed memory that come and go.
+// TestRecordOfADayOfKinds: of objects that are made and ended all day nothing adds up, neither in
+// what a move sends nor in what worker and driver hold, also where graphs or several objects
+// together are what is made: memory in stream order, pools that their memory outlives, graphs that
+// allocate, pieces of managed memory that come and go.
 func TestRecordOfADayOfKinds(t *testing.T) {
 	turns := *day / 400
 	const id = softFirst + 500

@@ -9,8 +9,9 @@ import (
 )
 
 /*
-How much local memory a context has had decides where a driver puts what is made behind each change of it. So all of these steps count, the limits of the stack that were set among them, and not the last alone: but only
-as long as something lives that was made between one and the next.
+How much local memory a context has had decides where a driver puts what is made behind each change
+of it. So all of these steps count, the limits of the stack that were set among them, and not the
+last alone: but only as long as something lives that was made between one and the next.
 */
 
 // noteLocals records by how much contexts' local memory has grown.
@@ -35,7 +36,8 @@ func isStep(a wire.Args) bool {
 	return false
 }
 
-// step adds one to a context, and has those go that nothing needs any more. There are few: one for each kernel that needs more than any before.
+// step adds one to a context, and has those go that nothing needs any more. There are few: one for
+// each kernel that needs more than any before.
 func (r *recorder) step(o *object, e *entry) {
 	e.step = true
 	o.mods = append(o.mods, e)
@@ -55,7 +57,8 @@ func (r *recorder) step(o *object, e *entry) {
 	})
 }
 
-// neededSteps are those of a context, which are in order, that something was made behind that lives, and ahead of the next, and the last one of each operation, which is how the context is.
+// neededSteps are those of a context, which are in order, that something was made behind that
+// lives, and ahead of the next, and the last one of each operation, which is how the context is.
 func (r *recorder) neededSteps(steps []*entry) map[*entry]bool {
 	needed, last := map[*entry]bool{}, map[wire.Op]bool{}
 	for _, m := range slices.Backward(steps) {

@@ -10,7 +10,8 @@ import (
 	"causeway/host/driver"
 )
 
-// stepsOf lists what a fresh worker would be given of contexts' local memory, and modules, in order.
+// stepsOf lists what a fresh worker would be given of contexts' local memory, and modules, in
+// order.
 func stepsOf(t *testing.T, r *recorder) (list []string) {
 	t.Helper()
 	for _, e := range r.entries() {
@@ -33,7 +34,9 @@ func stepsOf(t *testing.T, r *recorder) (list []string) {
 	return list
 }
 
-// TestLocalSteps: all changes of a context's local memory are made again between which something was made that lives, in their order, and of others the last of each kind. Nothing of them is booked when the context is gone.
+// TestLocalSteps: all changes of a context's local memory are made again between which something
+// was made that lives, in their order, and of others the last of each kind. Nothing of them is
+// booked when the context is gone.
 func TestLocalSteps(t *testing.T) {
 	local := func(n uint32) wire.Args { return &wire.LocalMemoryArgs{Bytes: n} }
 	limit := func(n uint64) wire.Args { return &wire.CtxSetLimitArgs{Limit: cuda.LimitStackSize, Value: n} }
@@ -86,7 +89,8 @@ func TestLocalSteps(t *testing.T) {
 	}
 }
 
-// growingGPU says of a launch that it has local memory taken, as much as there are blocks, and hears which are to be taken again.
+// growingGPU says of a launch that it has local memory taken, as much as there are blocks, and
+// hears which are to be taken again.
 type growingGPU struct {
 	*plainGPU
 	did []string
@@ -119,7 +123,9 @@ func growing(t *testing.T) (*recorded, *growingGPU) {
 	return s, g
 }
 
-// TestLocalsAreRecorded: what a launch has had a driver take is taken again where the session is made again, at its place between what was made before and behind it; what recording it takes is booked, and a session that has no room for it is refused the launch.
+// TestLocalsAreRecorded: what a launch has had a driver take is taken again where the session is
+// made again, at its place between what was made before and behind it; what recording it takes is
+// booked, and a session that has no room for it is refused the launch.
 func TestLocalsAreRecorded(t *testing.T) {
 	from, _ := growing(t)
 	launch := func(n uint32) *wire.LaunchArgs { return &wire.LaunchArgs{Gx: n, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1} }

@@ -27,8 +27,9 @@ func (s *softSession) pooled() map[uint64][]byte {
 	return all
 }
 
-// TestRebuildOfDestroyedPools: memory of a pool that was destroyed is there until it is freed, on either side of a move, also if its number is another pool's by then; and
-// nothing is kept of the pool when that is over.
+// TestRebuildOfDestroyedPools: memory of a pool that was destroyed is there until it is freed, on
+// either side of a move, also if its number is another pool's by then; and nothing is kept of the
+// pool when that is over.
 func TestRebuildOfDestroyedPools(t *testing.T) {
 	const pool = softFirst
 	s := newSoft(t)
@@ -66,7 +67,8 @@ func TestRebuildOfDestroyedPools(t *testing.T) {
 	}
 }
 
-// TestPoolsThatEndWithTheirContext: what outlived a pool does not outlive its context, and nothing of either is kept.
+// TestPoolsThatEndWithTheirContext: what outlived a pool does not outlive its context, and nothing
+// of either is kept.
 func TestPoolsThatEndWithTheirContext(t *testing.T) {
 	s := newRecorded(t)
 	r := s.w.record
@@ -91,7 +93,8 @@ func TestPoolsThatEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// TestStateThatAsksForMore: requests that no record has are not made, whatever state they come in: neither work for the GPU, which is nobody's turn, nor the end of an object.
+// TestStateThatAsksForMore: requests that no record has are not made, whatever state they come in:
+// neither work for the GPU, which is nobody's turn, nor the end of an object.
 func TestStateThatAsksForMore(t *testing.T) {
 	for _, a := range []wire.Args{
 		&wire.LaunchArgs{Func: 10, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1},

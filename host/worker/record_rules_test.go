@@ -7,7 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestDropOfOneThatIsGone: who ends an object that another has taken the place of ends that one alone.
+// TestDropOfOneThatIsGone: who ends an object that another has taken the place of ends that one
+// alone.
 func TestDropOfOneThatIsGone(t *testing.T) {
 	r := newRecorder(&hostMemory{})
 	key := objectKey{id: 7}
@@ -24,7 +25,8 @@ func TestDropOfOneThatIsGone(t *testing.T) {
 	}
 }
 
-// TestOutlivesItsStream: what was made in a stream's order is not the stream's, and does not end with it; what was made in a context is.
+// TestOutlivesItsStream: what was made in a stream's order is not the stream's, and does not end
+// with it; what was made in a context is.
 func TestOutlivesItsStream(t *testing.T) {
 	info := wire.OpMemAllocAsync.Info()
 	if !slices.ContainsFunc(info.Refs, func(r wire.Ref) bool { return r.Kind == wire.KindStream }) {
@@ -47,7 +49,8 @@ func TestOutlivesItsStream(t *testing.T) {
 	}
 }
 
-// TestFeeOfAnInstance: what is reserved for the record of a library's instance is what that takes in the end, by its variables.
+// TestFeeOfAnInstance: what is reserved for the record of a library's instance is what that takes
+// in the end, by its variables.
 func TestFeeOfAnInstance(t *testing.T) {
 	for _, n := range []int{0, 1, 7, 1000} {
 		h := &hostMemory{}
@@ -66,7 +69,8 @@ func TestFeeOfAnInstance(t *testing.T) {
 	}
 }
 
-// TestStands: a request can be done again while all that it names is what it named; what it makes itself need not be there.
+// TestStands: a request can be done again while all that it names is what it named; what it makes
+// itself need not be there.
 func TestStands(t *testing.T) {
 	r := newRecorder(&hostMemory{})
 	rec, err := wire.AppendRecord(nil, wire.Header{}, &wire.CtxCreateArgs{Ctx: 70})

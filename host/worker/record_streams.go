@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// copyAttributes has a stream's attributes be those of another, as they are now: that one may change or go.
+// copyAttributes has a stream's attributes be those of another, as they are now: that one may
+// change or go.
 func (r *recorder) copyAttributes(c *wire.Call, a *wire.StreamCopyAttributesArgs) error {
 	holder := func(id wire.ID) *object {
 		if id <= wire.StreamPerThread {

@@ -32,7 +32,9 @@ func attributesOf(t *testing.T, r *recorder) string {
 	return strings.Join(list, " ")
 }
 
-// TestCopiedAttributes: a stream that takes over another's attributes has those and no others, whatever either has besides; a stream that is always there has them with its context. What is gone is booked no more.
+// TestCopiedAttributes: a stream that takes over another's attributes has those and no others,
+// whatever either has besides; a stream that is always there has them with its context. What is
+// gone is booked no more.
 func TestCopiedAttributes(t *testing.T) {
 	const own = "1:5 2:6 30:1 30:2 31:3"
 	for name, x := range map[string]struct {
@@ -97,7 +99,8 @@ func TestCopiedAttributes(t *testing.T) {
 	}
 }
 
-// TestBlobsOnce: equal bytes are kept once, for as long as anything has them; their sum is taken once for each time that they are asked for, and not at all where there is nothing to find.
+// TestBlobsOnce: equal bytes are kept once, for as long as anything has them; their sum is taken
+// once for each time that they are asked for, and not at all where there is nothing to find.
 func TestBlobsOnce(t *testing.T) {
 	h := &hostMemory{limit: 1 << 30}
 	s := &newRecorder(h).blobs
@@ -152,7 +155,8 @@ func TestBlobsOnce(t *testing.T) {
 	}
 }
 
-// TestBlobBounds: so many bytes may be sent ahead, of so many arguments, and each is whole when it is taken; what a request took comes back if that is to come again.
+// TestBlobBounds: so many bytes may be sent ahead, of so many arguments, and each is whole when it
+// is taken; what a request took comes back if that is to come again.
 func TestBlobBounds(t *testing.T) {
 	h := &hostMemory{limit: 1000}
 	var b blobs
@@ -205,7 +209,8 @@ func TestBlobBounds(t *testing.T) {
 	}
 }
 
-// TestRehearsalOfWhatFails: what cannot be made is an error of the rehearsal, the first of them, and all the rest is made all the same; a driver's reason is what keeps the session away.
+// TestRehearsalOfWhatFails: what cannot be made is an error of the rehearsal, the first of them,
+// and all the rest is made all the same; a driver's reason is what keeps the session away.
 func TestRehearsalOfWhatFails(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.StreamCreateArgs{Stream: 30}, &wire.StreamCreateArgs{Stream: 31}, &wire.StreamCreateArgs{Stream: 32})
@@ -239,7 +244,8 @@ func TestCostOfRequests(t *testing.T) {
 	}
 }
 
-// TestRetainsAreBooked: each retaining of a primary context costs a little, until it is released, or the context was reset and is retained anew.
+// TestRetainsAreBooked: each retaining of a primary context costs a little, until it is released,
+// or the context was reset and is retained anew.
 func TestRetainsAreBooked(t *testing.T) {
 	h := &hostMemory{}
 	r := newRecorder(h)
@@ -272,7 +278,8 @@ func TestRetainsAreBooked(t *testing.T) {
 	}
 }
 
-// TestAdoptsItsCarrier: a state of no carrier, or of one that cannot be, leaves no descriptor; a session in a VM has its carrier where the link feeds it.
+// TestAdoptsItsCarrier: a state of no carrier, or of one that cannot be, leaves no descriptor; a
+// session in a VM has its carrier where the link feeds it.
 func TestAdoptsItsCarrier(t *testing.T) {
 	const name = "causeway-test-carrier"
 	for what, snap := range map[string]*snapshot{
@@ -289,7 +296,9 @@ func TestAdoptsItsCarrier(t *testing.T) {
 	}
 }
 
-// TestRestoreAsksTheLender: a driver says after the rebuild whether what was allocated lies in what was lent, and not if that failed; what cannot be borrowed is not made again. Nothing is refused meanwhile.
+// TestRestoreAsksTheLender: a driver says after the rebuild whether what was allocated lies in what
+// was lent, and not if that failed; what cannot be borrowed is not made again. Nothing is refused
+// meanwhile.
 func TestRestoreAsksTheLender(t *testing.T) {
 	no := errors.New("elsewhere")
 	for what, x := range map[string]struct {

@@ -12,11 +12,14 @@ import (
 	"causeway/host/worker/link"
 )
 
-// Before a VM stops, all that its sessions are made of is made once at the destination, by workers that end then: what would come out another, a variable
-// of a module at another address above all, is known while the programs run. So a session is rehearsed in the order in which it will be rebuilt, from the same
-// base, with a driver that was started in the same way; and what it does then is what it would have done without.
+// Before a VM stops, all that its sessions are made of is made once at the destination, by workers
+// that end then: what would come out another, a variable of a module at another address above all,
+// is known while the programs run. So a session is rehearsed in the order in which it will be
+// rebuilt, from the same base, with a driver that was started in the same way; and what it does
+// then is what it would have done without.
 
-// rehearse writes what the session is made of to m's stream, and answers, beside the link's goroutine.
+// rehearse writes what the session is made of to m's stream, and answers, beside the link's
+// goroutine.
 func (s *starter) rehearse(w *Worker, m link.Copy) error {
 	h, err := newHandover(m.Stream.FD(), 0)
 	if err != nil {
@@ -39,7 +42,8 @@ func (s *starter) rehearse(w *Worker, m link.Copy) error {
 	return nil
 }
 
-// outline is what the session is made of, for whoever reads it while that goes on. It runs on the consumer.
+// outline is what the session is made of, for whoever reads it while that goes on. It runs on the
+// consumer.
 func (w *Worker) outline(l *leased) *snapshot {
 	s := &snapshot{Leased: l.bare(), Images: map[uint32][]byte{}}
 	for _, e := range w.record.entries() {
@@ -56,8 +60,9 @@ type differs struct{ why error }
 
 func (d *differs) Error() string { return d.why.Error() }
 
-// perform makes all that a session is made of once. What a driver gives a reason for is what would keep the session away; other failures may be of this
-// rehearsal, which has no memory, and of what needs what has failed.
+// perform makes all that a session is made of once. What a driver gives a reason for is what would
+// keep the session away; other failures may be of this rehearsal, which has no memory, and of what
+// needs what has failed.
 func (w *Worker) perform(s *snapshot) error {
 	images := &blobStore{byID: map[uint32]*storedBlob{}}
 	for id, b := range s.Images {

@@ -10,7 +10,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// pingPong is what one round trip over loopback takes at best: a byte each way, with blocking reads.
+// pingPong is what one round trip over loopback takes at best: a byte each way, with blocking
+// reads.
 func pingPong(b *testing.B) {
 	near, far, err := remotetest.PairTCP()
 	if err != nil {
@@ -63,8 +64,8 @@ func streamed(b *testing.B, size int) {
 	_, _ = near.Close(), far.Close()
 }
 
-// BenchmarkRelay puts calls and copies over each carrier beside what TCP over loopback alone takes, in one run: the ratio to that is a metric of its own.
-// All parts are goroutines of one process.
+// BenchmarkRelay puts calls and copies over each carrier beside what TCP over loopback alone takes,
+// in one run: the ratio to that is a metric of its own. All parts are goroutines of one process.
 func BenchmarkRelay(b *testing.B) {
 	floor := map[string]float64{}
 	against := func(b *testing.B, name string) {
@@ -109,7 +110,8 @@ func BenchmarkRelay(b *testing.B) {
 
 var carrierNames = []string{"unix", "tcp", "relay", "relay+tls"}
 
-// copies copies between staging memory and the device, and waits for each: up to the device, or down.
+// copies copies between staging memory and the device, and waits for each: up to the device, or
+// down.
 func copies(b *testing.B, s *session, size int, direction uint32) {
 	var m wire.MemAllocReply
 	s.must(b, cuda.Success, &wire.MemAllocArgs{Size: uint64(size)}, &m)

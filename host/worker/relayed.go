@@ -24,7 +24,8 @@ import (
 // errElsewhere says why nothing can be done here with what a session has.
 var errElsewhere = errors.New("the session runs on a GPU server")
 
-// passer is a worker without a GPU: its session runs on a GPU server, and what it has is the way there.
+// passer is a worker without a GPU: its session runs on a GPU server, and what it has is the way
+// there.
 type passer struct {
 	*starter
 	cancel    context.CancelFunc
@@ -84,7 +85,8 @@ func (p *passer) run(ctx context.Context, c remote.Carrier) error {
 	return session.Run(ctx)
 }
 
-// open shakes hands with the server. A connection that is reset meanwhile has begun nothing there: there is another session over another.
+// open shakes hands with the server. A connection that is reset meanwhile has begun nothing there:
+// there is another session over another.
 func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
 	for n := 1; ; n++ {
 		s, err := p.begin(ctx, c)
@@ -174,7 +176,8 @@ func (p *passer) anotherTo(server string, ask link.Connect) resume.Dialer {
 	}
 }
 
-// connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.
+// connect asks the parent for a connection, one at a time: this process has no network, and cannot
+// reach what else is there.
 func (p *passer) connect(ctx context.Context, ask link.Connect) (net.Conn, error) {
 	select {
 	case p.asks <- struct{}{}:
@@ -251,7 +254,8 @@ func (p *passer) end() {
 	}
 }
 
-// follow does what a message of the parent says. What a worker with a GPU would do is refused in the answer.
+// follow does what a message of the parent says. What a worker with a GPU would do is refused in
+// the answer.
 func (p *passer) follow(r link.Received[link.ToWorker]) error {
 	no := link.StatusOf(unix.EOPNOTSUPP, errElsewhere)
 	switch m := r.Message().(type) {

@@ -22,7 +22,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// gpuServer starts workers for connections of a lease, as a server's causewayd and device process do.
+// gpuServer starts workers for connections of a lease, as a server's causewayd and device process
+// do.
 type gpuServer struct {
 	ln      *net.TCPListener
 	lease   remote.LeaseID
@@ -164,7 +165,8 @@ func (s *gpuServer) program(t testing.TB, cfg link.Config) (p *spawn.Process, g 
 	return p, g, w
 }
 
-// TestRelayProcess: a program's calls, copies and output go through a process without a GPU to one with, on a lease's keys; both end with the program.
+// TestRelayProcess: a program's calls, copies and output go through a process without a GPU to one
+// with, on a lease's keys; both end with the program.
 func TestRelayProcess(t *testing.T) {
 	s, cfg := newServer(t)
 	p, g, w := s.program(t, cfg)
@@ -204,7 +206,8 @@ func TestRelayProcess(t *testing.T) {
 	endsWell(t, g, p, w)
 }
 
-// TestRelayProcessReset: a program goes on when what lies between its relay and the server resets its connection, time and again.
+// TestRelayProcessReset: a program goes on when what lies between its relay and the server resets
+// its connection, time and again.
 func TestRelayProcessReset(t *testing.T) {
 	s, cfg := newServer(t)
 	between, err := net.Listen("tcp", "127.0.0.1:0")
@@ -244,8 +247,9 @@ func TestRelayProcessReset(t *testing.T) {
 	endsWell(t, g, p, w)
 }
 
-// TestRelayProcessResetEarly: a program begins although its first connections are reset before it has: when they are made, in the first words of TLS, and where it shows its
-// certificate. What had begun of them at the server ends.
+// TestRelayProcessResetEarly: a program begins although its first connections are reset before it
+// has: when they are made, in the first words of TLS, and where it shows its certificate. What had
+// begun of them at the server ends.
 func TestRelayProcessResetEarly(t *testing.T) {
 	const resets = 2
 	for _, after := range []int64{0, 60, 700, 1800} { // bytes from the program's relay
@@ -319,7 +323,8 @@ func cutAfter(near *net.TCPConn, to string, after int64) {
 	_, _ = io.CopyN(far, near, after)
 }
 
-// TestRelayProcessLost: a program whose server's worker, or whose relay, is killed notices, and nothing is left at either end.
+// TestRelayProcessLost: a program whose server's worker, or whose relay, is killed notices, and
+// nothing is left at either end.
 func TestRelayProcessLost(t *testing.T) {
 	for _, first := range []string{"server", "relay"} {
 		s, cfg := newServer(t)

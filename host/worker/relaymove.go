@@ -14,10 +14,12 @@ import (
 	"causeway/remote/resume"
 )
 
-// A session that is passed on moves with its VM from relay to relay: the one there goes on over the same stream, to the same worker of the GPU server, where nothing moves. The keys to
-// connect do not come with the session: the lease's are with the vGPU there.
+// A session that is passed on moves with its VM from relay to relay: the one there goes on over the
+// same stream, to the same worker of the GPU server, where nothing moves. The keys to connect do
+// not come with the session: the lease's are with the vGPU there.
 
-// mostRelayed bounds what a relay keeps of what comes: its streams', and as much as one has for all else.
+// mostRelayed bounds what a relay keeps of what comes: its streams', and as much as one has for all
+// else.
 const mostRelayed = 2*resume.MostKept + resume.MostBranches*resume.MostBranchKept
 
 // movable says why the session cannot go on in another relay.
@@ -32,7 +34,8 @@ func (p *passer) movable() error {
 	return session.Movable()
 }
 
-// export writes the session, which is parked, for another relay, and keeps it: the VM may go on here after all.
+// export writes the session, which is parked, for another relay, and keeps it: the VM may go on
+// here after all.
 func (p *passer) export(m link.Export) error {
 	memory := aside(m.Memory)
 	defer memory.Close()
@@ -67,7 +70,8 @@ func (p *passer) export(m link.Export) error {
 	return h.out.Flush()
 }
 
-// adoptPassed makes the session that comes over the stream, which it takes over, and runs it, parked.
+// adoptPassed makes the session that comes over the stream, which it takes over, and runs it,
+// parked.
 func (s *starter) adoptPassed(ctx context.Context, stream int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -96,7 +96,8 @@ func readAsked(r *state.Reader) (list []relay.Asked) {
 	return list
 }
 
-// readRelayed reads what write wrote. Whether a session can go on with it is for resume and relay to say.
+// readRelayed reads what write wrote. Whether a session can go on with it is for resume and relay
+// to say.
 func readRelayed(r *state.Reader) (*relayedState, error) {
 	if r.U32() != relayedMagic && r.Err() == nil {
 		r.Refuse("not the state of a session that is passed on")

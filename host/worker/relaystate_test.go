@@ -39,7 +39,8 @@ func someRelayed() *relayedState {
 	}
 }
 
-// TestRelayedState: a session that is passed on is read as it was written, and refused cut anywhere, or with what cannot be.
+// TestRelayedState: a session that is passed on is read as it was written, and refused cut
+// anywhere, or with what cannot be.
 func TestRelayedState(t *testing.T) {
 	want := someRelayed()
 	b := relayedBytes(t, want)

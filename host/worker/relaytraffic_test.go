@@ -26,8 +26,9 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestRelayTraffic bounds what a call and a copy cost between relay and server, in system calls and bytes: these are what a link's time goes to, and they are the same on
-// any machine. A byte more than asked for, or a write more than frames that must not wait for each other, is a step back.
+// TestRelayTraffic bounds what a call and a copy cost between relay and server, in system calls and
+// bytes: these are what a link's time goes to, and they are the same on any machine. A byte more
+// than asked for, or a write more than frames that must not wait for each other, is a step back.
 func TestRelayTraffic(t *testing.T) {
 	for name, secure := range map[string]bool{"plain": false, "tls": true} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +54,8 @@ func TestRelayTraffic(t *testing.T) {
 					}
 				}
 			}
-			// A MiB with TLS goes over other connections, in parts of 256 KiB, of which each is more than one write.
+			// A MiB with TLS goes over other connections, in parts of 256 KiB, of which each is
+			// more than one write.
 			most, wide := [3]int64{9, 3, 5}, int64(0)
 			if secure {
 				most, wide = [3]int64{14, 7, 14}, remotetest.Branches
@@ -75,7 +77,8 @@ func TestRelayTraffic(t *testing.T) {
 				{"1 MiB to the GPU", staged(0, size), most[0], most[1], size, 0},
 				{"1 MiB from the GPU", staged(1, size), 3, most[2], 0, size},
 			} {
-				// A round's writes are those of most rounds: on a machine with other things to do what is acknowledged now and then goes by itself.
+				// A round's writes are those of most rounds: on a machine with other things to do
+				// what is acknowledged now and then goes by itself.
 				const rounds = 21
 				ub, db := up.bytes.Load(), down.bytes.Load()
 				var ups, downs [rounds]int64

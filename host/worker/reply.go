@@ -46,7 +46,8 @@ func (s *slot) forget() {
 	s.mu.Unlock()
 }
 
-// Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
+// Reply implements wire.Replier. A reply that comes after the slot went on to another request is
+// dropped.
 func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	w.closeSlot(index, seq, func(s *slot) (wake bool) {
 		if !s.fine {
@@ -61,7 +62,8 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	})
 }
 
-// closeSlot closes a slot that is open for a request of this number, whose guest hears of it by how, which says whether it sleeps.
+// closeSlot closes a slot that is open for a request of this number, whose guest hears of it by
+// how, which says whether it sleeps.
 func (w *Worker) closeSlot(index, seq uint32, how func(s *slot) (wake bool)) {
 	if index >= remote.SlotCount {
 		return
@@ -104,7 +106,8 @@ func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) boo
 // GPUDone implements wire.Replier.
 func (w *Worker) GPUDone(index uint32) (uintptr, bool) { return w.ring.GPUDone(index) }
 
-// WakeSlot implements wire.Replier. A thread that spins has seen the GPU's answer; its slot is left alone.
+// WakeSlot implements wire.Replier. A thread that spins has seen the GPU's answer; its slot is left
+// alone.
 func (w *Worker) WakeSlot(index, seq uint32) {
 	w.closeSlot(index, seq, func(*slot) bool { return w.ring.Sleeps(index) })
 }

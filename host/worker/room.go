@@ -8,10 +8,12 @@ import (
 )
 
 /*
-Where more memory is promised than the GPU has, a request may be refused that the virtual GPU's limit allows, only because others' sessions are on the GPU at the moment. It is
-not answered then: the record stays in the ring, as if it had not been read, and the parent is asked for room. Meanwhile the consumer does what else is asked of it, so
-that this session can be parked, moved and suspended as well; whoever goes on with it executes the record anew. Only if there is no room to be had the
-program sees what the driver said.
+Where more memory is promised than the GPU has, a request may be refused that the virtual GPU's
+limit allows, only because others' sessions are on the GPU at the moment. It is not answered then:
+the record stays in the ring, as if it had not been read, and the parent is asked for room.
+Meanwhile the consumer does what else is asked of it, so that this session can be parked, moved and
+suspended as well; whoever goes on with it executes the record anew. Only if there is no room to be
+had the program sees what the driver said.
 */
 
 // room is a session's part in that. The consumer owns it, but for answers.
@@ -65,7 +67,8 @@ func (w *Worker) stall(in *remote.Incoming, n uint64) {
 	}
 }
 
-// awaitRoom asks for the room that the incoming record lacks, and serves tasks until it is there or will not be.
+// awaitRoom asks for the room that the incoming record lacks, and serves tasks until it is there or
+// will not be.
 func (w *Worker) awaitRoom(ctx context.Context) error {
 	r := &w.room
 	n := r.stalled

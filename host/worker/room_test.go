@@ -29,7 +29,8 @@ func (g *tight) ModuleLoad(_ *wire.Call, a *wire.ModuleLoadArgs, _ *wire.ModuleL
 	return cuda.Success
 }
 
-// TestStalledRecord: a record that lacks room is not answered, keeps what was sent ahead of it, and is executed again when the parent has answered; tasks run meanwhile.
+// TestStalledRecord: a record that lacks room is not answered, keeps what was sent ahead of it, and
+// is executed again when the parent has answered; tasks run meanwhile.
 func TestStalledRecord(t *testing.T) {
 	for what, granted := range map[string]bool{"granted": true, "denied": false} {
 		t.Run(what, func(t *testing.T) {

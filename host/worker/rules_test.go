@@ -24,7 +24,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestSnapshotsOfOthers: what is no state of a session, or of another version or protocol, is refused by that, though all the rest fits.
+// TestSnapshotsOfOthers: what is no state of a session, or of another version or protocol, is
+// refused by that, though all the rest fits.
 func TestSnapshotsOfOthers(t *testing.T) {
 	for at, why := range []string{"not the state", "session state of version", "protocol version"} {
 		b := written(t, sampleSnapshot())
@@ -60,7 +61,8 @@ func (g reasoningGPU) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.
 	return g.plainGPU.StreamCreate(c, a)
 }
 
-// TestRehearsalWithAReason: what a driver gives a reason for keeps the session away, whatever failed before it; a rehearsal that only is not complete does not. The parent is told which.
+// TestRehearsalWithAReason: what a driver gives a reason for keeps the session away, whatever
+// failed before it; a rehearsal that only is not complete does not. The parent is told which.
 func TestRehearsalWithAReason(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.StreamCreateArgs{Stream: 30}, &wire.StreamCreateArgs{Stream: 31}, &wire.StreamCreateArgs{Stream: 32})
@@ -134,7 +136,8 @@ func carried(t *testing.T, w *Worker) {
 	w.carrier = l
 }
 
-// TestMoveThatStops: wherever a move stops, the session has its guest's memory again, and once what it lent; who asked is told why. One that has moved touches neither.
+// TestMoveThatStops: wherever a move stops, the session has its guest's memory again, and once what
+// it lent; who asked is told why. One that has moved touches neither.
 func TestMoveThatStops(t *testing.T) {
 	no := errors.New("no such thing")
 	to := newRecorded(t)
@@ -202,7 +205,8 @@ func TestMoveThatStops(t *testing.T) {
 	}
 }
 
-// TestMoveWithAnOpenCall: a call that is not answered is waited for as long as the GPU is, and then keeps the session here, with its guest's memory.
+// TestMoveWithAnOpenCall: a call that is not answered is waited for as long as the GPU is, and then
+// keeps the session here, with its guest's memory.
 func TestMoveWithAnOpenCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRecorded(t)
@@ -219,7 +223,8 @@ func TestMoveWithAnOpenCall(t *testing.T) {
 	})
 }
 
-// TestParkLeavesRepliesBehind: replies that are on their way have their moment, and no more, before a session is parked, however long its GPU might have taken.
+// TestParkLeavesRepliesBehind: replies that are on their way have their moment, and no more, before
+// a session is parked, however long its GPU might have taken.
 func TestParkLeavesRepliesBehind(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -290,7 +295,8 @@ func TestRoomIsAskedOfTheParent(t *testing.T) {
 	}
 }
 
-// TestCarriersLetGo: a carrier that is closed has neither its doorbell nor the guest's memory; one that has not begun has none to let go of.
+// TestCarriersLetGo: a carrier that is closed has neither its doorbell nor the guest's memory; one
+// that has not begun has none to let go of.
 func TestCarriersLetGo(t *testing.T) {
 	const name = "causeway-test-guest"
 	for _, begun := range []bool{false, true} {
@@ -314,7 +320,8 @@ func TestCarriersLetGo(t *testing.T) {
 	}
 }
 
-// TestRequestsKeepTheirContext: a change that was made without a context is made again without one, whatever its object's is.
+// TestRequestsKeepTheirContext: a change that was made without a context is made again without one,
+// whatever its object's is.
 func TestRequestsKeepTheirContext(t *testing.T) {
 	r := newRecorder(&hostMemory{limit: 1 << 30})
 	note := func(ctx wire.ID, a wire.Args) {

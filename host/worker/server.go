@@ -21,8 +21,11 @@ import (
 	"causeway/remote/tcp"
 )
 
-// A session whose guest is on another host moves from GPU server to GPU server by its guest's end, over the streams that this has to both: the worker here writes what it is made of when the guest's end says that it stands still, and keeps it
-// until the stream ends, which says that the other worker has it, or until it is to go on after all. So the servers need not know of each other, and what travels is under a lease's keys.
+// A session whose guest is on another host moves from GPU server to GPU server by its guest's end,
+// over the streams that this has to both: the worker here writes what it is made of when the
+// guest's end says that it stands still, and keeps it until the stream ends, which says that the
+// other worker has it, or until it is to go on after all. So the servers need not know of each
+// other, and what travels is under a lease's keys.
 
 // arrival is a session that comes by its guest's end.
 type arrival struct {
@@ -38,7 +41,8 @@ func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 	return c, nil
 }
 
-// errStaysHere: no session of a lease that is not migratable can be described for its host's end, or made of what that says.
+// errStaysHere: no session of a lease that is not migratable can be described for its host's end,
+// or made of what that says.
 var errStaysHere = errors.New("the lease's sessions stay at their server: it is not migratable")
 
 // arrivalOf is the session that a carrier brings; false: it begins.
@@ -89,7 +93,8 @@ func (s *starter) mayLeave() error {
 	return nil
 }
 
-// leave writes the session, less what went ahead, and has it stand until it is known where it goes on. An error says why it was not written, and that it goes on.
+// leave writes the session, less what went ahead, and has it stand until it is known where it goes
+// on. An error says why it was not written, and that it goes on.
 func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving, went *farAhead) error {
 	if err := s.mayLeave(); err != nil {
 		return err
@@ -125,7 +130,8 @@ func (s *starter) leave(w *Worker, c *tcp.Carrier, l *tcp.Leaving, went *farAhea
 	return cmp.Or(err, failed)
 }
 
-// writeTo has the session stand, and writes what it is made of. Without an error guestMu is held, and all of it was written. It runs on the consumer.
+// writeTo has the session stand, and writes what it is made of. Without an error guestMu is held,
+// and all of it was written. It runs on the consumer.
 func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool, went *farAhead) error {
 	if err := w.movable(false); err != nil {
 		return err
@@ -149,7 +155,8 @@ func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool, went *f
 	return err
 }
 
-// quietBeside waits until the GPU is idle; errHostFunction: it is kept from that by functions of the guest's, for so long at a stretch.
+// quietBeside waits until the GPU is idle; errHostFunction: it is kept from that by functions of
+// the guest's, for so long at a stretch.
 func (w *Worker) quietBeside(ctx context.Context, patience time.Duration) error {
 	quiet, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -219,7 +226,8 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 	return s.run(ctx, w)
 }
 
-// arrived makes a session of what comes. guestMu is held: nothing of it may reach the guest ahead of the answer.
+// arrived makes a session of what comes. guestMu is held: nothing of it may reach the guest ahead
+// of the answer.
 func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 	if s.lasting == nil {
 		return nil, errors.New("sessions come by a lease alone")
@@ -278,7 +286,8 @@ func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 	return w, nil
 }
 
-// endsHere waits for the end of what comes: an answer ahead of that breaks a rule, as the guest's end may not have heard yet that it was all.
+// endsHere waits for the end of what comes: an answer ahead of that breaks a rule, as the guest's
+// end may not have heard yet that it was all.
 func endsHere(r io.Reader) error {
 	_, err := io.ReadFull(r, make([]byte, 1))
 	if errors.Is(err, io.EOF) {

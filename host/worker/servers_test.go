@@ -85,7 +85,9 @@ func (c *computing) is(t testing.TB, with byte) {
 	}
 }
 
-// TestServers: a program's session goes to another GPU server, and back, with its memory at the addresses where it was, and the servers' workers that it leaves end; one that is called off goes on where it was, and the other's ends.
+// TestServers: a program's session goes to another GPU server, and back, with its memory at the
+// addresses where it was, and the servers' workers that it leaves end; one that is called off goes
+// on where it was, and the other's ends.
 func TestServers(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -153,7 +155,9 @@ func TestServersRefused(t *testing.T) {
 	endsWell(t, g, p, w)
 }
 
-// TestServersFaults: whatever fails while a session is at two servers, it goes on at one of them: a server that has no room for it, and one whose worker is killed, leave it where it was; when the first one's is killed it goes on at the other.
+// TestServersFaults: whatever fails while a session is at two servers, it goes on at one of them: a
+// server that has no room for it, and one whose worker is killed, leave it where it was; when the
+// first one's is killed it goes on at the other.
 func TestServersFaults(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -201,7 +205,8 @@ func TestServersFaults(t *testing.T) {
 	endsWell(t, g, p, next)
 }
 
-// TestServersCalledOff: a parent that waits no longer has the session where it was, whether it had been at the other server by then or not; and its connections go there no more.
+// TestServersCalledOff: a parent that waits no longer has the session where it was, whether it had
+// been at the other server by then or not; and its connections go there no more.
 func TestServersCalledOff(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -240,7 +245,8 @@ func TestServersCalledOff(t *testing.T) {
 	}
 }
 
-// TestServersStay: a lease that is not migratable, as those on real GPUs are unless that is asked for, has no session described, and none made of what a host's end says.
+// TestServersStay: a lease that is not migratable, as those on real GPUs are unless that is asked
+// for, has no session described, and none made of what a host's end says.
 func TestServersStay(t *testing.T) {
 	for name, stays := range map[string]int{"where it was": 0, "where it would go": 1} {
 		t.Run(name, func(t *testing.T) {

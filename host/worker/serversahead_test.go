@@ -77,7 +77,9 @@ func ahead(ctx context.Context, t *testing.T, p *spawn.Process) {
 	}
 }
 
-// TestServersAhead: memory goes to the other server while the program runs, first all of it, then what has changed; then the session goes there with what has changed since, and from there on to a third. One that is called off goes on where it was, and its memory can go ahead again.
+// TestServersAhead: memory goes to the other server while the program runs, first all of it, then
+// what has changed; then the session goes there with what has changed since, and from there on to a
+// third. One that is called off goes on where it was, and its memory can go ahead again.
 func TestServersAhead(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -141,7 +143,8 @@ func TestServersAhead(t *testing.T) {
 	endsWell(t, g, p, w)
 }
 
-// TestServersAheadFaults: what is in the way at the other server, or is lost there, is found while the program runs, which goes on where it was.
+// TestServersAheadFaults: what is in the way at the other server, or is lost there, is found while
+// the program runs, which goes on where it was.
 func TestServersAheadFaults(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -205,7 +208,8 @@ func TestServersAheadFaults(t *testing.T) {
 	endsWell(t, g, p, far)
 }
 
-// TestServersAheadCannot: what cannot move is named before its memory goes, if it does not pass; a program whose host has no memory left for rounds moves all at once.
+// TestServersAheadCannot: what cannot move is named before its memory goes, if it does not pass; a
+// program whose host has no memory left for rounds moves all at once.
 func TestServersAheadCannot(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -288,7 +292,8 @@ func TestServersAheadCannot(t *testing.T) {
 	endsWell(t, g, p, next)
 }
 
-// TestServersHeldBack: a program whose memory goes ahead is held back if its device process says so, from the next round on, until it stays, or has moved.
+// TestServersHeldBack: a program whose memory goes ahead is held back if its device process says
+// so, from the next round on, until it stays, or has moved.
 func TestServersHeldBack(t *testing.T) {
 	one, cfg := newServer(t)
 	two, other := newServer(t)
@@ -358,7 +363,8 @@ const (
 	standEnv = "CAUSEWAY_TEST_STAND_MIB"
 )
 
-// TestServersStand: a program that changes little of much memory stands far shorter for a move whose memory went ahead than for one that has all of it move.
+// TestServersStand: a program that changes little of much memory stands far shorter for a move
+// whose memory went ahead than for one that has all of it move.
 func TestServersStand(t *testing.T) {
 	mib := standMiB
 	if s := os.Getenv(standEnv); s != "" {

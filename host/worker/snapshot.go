@@ -38,13 +38,15 @@ type request struct {
 	Placed []uint64
 }
 
-// snapshotMagic opens a snapshot: what follows is of this version, and its requests are of the protocol's.
+// snapshotMagic opens a snapshot: what follows is of this version, and its requests are of the
+// protocol's.
 const (
 	snapshotMagic   = 0x53535743 // "CWSS"
 	snapshotVersion = 5
 )
 
-// Bounds of a snapshot. What one worker makes is within them; how much another keeps of it all is Reader's to say.
+// Bounds of a snapshot. What one worker makes is within them; how much another keeps of it all is
+// Reader's to say.
 const (
 	mostRequests = 64 << 20
 	mostPlaced   = wire.MaxRecord

@@ -65,7 +65,8 @@ func written(t testing.TB, s *snapshot) []byte {
 	return b.Bytes()
 }
 
-// TestSnapshotTravels: what is written is what is read; cut anywhere it is refused, and so is what is more than may be kept.
+// TestSnapshotTravels: what is written is what is read; cut anywhere it is refused, and so is what
+// is more than may be kept.
 func TestSnapshotTravels(t *testing.T) {
 	want := sampleSnapshot()
 	b := written(t, want)
@@ -131,7 +132,8 @@ func TestSnapshotBounds(t *testing.T) {
 	}
 }
 
-// FuzzSnapshot: whatever comes is refused, or is a snapshot that can be written again. What it has a worker keep stays within the bound.
+// FuzzSnapshot: whatever comes is refused, or is a snapshot that can be written again. What it has
+// a worker keep stays within the bound.
 func FuzzSnapshot(f *testing.F) {
 	f.Add(written(f, sampleSnapshot())[:4096])
 	f.Add(written(f, &snapshot{Leased: &leasedState{}, Graphs: sampleGraphs()}))

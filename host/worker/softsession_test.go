@@ -16,7 +16,8 @@ import (
 	"causeway/host/worker/state"
 )
 
-// mixPTX has a kernel of which the order of launches shows, x = 3x + inc, and one of which it does not.
+// mixPTX has a kernel of which the order of launches shows, x = 3x + inc, and one of which it does
+// not.
 const mixPTX = `.version 8.0
 .target sm_90
 .address_size 64
@@ -69,7 +70,8 @@ type softSession struct {
 	closed bool
 }
 
-// The session has words that kernels change, that fills write, that copies write, and from which they copy.
+// The session has words that kernels change, that fills write, that copies write, and from which
+// they copy.
 const (
 	softAdded  = 0
 	softFilled = 32

@@ -7,7 +7,8 @@ import (
 	"causeway/cuda"
 )
 
-// TestBlobsByChance: what was promised of blobs is what is open, and what is booked is that and what the current request has taken, whether it is settled or comes again.
+// TestBlobsByChance: what was promised of blobs is what is open, and what is booked is that and
+// what the current request has taken, whether it is settled or comes again.
 func TestBlobsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	w, _ := newFake(t, nil)
@@ -61,7 +62,8 @@ func TestBlobsByChance(t *testing.T) {
 	}
 }
 
-// TestWatchMoves: a guest that wants to be told of its limit is told by the next worker, too, and not again of what it knows.
+// TestWatchMoves: a guest that wants to be told of its limit is told by the next worker, too, and
+// not again of what it knows.
 func TestWatchMoves(t *testing.T) {
 	s := newRecorded(t)
 	want := watchState{Wanted: true, Over: true, Limit: 77}

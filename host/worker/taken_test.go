@@ -17,7 +17,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestMemoryTaken: a program that takes away memory which it shares ends its own session, and the worker says what it was; it does not crash.
+// TestMemoryTaken: a program that takes away memory which it shares ends its own session, and the
+// worker says what it was; it does not crash.
 func TestMemoryTaken(t *testing.T) {
 	guest, host, err := remotetest.Pair()
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNoTaskIsLost: of what several goroutines want of the consumer at the same time everything is done, however their steps and the consumer's fall. What was announced and neither ran nor is
+// TestNoTaskIsLost: of what several goroutines want of the consumer at the same time everything is
+// done, however their steps and the consumer's fall. What was announced and neither ran nor is
 // announced any more would wait for the next who wants something.
 func TestNoTaskIsLost(t *testing.T) {
 	w, c := newFake(t, nil)

@@ -9,8 +9,10 @@ import (
 )
 
 /*
-A session that changes its memory faster than that can be sent is held back, if its operator asks for it: what gives the GPU work waits for a share of the time. It runs for a
-slice, until the GPU has nothing to do, and then waits for as long as the share says; what takes no GPU time, tasks, and a park pass by.
+A session that changes its memory faster than that can be sent is held back, if its operator asks
+for it: what gives the GPU work waits for a share of the time. It runs for a slice, until the GPU
+has nothing to do, and then waits for as long as the share says; what takes no GPU time, tasks, and
+a park pass by.
 */
 
 // throttle is how much a session is held back.
@@ -76,7 +78,8 @@ func (w *Worker) drained(ctx context.Context, most time.Duration) bool {
 	return w.session.Quiesce(ctx) == nil
 }
 
-// awaitUntil does what others want of the consumer until something is so, it is late, or the session is held back no more.
+// awaitUntil does what others want of the consumer until something is so, it is late, or the
+// session is held back no more.
 func (w *Worker) awaitUntil(ctx context.Context, late time.Time, so func() bool) error {
 	for w.throttle.share.Load() != 0 && time.Now().Before(late) {
 		if ctx.Err() != nil {

@@ -11,7 +11,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// TestHoldBack: a session that is held back still does what others want of it, its work waits, and goes on when it is held back no more.
+// TestHoldBack: a session that is held back still does what others want of it, its work waits, and
+// goes on when it is held back no more.
 func TestHoldBack(t *testing.T) {
 	s := newSoft(t)
 	w := s.w
@@ -70,8 +71,9 @@ type quieted struct {
 
 func (q *quieted) Quiesce(context.Context) error { q.asked++; return nil }
 
-// TestWhoIsHeldBack: what gives the GPU work waits for its share of the time, once in a slice; nothing waits of a session that captures, nor asks its
-// driver, which must not be disturbed, and one whose graphs hold pages is not asked.
+// TestWhoIsHeldBack: what gives the GPU work waits for its share of the time, once in a slice;
+// nothing waits of a session that captures, nor asks its driver, which must not be disturbed, and
+// one whose graphs hold pages is not asked.
 func TestWhoIsHeldBack(t *testing.T) {
 	for what, c := range map[string]struct {
 		op     wire.Op

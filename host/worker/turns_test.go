@@ -30,7 +30,8 @@ func (g *orderedGPU) Before(op wire.Op, behind bool) {
 	g.told = append(g.told, fmt.Sprint(op == wire.OpSessionFence, behind))
 }
 
-// TestBehind: a driver is told of an operation whether another was there just ahead of it; what comes after a rest is the first again.
+// TestBehind: a driver is told of an operation whether another was there just ahead of it; what
+// comes after a rest is the first again.
 func TestBehind(t *testing.T) {
 	var g *orderedGPU
 	w, c := newFake(t, func(s driver.Session) driver.Session { g = &orderedGPU{Session: s}; return g })
@@ -58,7 +59,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestEndsOfTheLoop: what ends a consumer, and that a task which was there before the first record came first.
+// TestEndsOfTheLoop: what ends a consumer, and that a task which was there before the first record
+// came first.
 func TestEndsOfTheLoop(t *testing.T) {
 	for name, x := range map[string]struct {
 		set  func(w *Worker, c *fakeCarrier)
@@ -89,8 +91,9 @@ func (w *Worker) task(f func() error) {
 	}
 }
 
-// TestRoomThatNobodyGives: a question that cannot be asked, or is denied, has the program see what the driver said, of that record alone; a task's error and the session's end are those of the consumer. Answers that nobody took do
-// not stand in the way of the next.
+// TestRoomThatNobodyGives: a question that cannot be asked, or is denied, has the program see what
+// the driver said, of that record alone; a task's error and the session's end are those of the
+// consumer. Answers that nobody took do not stand in the way of the next.
 func TestRoomThatNobodyGives(t *testing.T) {
 	asked := []link.Want{}
 	fails := errTurn
@@ -128,7 +131,8 @@ func TestRoomThatNobodyGives(t *testing.T) {
 	}
 }
 
-// TestRepliesOfNoSlot: slots that are not are neither answered nor fetched from; a request on a slot ends what of the last reply was not fetched, but for one that fetches it.
+// TestRepliesOfNoSlot: slots that are not are neither answered nor fetched from; a request on a
+// slot ends what of the last reply was not fetched, but for one that fetches it.
 func TestRepliesOfNoSlot(t *testing.T) {
 	w, c := newFake(t, nil)
 	for _, slot := range []uint32{remote.SlotCount, remote.SlotCount + 1, ^uint32(0)} {
@@ -156,7 +160,8 @@ func TestRepliesOfNoSlot(t *testing.T) {
 	}
 }
 
-// TestRepliesBeyondTheBudget: a long reply that the host has no memory for is an error, unless the guest must learn of what was made.
+// TestRepliesBeyondTheBudget: a long reply that the host has no memory for is an error, unless the
+// guest must learn of what was made.
 func TestRepliesBeyondTheBudget(t *testing.T) {
 	w, c := newFake(t, nil)
 	w.host.limit = 10
@@ -187,7 +192,9 @@ func TestRepliesBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// TestParkRules: only what leases memory, and is not parked, is parked, and only what is parked resumes or does something while it stands. One that was given up for a call that goes on stays given up.
+// TestParkRules: only what leases memory, and is not parked, is parked, and only what is parked
+// resumes or does something while it stands. One that was given up for a call that goes on stays
+// given up.
 func TestParkRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newFake(t, nil)
@@ -249,7 +256,8 @@ func TestLocatesWhole(t *testing.T) {
 	}
 }
 
-// TestFetchesToTheLastByte: a long reply is fetched part by part; with the last one, however long that is, nothing of it is kept or booked.
+// TestFetchesToTheLastByte: a long reply is fetched part by part; with the last one, however long
+// that is, nothing of it is kept or booked.
 func TestFetchesToTheLastByte(t *testing.T) {
 	const most = int(remote.SlotPayload) - 16
 	for _, n := range []int{1, most - 1, most, most + 1, 2 * most, 2*most + 1} {

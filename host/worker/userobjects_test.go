@@ -9,7 +9,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestUserObjectsByChance: references of the guest's own and of its graphs are counted one by one, and come along when the session moves.
+// TestUserObjectsByChance: references of the guest's own and of its graphs are counted one by one,
+// and come along when the session moves.
 func TestUserObjectsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	s := newSoft(t)
@@ -81,8 +82,9 @@ func TestUserObjectsByChance(t *testing.T) {
 	s.close()
 }
 
-// TestUserObjectsOfNestedGraphs: who owns objects through a graph inside another, or through a copy of one that has some inside, cannot be told: such a session stays, until the
-// objects, or the graphs, are gone.
+// TestUserObjectsOfNestedGraphs: who owns objects through a graph inside another, or through a copy
+// of one that has some inside, cannot be told: such a session stays, until the objects, or the
+// graphs, are gone.
 func TestUserObjectsOfNestedGraphs(t *testing.T) {
 	const object, inner, copied, outer = anObject + 10, bGraph + 50, bGraph + 51, bGraph + 52
 	retain := &wire.GraphUserObjectArgs{Graph: inner, Object: object, Count: 1}

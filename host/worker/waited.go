@@ -9,8 +9,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// waited counts the requests whose reply a thread of the program awaited, by operation, where the log says so much. On a GPU server each
-// costs its program a round trip of the link.
+// waited counts the requests whose reply a thread of the program awaited, by operation, where the
+// log says so much. On a GPU server each costs its program a round trip of the link.
 type waited []uint64
 
 func newWaited(log *slog.Logger) waited {

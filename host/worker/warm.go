@@ -18,8 +18,9 @@ import (
 	"causeway/remote/frame"
 )
 
-// A worker that got ready before its guest was known has a driver that was started with the environment of this process. The
-// few guests whose environment asks for another start get it from the same process, which executes itself anew.
+// A worker that got ready before its guest was known has a driver that was started with the
+// environment of this process. The few guests whose environment asks for another start get it from
+// the same process, which executes itself anew.
 
 // gpu is the backend, opened ahead or now.
 func (s *starter) gpu() (driver.Backend, error) {
@@ -33,7 +34,8 @@ func (s *starter) gpu() (driver.Backend, error) {
 	return s.ready, nil
 }
 
-// warmUp opens the backend and has it get ready. What fails now fails again, and is reported, when a session opens.
+// warmUp opens the backend and has it get ready. What fails now fails again, and is reported, when
+// a session opens.
 func (s *starter) warmUp() {
 	begin := time.Now()
 	b, err := s.gpu()
@@ -53,11 +55,13 @@ func (s *starter) warmUp() {
 	s.log.Info("worker is ready", "took", time.Since(begin).Round(time.Millisecond))
 }
 
-// helloPatience is how long a connected guest may take to say hello before its worker stops looking ahead.
+// helloPatience is how long a connected guest may take to say hello before its worker stops looking
+// ahead.
 const helloPatience = 2 * time.Second
 
-// fits reports whether the guest that said, or is about to say, hello on its connection can do with a driver that has started.
-// Who started the worker has judged sessions over leased memory, and those over TLS, whose connection no other process could go on with once it has begun.
+// fits reports whether the guest that said, or is about to say, hello on its connection can do with
+// a driver that has started. Who started the worker has judged sessions over leased memory, and
+// those over TLS, whose connection no other process could go on with once it has begun.
 func (s *starter) fits(conn int) bool {
 	if s.cfg.Carrier == link.CarrierLeased {
 		return true
@@ -77,7 +81,8 @@ func (s *starter) fits(conn int) bool {
 	return err != nil || link.Fits(h, len(s.cfg.Devices))
 }
 
-// peek returns the first n bytes that wait in a socket, without taking them or the descriptors beside them.
+// peek returns the first n bytes that wait in a socket, without taking them or the descriptors
+// beside them.
 func peek(fd, n int, patience time.Duration) ([]byte, error) {
 	b := make([]byte, n)
 	for end := time.Now().Add(patience); ; {
@@ -104,12 +109,13 @@ func peek(fd, n int, patience time.Duration) ([]byte, error) {
 	}
 }
 
-// ResumeEnv names the variable by which a worker process tells itself, across its own execution, where link, guest's connection
-// and configuration are: three descriptors.
+// ResumeEnv names the variable by which a worker process tells itself, across its own execution,
+// where link, guest's connection and configuration are: three descriptors.
 const ResumeEnv = "CAUSEWAY_WORKER_RESUME"
 
-// startCold executes this program anew, with nothing but the link, the guest's connection and the configuration. The driver's
-// state goes with the old image; the process, which the parent watches, stays.
+// startCold executes this program anew, with nothing but the link, the guest's connection and the
+// configuration. The driver's state goes with the old image; the process, which the parent watches,
+// stays.
 func (s *starter) startCold(conn int) error {
 	payload, err := s.cfg.Encode()
 	if err != nil {

@@ -33,7 +33,8 @@ func comm(t *testing.T, pid int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// TestWarm gives sessions to workers that wait: to such a one if it fits, else to the same process executed anew.
+// TestWarm gives sessions to workers that wait: to such a one if it fits, else to the same process
+// executed anew.
 func TestWarm(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  uint32
@@ -81,8 +82,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestWarmFar: a worker that waits on a GPU server serves a program of another host, if that program's relay says that it may; a program whose environment asks for
-// another start gets it.
+// TestWarmFar: a worker that waits on a GPU server serves a program of another host, if that
+// program's relay says that it may; a program whose environment asks for another start gets it.
 func TestWarmFar(t *testing.T) {
 	s, cfg := newServer(t)
 	for name, c := range map[string]struct {
@@ -120,7 +121,8 @@ func TestWarmFar(t *testing.T) {
 	}
 }
 
-// TestSparesEnd: workers that nobody needed end with their pool, and one that died is not given away.
+// TestSparesEnd: workers that nobody needed end with their pool, and one that died is not given
+// away.
 func TestSparesEnd(t *testing.T) {
 	pool := &spawn.Pool{Spawner: spawner(), Config: unixConfig, Size: 2, Log: slog.New(slog.DiscardHandler)}
 	pool.Fill()

@@ -9,8 +9,9 @@ import (
 	"causeway/host/worker/meter"
 )
 
-// watch tells a guest that asked for it when more is allocated than its virtual GPU may have (cuda/api/ops_watch.idl): when the limit
-// falls below that, or falls again. It looks when the parent says that something has changed, and never by itself.
+// watch tells a guest that asked for it when more is allocated than its virtual GPU may have
+// (cuda/api/ops_watch.idl): when the limit falls below that, or falls again. It looks when the
+// parent says that something has changed, and never by itself.
 type watch struct {
 	budget driver.Budget // nil: its limit never changes
 
@@ -98,7 +99,8 @@ func (w *Worker) lookLocked(limit uint64) uint32 {
 	return wire.CallbackOverBudget
 }
 
-// postEventLocked has routineWatch post the event. One that waits gives way, unless it is for more of the guest. watch.mu is held.
+// postEventLocked has routineWatch post the event. One that waits gives way, unless it is for more
+// of the guest. watch.mu is held.
 func (w *Worker) postEventLocked(event uint32) {
 	t := &w.watch
 	if t.event != wire.CallbackOverBudget {
@@ -110,7 +112,8 @@ func (w *Worker) postEventLocked(event uint32) {
 	}
 }
 
-// routineWatch posts events, one after the other, until there is none. A guest that does not take one is told no other.
+// routineWatch posts events, one after the other, until there is none. A guest that does not take
+// one is told no other.
 func (w *Worker) routineWatch() {
 	t := &w.watch
 	for {

@@ -22,7 +22,8 @@ type meant struct {
 func (b *meant) Limit() uint64 { return b.limit }
 func (b *meant) Used() uint64  { return b.used }
 
-// TestWatchByChance: a guest that asked for it is told each time that it comes to hold more than it may, or the limit falls further below that, once, and nothing else.
+// TestWatchByChance: a guest that asked for it is told each time that it comes to hold more than it
+// may, or the limit falls further below that, once, and nothing else.
 func TestWatchByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	w, _ := newFake(t, nil)
@@ -89,7 +90,8 @@ func TestWatchByChance(t *testing.T) {
 	}
 }
 
-// TestWhatAParkFinds: a park knows whether the guest has submitted more, also what it submits in the moment in which it is told to ring, and gives everything back.
+// TestWhatAParkFinds: a park knows whether the guest has submitted more, also what it submits in
+// the moment in which it is told to ring, and gives everything back.
 func TestWhatAParkFinds(t *testing.T) {
 	for _, what := range []string{"nothing", "a record", "a record at the last moment"} {
 		w, c := newFake(t, nil)

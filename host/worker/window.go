@@ -14,8 +14,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// windowSize is how much memory two workers of a host share while a session moves between them, in bytes: enough that both GPUs' copies go on
-// beside each other.
+// windowSize is how much memory two workers of a host share while a session moves between them, in
+// bytes: enough that both GPUs' copies go on beside each other.
 const windowSize = 8 * precopy.Slot
 
 // window is one that a session moves through.
@@ -35,7 +35,8 @@ func (v *window) close() {
 	v.unmap()
 }
 
-// pin lets a session copy straight to and from it. One that cannot copies by way of memory of its own.
+// pin lets a session copy straight to and from it. One that cannot copies by way of memory of its
+// own.
 func (v *window) pin(s driver.Session, log *slog.Logger) {
 	p, ok := s.(driver.Pinner)
 	if !ok {

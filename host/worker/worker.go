@@ -80,7 +80,8 @@ type Worker struct {
 	away   atomic.Bool // guest memory has no pages here
 }
 
-// New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.
+// New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier
+// unless it fails.
 func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger) (*Worker, error) {
 	w := newWorker(o, log)
 	if err := w.carry(c); err != nil {
@@ -158,8 +159,8 @@ func (w *Worker) addRegion0() error {
 	return nil
 }
 
-// Run consumes until the guest process is gone or ctx ends, which is no error, or until the session breaks. Everything is
-// released when it returns.
+// Run consumes until the guest process is gone or ctx ends, which is no error, or until the session
+// breaks. Everything is released when it returns.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -274,7 +275,8 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	return nil
 }
 
-// awaited says that the guest waits for the last operation although it wants no reply: for bytes on their way into staging.
+// awaited says that the guest waits for the last operation although it wants no reply: for bytes on
+// their way into staging.
 func (w *Worker) awaited() bool {
 	a, ok := w.dispatch.Args().(wire.Awaiter)
 	return ok && a.Awaited()

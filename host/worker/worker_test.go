@@ -81,7 +81,8 @@ func serve(accept func() (remote.Carrier, error), b driver.Backend) error {
 	return w.Run(context.Background())
 }
 
-// overCarriers runs a test over each carrier: nothing above remote's interfaces may tell them apart.
+// overCarriers runs a test over each carrier: nothing above remote's interfaces may tell them
+// apart.
 func overCarriers(t *testing.T, test func(t *testing.T, s *session)) {
 	for name, carrier := range remotetest.Carriers() {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +296,8 @@ func testConsole(t *testing.T, s *session) {
 	}
 }
 
-// TestRingWraps sends more than the ring holds, in records of odd sizes, with the worker at times behind.
+// TestRingWraps sends more than the ring holds, in records of odd sizes, with the worker at times
+// behind.
 func TestRingWraps(t *testing.T) { overCarriers(t, testRingWraps) }
 
 func testRingWraps(t *testing.T, s *session) {
@@ -312,7 +314,8 @@ func testRingWraps(t *testing.T, s *session) {
 	}
 }
 
-// TestViolations breaks a rule in each row: the session ends with an error that says so, and quickly.
+// TestViolations breaks a rule in each row: the session ends with an error that says so, and
+// quickly.
 func TestViolations(t *testing.T) {
 	record := func(mod func(r []byte)) []byte {
 		rec, _ := wire.AppendRecord(nil, wire.Header{Flags: remote.RecordReply, Slot: 1, Seq: 1}, &wire.MemAllocArgs{Size: 4096})

@@ -17,9 +17,11 @@ type Stream interface {
 	SetReadDeadline(t time.Time) error
 }
 
-// Filler is a Stream that has room for what it sends: frames' bytes need not be anywhere else before.
+// Filler is a Stream that has room for what it sends: frames' bytes need not be anywhere else
+// before.
 type Filler interface {
-	// Fill writes a frame, whose payload fill puts there piece by piece, from its beginning on, while other frames wait. If fill fails the frame is not sent.
+	// Fill writes a frame, whose payload fill puts there piece by piece, from its beginning on,
+	// while other frames wait. If fill fails the frame is not sent.
 	Fill(h Header, fill func(p []byte, at int) error) error
 }
 
@@ -32,7 +34,8 @@ type Branch interface {
 	Filler
 	// Backlog is how many bytes of it wait to be sent; Away while it has no connection.
 	Backlog() uint64
-	// Ready waits until it has a connection. An error says that it has ended, or that the context has.
+	// Ready waits until it has a connection. An error says that it has ended, or that the context
+	// has.
 	Ready(ctx context.Context) error
 }
 
@@ -41,17 +44,20 @@ type Branching interface {
 	Stream
 	// Branch begins n, at the client's end. With an error there are fewer.
 	Branch(n int) ([]Branch, error)
-	// TakeBranches lets the client begin up to most, at the server's end. begun hears of each, once, on a goroutine of its own.
+	// TakeBranches lets the client begin up to most, at the server's end. begun hears of each,
+	// once, on a goroutine of its own.
 	TakeBranches(most int, begun func(n int, b Branch))
 }
 
-// How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what TLS adds leaves as one.
+// How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what
+// TLS adds leaves as one.
 const (
 	bufferedIn  = 128 << 10
 	bufferedOut = 160 << 10
 )
 
-// Buffered is a connection below TLS: what TLS writes as a record each, while Cork holds, leaves with one system call, and what came is read with one.
+// Buffered is a connection below TLS: what TLS writes as a record each, while Cork holds, leaves
+// with one system call, and what came is read with one.
 type Buffered struct {
 	net.Conn
 	in  *bufio.Reader

@@ -50,7 +50,8 @@ const (
 	Bulk       = 128 << 10 // what is as much goes by branches, if there are any
 )
 
-// Refused is the flag of a DATA frame that refuses a READ, and of a STATE frame that ends with an error, whose text it has, of at most MaxWhy bytes.
+// Refused is the flag of a DATA frame that refuses a READ, and of a STATE frame that ends with an
+// error, whose text it has, of at most MaxWhy bytes.
 const (
 	Refused = 1
 	MaxWhy  = 512
@@ -102,7 +103,8 @@ func ReadHeader(r *bufio.Reader) (Header, error) {
 	return h, nil
 }
 
-// Body hands the n bytes of a frame that come next to f, a part at a time, as they lie in the buffer. An error of f ends it, with that part unread; a stream that ends is io.ErrUnexpectedEOF.
+// Body hands the n bytes of a frame that come next to f, a part at a time, as they lie in the
+// buffer. An error of f ends it, with that part unread; a stream that ends is io.ErrUnexpectedEOF.
 func Body(r *bufio.Reader, n int, f func(part []byte) error) error {
 	for n > 0 {
 		if r.Buffered() == 0 {

@@ -19,7 +19,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// TestBody: a body comes in the parts in which the stream has it, and no more of the stream is read; what f refuses stays unread.
+// TestBody: a body comes in the parts in which the stream has it, and no more of the stream is
+// read; what f refuses stays unread.
 func TestBody(t *testing.T) {
 	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("a"), 20)), bytes.NewReader([]byte("bcd"))), 16)
 	var got []byte
@@ -149,7 +150,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call; who ends the connection is heard to have.
+// TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call; who
+// ends the connection is heard to have.
 func TestSecure(t *testing.T) {
 	near, far, server, client := ends(t)
 	for _, c := range []net.Conn{near, far} {
@@ -199,7 +201,8 @@ func TestSecure(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestLongestFrame: a frame may be as long as Max says, and no byte longer; one that ends within its header is cut.
+// TestLongestFrame: a frame may be as long as Max says, and no byte longer; one that ends within
+// its header is cut.
 func TestLongestFrame(t *testing.T) {
 	for n, ok := range map[uint32]bool{0: true, frame.Max: true, frame.Max + 1: false, 1<<32 - 1: false} {
 		h := frame.Header{Kind: frame.Write, Len: n, Arg: 7}

@@ -7,12 +7,14 @@ import (
 	"causeway/remote"
 )
 
-// Granted is memory of a stream's client that the server's end reaches by itself (one-sided), in the terms of what carries the stream.
+// Granted is memory of a stream's client that the server's end reaches by itself (one-sided), in
+// the terms of what carries the stream.
 type Granted struct {
 	Address uint64
 	Size    uint64
 	Key     uint32
-	// More is how further adapters name it, where copies go by several: their numbers are those that both ends have agreed on, of which the first is 1.
+	// More is how further adapters name it, where copies go by several: their numbers are those
+	// that both ends have agreed on, of which the first is 1.
 	More [MostKeys - 1]Key
 }
 
@@ -34,14 +36,17 @@ func (g Granted) By(adapter int) Key {
 	return g.More[adapter-1]
 }
 
-// GrantSize is the length of an encoded Granted, a GRANT frame's payload, without further keys; keySize is that of each of those.
+// GrantSize is the length of an encoded Granted, a GRANT frame's payload, without further keys;
+// keySize is that of each of those.
 const (
 	GrantSize     = 24
 	MostGrantSize = GrantSize + (MostKeys-1)*keySize
 	keySize       = 16
 )
 
-// Append appends the encoded grant to b: address and size, u64 each; key and padding, u32 each; then for each further adapter that names it address, u64, key and the adapter's number, u32 each. Little-endian.
+// Append appends the encoded grant to b: address and size, u64 each; key and padding, u32 each;
+// then for each further adapter that names it address, u64, key and the adapter's number, u32 each.
+// Little-endian.
 func (g Granted) Append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, g.Address)
@@ -58,7 +63,8 @@ func (g Granted) Append(b []byte) []byte {
 	return b
 }
 
-// ParseGranted reads what Append wrote. The numbers of adapters rise, and there are so many at most; whether the memory is there is not looked at.
+// ParseGranted reads what Append wrote. The numbers of adapters rise, and there are so many at
+// most; whether the memory is there is not looked at.
 func ParseGranted(b []byte) (Granted, error) {
 	if len(b) < GrantSize || len(b) > MostGrantSize || (len(b)-GrantSize)%keySize != 0 {
 		return Granted{}, remote.Violation("GRANT frame of %d bytes", len(b))
@@ -81,7 +87,8 @@ type Granting interface {
 	Stream
 	// Grants reports whether the server's end reaches memory.
 	Grants() bool
-	// Grant registers memory, which stays where it is until revoke has returned: then nobody reaches it any more, and who tries has ended the stream.
+	// Grant registers memory, which stays where it is until revoke has returned: then nobody
+	// reaches it any more, and who tries has ended the stream.
 	Grant(mem []byte) (g Granted, revoke func(), err error)
 }
 
@@ -95,15 +102,20 @@ type Reaching interface {
 	Reaches() bool
 	// Fetch reads memory. ErrUnreached: nothing touches p any more. Another error is the stream's.
 	Fetch(p []byte, from Granted, off uint64) error
-	// Store writes memory. The bytes are there before anything is that is written to the stream afterwards; p is the caller's again. ErrUnreached: some of them may be. Another error is the stream's.
+	// Store writes memory. The bytes are there before anything is that is written to the stream
+	// afterwards; p is the caller's again. ErrUnreached: some of them may be. Another error is the
+	// stream's.
 	Store(p []byte, to Granted, off uint64) error
 }
 
-// Direct is a Reaching whose adapter moves bytes between the client's memory and other memory that it knows, which need not be this process's.
+// Direct is a Reaching whose adapter moves bytes between the client's memory and other memory that
+// it knows, which need not be this process's.
 type Direct interface {
 	Reaching
-	// FetchTo has n bytes of the client's memory copied to m, from at on. ErrUnreached: nothing of it is under way any more. Another error is the stream's.
+	// FetchTo has n bytes of the client's memory copied to m, from at on. ErrUnreached: nothing of
+	// it is under way any more. Another error is the stream's.
 	FetchTo(m remote.Registered, at, n uint64, from Granted, off uint64) error
-	// StoreFrom has n bytes of m, from at on, copied to the client's memory. They are there when it returns; errors as FetchTo's.
+	// StoreFrom has n bytes of m, from at on, copied to the client's memory. They are there when it
+	// returns; errors as FetchTo's.
 	StoreFrom(m remote.Registered, at, n uint64, to Granted, off uint64) error
 }

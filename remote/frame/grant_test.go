@@ -14,7 +14,8 @@ var (
 	more    = frame.Granted{Address: 1 << 41, Size: 1 << 20, Key: 7, More: [3]frame.Key{{}, {Is: true, Address: 4096, Key: 3}, {Is: true, Key: 9}}}
 )
 
-// TestGranted: a grant is read as it was said, with the keys of each adapter; without further ones it is what it was before there were any.
+// TestGranted: a grant is read as it was said, with the keys of each adapter; without further ones
+// it is what it was before there were any.
 func TestGranted(t *testing.T) {
 	for _, g := range []frame.Granted{granted, more} {
 		if got, err := frame.ParseGranted(g.Append(nil)); err != nil || got != g {

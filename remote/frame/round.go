@@ -9,7 +9,8 @@ import (
 // Whole is the flag of the STATE frame that ends a round of memory, which has what the round did.
 const Whole = 2
 
-// AheadWindow is how many bytes of a round may be under way that the guest's end has not taken: calls of the program, which runs on, stand behind no more.
+// AheadWindow is how many bytes of a round may be under way that the guest's end has not taken:
+// calls of the program, which runs on, stand behind no more.
 const AheadWindow = 2 << 20
 
 // RoundSize is how long an encoded Round is.

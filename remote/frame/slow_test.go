@@ -12,7 +12,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// TestSlowServer: a client waits for a server that has yet to start the process which answers, on a machine that has much to do; not for one that never does.
+// TestSlowServer: a client waits for a server that has yet to start the process which answers, on a
+// machine that has much to do; not for one that never does.
 func TestSlowServer(t *testing.T) {
 	for _, x := range []struct {
 		after time.Duration

@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Secure is TLS over a Buffered connection: one Write is one system call, however many records it takes.
+// Secure is TLS over a Buffered connection: one Write is one system call, however many records it
+// takes.
 type Secure struct {
 	*tls.Conn
 	raw *Buffered
 }
 
-// Limits of TLS's handshake. A client waits for a process that the server may have to start first, on a machine that may be busy; a server for nothing but bytes.
+// Limits of TLS's handshake. A client waits for a process that the server may have to start first,
+// on a machine that may be busy; a server for nothing but bytes.
 const (
 	clientLimit = 30 * time.Second
 	serverLimit = 10 * time.Second
@@ -57,7 +59,8 @@ func (s *Secure) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteAll writes one after the other what leaves with as few system calls as one Write. One goroutine writes at a time.
+// WriteAll writes one after the other what leaves with as few system calls as one Write. One
+// goroutine writes at a time.
 func (s *Secure) WriteAll(list [][]byte) error {
 	s.raw.Cork()
 	var err error
@@ -70,7 +73,8 @@ func (s *Secure) WriteAll(list [][]byte) error {
 	return err
 }
 
-// Ended reports whether an end of file that was read was the other end's word (RFC 8446, 6.1), and not only the connection's end, which anything in between can make.
+// Ended reports whether an end of file that was read was the other end's word (RFC 8446, 6.1), and
+// not only the connection's end, which anything in between can make.
 func (s *Secure) Ended() bool { return !s.raw.eof.Load() }
 
 // Abort ends the connection without a word.
@@ -79,9 +83,12 @@ func (s *Secure) Abort() { _ = s.raw.Conn.Close() }
 // Tune is Tune of the connection below.
 func (s *Secure) Tune(limit time.Duration) error { return Tune(s.raw.Conn, limit) }
 
-// A peer of which nothing is heard: when the connection ends, Lost where its session ends with it, Silent where another may follow (package resume). Until then the kernel sends
-// again what was not acknowledged, so that a link that is back sooner has lost nothing and done nothing twice. retryMost keeps its attempts close together where the kernel can be told (Linux 6.15); others double the time between
-// them, and the attempt after 12.6 s is the one that finds a link that was gone for 10 s.
+// A peer of which nothing is heard: when the connection ends, Lost where its session ends with it,
+// Silent where another may follow (package resume). Until then the kernel sends again what was not
+// acknowledged, so that a link that is back sooner has lost nothing and done nothing twice.
+// retryMost keeps its attempts close together where the kernel can be told (Linux 6.15); others
+// double the time between them, and the attempt after 12.6 s is the one that finds a link that was
+// gone for 10 s.
 const (
 	Lost      = 15 * time.Second
 	Silent    = 5 * time.Second
@@ -92,8 +99,9 @@ const (
 	tcpRTOMaxMS = 44 // TCP_RTO_MAX_MS
 )
 
-// Tune sets what a session's connection needs of the kernel: nothing waits for more to send, and a peer that is gone is noticed although neither side says a
-// word for so long, or one sends what is never acknowledged. A connection that is not TCP stays as it is.
+// Tune sets what a session's connection needs of the kernel: nothing waits for more to send, and a
+// peer that is gone is noticed although neither side says a word for so long, or one sends what is
+// never acknowledged. A connection that is not TCP stays as it is.
 func Tune(c net.Conn, limit time.Duration) error {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

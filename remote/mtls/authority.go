@@ -83,7 +83,8 @@ func newAuthority(dir string, valid time.Duration, use x509.KeyUsage) error {
 	return write(dir, caName, caKey, t, t, key, key)
 }
 
-// Issue makes the certificate and key of a host in the folder, with its names and addresses, of which the first names the files.
+// Issue makes the certificate and key of a host in the folder, with its names and addresses, of
+// which the first names the files.
 func (a *Authority) Issue(valid time.Duration, names ...string) (Files, error) {
 	if len(names) == 0 || filepath.Base(names[0]) != names[0] || names[0] == "ca" {
 		return Files{}, fmt.Errorf("%q is no host's name", names)

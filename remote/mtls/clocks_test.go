@@ -25,7 +25,9 @@ func at(c *tls.Config, off time.Duration) *tls.Config {
 	return c
 }
 
-// TestClocksApart: hosts whose clocks differ by minutes, both ways, meet with certificates that were issued a moment ago and that end soon; at more than an hour the error is of a certificate's time, with clocks as its remedy.
+// TestClocksApart: hosts whose clocks differ by minutes, both ways, meet with certificates that
+// were issued a moment ago and that end soon; at more than an hour the error is of a certificate's
+// time, with clocks as its remedy.
 func TestClocksApart(t *testing.T) {
 	dir := t.TempDir()
 	server, client := issue(t, dir, "gpu1"), issue(t, dir, "hosta")

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// issuedDir, in an authority's folder, holds a copy of each certificate that it has issued, by serial number: a host's former ones hold as well
-// until they expire.
+// issuedDir, in an authority's folder, holds a copy of each certificate that it has issued, by
+// serial number: a host's former ones hold as well until they expire.
 const issuedDir = "issued"
 
 // ErrNotIssued says that the authority knows of no such certificate.
@@ -130,7 +130,8 @@ func (a *Authority) revocations() (map[string]time.Time, error) {
 	return when, nil
 }
 
-// Revoke revokes a certificate by serial number, or all of a host's, and writes the list. It returns those that were not before.
+// Revoke revokes a certificate by serial number, or all of a host's, and writes the list. It
+// returns those that were not before.
 func (a *Authority) Revoke(who string) ([]Issued, error) {
 	all, err := a.Issued()
 	if err != nil {
@@ -144,7 +145,8 @@ func (a *Authority) Revoke(who string) ([]Issued, error) {
 	return of, a.writeList(of)
 }
 
-// writeList writes the list with some more certificates in it. What has expired stays: clocks differ.
+// writeList writes the list with some more certificates in it. What has expired stays: clocks
+// differ.
 func (a *Authority) writeList(more []Issued) error {
 	was, err := a.list()
 	if err != nil {

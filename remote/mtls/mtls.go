@@ -1,5 +1,6 @@
-// Package mtls is how hosts of Causeway know one another: TLS 1.3 with a certificate on each side, of one authority, which issues for nothing else. Who has
-// such a certificate is one of the hosts; by its name it is known when it is called.
+// Package mtls is how hosts of Causeway know one another: TLS 1.3 with a certificate on each side,
+// of one authority, which issues for nothing else. Who has such a certificate is one of the hosts;
+// by its name it is known when it is called.
 package mtls
 
 import (
@@ -14,7 +15,8 @@ import (
 // ErrIdentity says that a host has no certificate that others could know it by.
 var ErrIdentity = errors.New("no usable certificate of this host")
 
-// Files are where a host's identity is, as PEM: the authority's certificate, its own, and its own key.
+// Files are where a host's identity is, as PEM: the authority's certificate, its own, and its own
+// key.
 type Files struct{ CA, Certificate, Key string }
 
 // identity is what the files hold at one moment.
@@ -82,8 +84,8 @@ func (id *identity) config(protocol string) *tls.Config {
 	}
 }
 
-// Server is for connections of other hosts that speak protocol (ALPN). The files, and the revocation list beside the authority's, are read for each of
-// them, and once now.
+// Server is for connections of other hosts that speak protocol (ALPN). The files, and the
+// revocation list beside the authority's, are read for each of them, and once now.
 func (f Files) Server(protocol string) (*tls.Config, error) {
 	id, err := f.load()
 	if err != nil {

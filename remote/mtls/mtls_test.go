@@ -25,7 +25,8 @@ func issue(t *testing.T, dir string, names ...string) Files {
 	return f
 }
 
-// meet has a client call a server by a name. It returns what each says of the handshake and a byte each way.
+// meet has a client call a server by a name. It returns what each says of the handshake and a byte
+// each way.
 func meet(t *testing.T, server, client *tls.Config) (peer string, serverErr, clientErr error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,8 +64,8 @@ func meet(t *testing.T, server, client *tls.Config) (peer string, serverErr, cli
 	return peer, serverErr, clientErr
 }
 
-// TestHosts: two hosts of one authority know each other by name and address; whoever is of another, or none, or called by another name, or speaks
-// something else, is refused.
+// TestHosts: two hosts of one authority know each other by name and address; whoever is of another,
+// or none, or called by another name, or speaks something else, is refused.
 func TestHosts(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	a, b := issue(t, dir, "hosta"), issue(t, dir, "hostb", "127.0.0.1")

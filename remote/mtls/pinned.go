@@ -16,13 +16,15 @@ import (
 	"time"
 )
 
-// SessionProtocol is what a session's connection speaks inside TLS (ALPN): frames, as remote/frame has them.
+// SessionProtocol is what a session's connection speaks inside TLS (ALPN): frames, as remote/frame
+// has them.
 const SessionProtocol = "causeway-session/2"
 
 // ResumeProtocol is what a connection speaks over which a session goes on (package resume).
 const ResumeProtocol = "causeway-resume/1"
 
-// VerbsProtocol is what it speaks where both ends would rather have the frames go by RDMA (remote/verbs): they agree on that first.
+// VerbsProtocol is what it speaks where both ends would rather have the frames go by RDMA
+// (remote/verbs): they agree on that first.
 const VerbsProtocol = "causeway-session-verbs/2"
 
 // SessionProtocols are those of a session's connection, the preferred one first.
@@ -56,15 +58,17 @@ func (h *KeyHash) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Pinned is one side's identity in a lease: a key pair made for it alone, and the one key that the other side has. No authority is involved,
-// and the key is no host's: the two sides have told each other the hashes over a connection by which they know one another (Files).
+// Pinned is one side's identity in a lease: a key pair made for it alone, and the one key that the
+// other side has. No authority is involved, and the key is no host's: the two sides have told each
+// other the hashes over a connection by which they know one another (Files).
 type Pinned struct {
 	Certificate []byte  `json:"certificate"` // DER, self-signed: what carries the key
 	Key         []byte  `json:"key"`         // DER, PKCS #8
 	Peer        KeyHash `json:"peer"`
 }
 
-// pinnedFor is how long a pinned certificate says that it holds. Nobody asks: the lease's end is what ends it.
+// pinnedFor is how long a pinned certificate says that it holds. Nobody asks: the lease's end is
+// what ends it.
 const pinnedFor = 10 * 365 * 24 * time.Hour
 
 // NewPinned makes a key pair, whose peer is not known yet.
@@ -105,7 +109,8 @@ func (p Pinned) Hash() (KeyHash, error) {
 	return sha256.Sum256(cert.RawSubjectPublicKeyInfo), nil
 }
 
-// Server is for connections of the one peer that speaks one of the protocols (ALPN), of which the first that both do is taken.
+// Server is for connections of the one peer that speaks one of the protocols (ALPN), of which the
+// first that both do is taken.
 func (p Pinned) Server(protocols ...string) (*tls.Config, error) {
 	c, err := p.config(protocols)
 	if err == nil {

@@ -18,7 +18,8 @@ func lease(t *testing.T) (server, client Pinned) {
 	return server, client
 }
 
-// TestPinned: the two sides of a lease know each other; nobody else is let in, and nobody lets in who has another key than the lease says.
+// TestPinned: the two sides of a lease know each other; nobody else is let in, and nobody lets in
+// who has another key than the lease says.
 func TestPinned(t *testing.T) {
 	s, c := lease(t)
 	otherS, otherC := lease(t)

@@ -33,8 +33,9 @@ type revoked map[string]bool
 // revokedKey names a certificate: its serial number is its authority's.
 func revokedKey(issuer []byte, serial string) string { return serial + " " + string(issuer) }
 
-// readRevoked reads the lists in a file. Where there is no file nothing is revoked; one that cannot be used is an error, for what it would say is
-// not known: that it is signed by none of the authorities, or is older than it says that it may become.
+// readRevoked reads the lists in a file. Where there is no file nothing is revoked; one that cannot
+// be used is an error, for what it would say is not known: that it is signed by none of the
+// authorities, or is older than it says that it may become.
 func readRevoked(file string, authorities []*x509.Certificate) (revoked, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +90,8 @@ func parseRevoked(b []byte, authorities []*x509.Certificate, now time.Time) (rev
 	return r, nil
 }
 
-// signedBy wants a list to be one of these authorities'. Certificates of authorities that were made before there were lists do not say that they
-// may sign them.
+// signedBy wants a list to be one of these authorities'. Certificates of authorities that were made
+// before there were lists do not say that they may sign them.
 func signedBy(list *x509.RevocationList, authorities []*x509.Certificate) error {
 	for _, a := range authorities {
 		if string(a.RawSubject) == string(list.RawIssuer) && a.CheckSignature(list.SignatureAlgorithm, list.RawTBSRevocationList, list.Signature) == nil {
@@ -137,7 +138,8 @@ func (f Files) Check(cert *x509.Certificate) error {
 // listBeside is where the revocation list of an authority's certificate is.
 func listBeside(ca string) string { return filepath.Join(filepath.Dir(ca), listName) }
 
-// Remedy says what an operator does about a failed handshake of either side; empty: nothing that is known.
+// Remedy says what an operator does about a failed handshake of either side; empty: nothing that is
+// known.
 func Remedy(err error) string {
 	var invalid x509.CertificateInvalidError
 	var foreign x509.UnknownAuthorityError

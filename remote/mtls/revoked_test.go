@@ -29,8 +29,8 @@ func met(t *testing.T, server, client Files, name string) (se, ce error) {
 	return se, ce
 }
 
-// TestRevoked: a certificate that the list names is refused by either side, from the next handshake on, and another of the same host is not; one
-// that was shown before is judged anew.
+// TestRevoked: a certificate that the list names is refused by either side, from the next handshake
+// on, and another of the same host is not; one that was shown before is judged anew.
 func TestRevoked(t *testing.T) {
 	dir := t.TempDir()
 	a, b := issue(t, dir, "hosta", "127.0.0.1"), issue(t, dir, "hostb", "127.0.0.1")
@@ -177,7 +177,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestOlderAuthority: one that was made before there were lists can revoke, too, with its hosts as they are.
+// TestOlderAuthority: one that was made before there were lists can revoke, too, with its hosts as
+// they are.
 func TestOlderAuthority(t *testing.T) {
 	dir := t.TempDir()
 	if err := newAuthority(dir, time.Hour, x509.KeyUsageCertSign); err != nil {

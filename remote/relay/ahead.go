@@ -12,11 +12,16 @@ import (
 )
 
 /*
-Memory of a session that is to go to another server goes ahead of it, in rounds, while its program runs: the other server is told so (AHEAD), the first one is asked for a round at a time (AHEAD), and what it says is passed on beside the session's own frames. The receiver keeps what comes, no more than was
-granted, and never waits for the other server: who asked for the round passes it on, and grants as much again (MORE). Then Stand has the consumer stop, as Move does from the beginning, and what follows is what has changed since. Until then the consumer knows nothing of it.
+Memory of a session that is to go to another server goes ahead of it, in rounds, while its program
+runs: the other server is told so (AHEAD), the first one is asked for a round at a time (AHEAD), and
+what it says is passed on beside the session's own frames. The receiver keeps what comes, no more
+than was granted, and never waits for the other server: who asked for the round passes it on, and
+grants as much again (MORE). Then Stand has the consumer stop, as Move does from the beginning, and
+what follows is what has changed since. Until then the consumer knows nothing of it.
 */
 
-// ErrNoRounds says that memory cannot go ahead of a session: one of the two servers is of a version without.
+// ErrNoRounds says that memory cannot go ahead of a session: one of the two servers is of a version
+// without.
 var ErrNoRounds = errors.New("memory does not go ahead of a session there")
 
 // AheadMemory is how much of the host's memory the rounds of a session take.
@@ -53,7 +58,9 @@ func (s *Session) Rounds() bool {
 	return s.rounds
 }
 
-// Ahead has a server await a session over conn, which it takes over, and whose memory is to come in rounds; hello and server are as in Move, which Stand goes on with. The program runs on. ErrNoRounds: one of the servers knows of none.
+// Ahead has a server await a session over conn, which it takes over, and whose memory is to come in
+// rounds; hello and server are as in Move, which Stand goes on with. The program runs on.
+// ErrNoRounds: one of the servers knows of none.
 func (s *Session) Ahead(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
 	m := s.newMoving(ctx, conn, hello, branches, server)
 	m.ahead.runs = true
@@ -111,7 +118,9 @@ func (m *Moving) routineWelcome() {
 	m.welcome <- err
 }
 
-// Round has what has changed of the session's memory since the round before, all of it in the first, be at the other server. Until there is another, or the session stands or stays, it is held back for so many hundredths of the time. With an error the session does not go there.
+// Round has what has changed of the session's memory since the round before, all of it in the
+// first, be at the other server. Until there is another, or the session stands or stays, it is held
+// back for so many hundredths of the time. With an error the session does not go there.
 func (m *Moving) Round(ctx context.Context, held uint32) (frame.Round, error) {
 	if !m.ahead.once.TryLock() {
 		return frame.Round{}, ErrMoving
@@ -296,7 +305,8 @@ func (s *Session) roundOver(m *Moving, did frame.Round, failed error) {
 	a.tell()
 }
 
-// callOff ends a move of a session that runs, the first time. The server is told, and says when a round that is under way is over.
+// callOff ends a move of a session that runs, the first time. The server is told, and says when a
+// round that is under way is over.
 func (m *Moving) callOff(why error) {
 	s := m.s
 	s.parks.mu.Lock()
@@ -320,7 +330,8 @@ func (m *Moving) callOff(why error) {
 	}
 }
 
-// Stand has the session stand still, and the other server get what it has not yet; as Move otherwise.
+// Stand has the session stand still, and the other server get what it has not yet; as Move
+// otherwise.
 func (m *Moving) Stand(ctx context.Context) error {
 	m.s.parks.mu.Lock()
 	err := error(nil)

@@ -96,7 +96,8 @@ func (x *rounding) calls(t testing.TB, value uint32) {
 	x.g.awaitWord(9, value)
 }
 
-// TestAhead: rounds are passed on while the program's calls are, granted as they are passed on, and what stands still goes behind them; the session goes on at the other server.
+// TestAhead: rounds are passed on while the program's calls are, granted as they are passed on, and
+// what stands still goes behind them; the session goes on at the other server.
 func TestAhead(t *testing.T) {
 	x := rounds(t)
 	for n := range uint32(3) {
@@ -137,7 +138,8 @@ func TestAhead(t *testing.T) {
 	x.guestGoes(t)
 }
 
-// TestAheadInVain: whatever is in the way of a round, the session runs on where it was, whose server is told once; when that has said that the round is over it can go elsewhere.
+// TestAheadInVain: whatever is in the way of a round, the session runs on where it was, whose
+// server is told once; when that has said that the round is over it can go elsewhere.
 func TestAheadInVain(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(x *rounding)
@@ -225,7 +227,8 @@ func (p *pausing) isClosed() bool {
 	return p.closed
 }
 
-// TestAheadStandsInVain: a session whose memory went ahead and that cannot stand, or go in the end, goes on where it was, which is told to forget what went ahead.
+// TestAheadStandsInVain: a session whose memory went ahead and that cannot stand, or go in the end,
+// goes on where it was, which is told to forget what went ahead.
 func TestAheadStandsInVain(t *testing.T) {
 	for name, do := range map[string]func(x *rounding){
 		"the server refuses": func(x *rounding) {
@@ -270,7 +273,8 @@ func TestAheadStandsInVain(t *testing.T) {
 	}
 }
 
-// TestAheadOfVersions: a server without rounds is asked for none, and one that takes the hello for none of its own has none either; whatever else it says is its fault.
+// TestAheadOfVersions: a server without rounds is asked for none, and one that takes the hello for
+// none of its own has none either; whatever else it says is its fault.
 func TestAheadOfVersions(t *testing.T) {
 	for name, row := range map[string]struct {
 		old  bool
@@ -325,7 +329,8 @@ func (x *rounding) endsOnTheWay(t testing.TB) {
 	}
 }
 
-// TestRoundRules: a server that says of a round what is none, or more than was granted, breaks a rule, which is the session's end and the other stream's.
+// TestRoundRules: a server that says of a round what is none, or more than was granted, breaks a
+// rule, which is the session's end and the other stream's.
 func TestRoundRules(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"more than granted": bytes.Repeat(state(make([]byte, frame.AheadWindow/2)), 3),
@@ -359,7 +364,8 @@ func TestRoundRules(t *testing.T) {
 	}
 }
 
-// TestAheadAndAnEnd: a session whose guest goes ends while the other server takes nothing of a round, and while nothing is asked for.
+// TestAheadAndAnEnd: a session whose guest goes ends while the other server takes nothing of a
+// round, and while nothing is asked for.
 func TestAheadAndAnEnd(t *testing.T) {
 	x := rounds(t)
 	x.two.mu.Lock()
@@ -383,7 +389,8 @@ func TestAheadAndAnEnd(t *testing.T) {
 	}
 }
 
-// FuzzAhead: a server says whatever it likes of a round. Nothing hangs, the other one hears of nothing but memory, and no more is kept than was granted.
+// FuzzAhead: a server says whatever it likes of a round. Nothing hangs, the other one hears of
+// nothing but memory, and no more is kept than was granted.
 func FuzzAhead(f *testing.F) {
 	f.Add(append(state([]byte("all of it")), whole(frame.Round{Looked: 9, Sent: 9})...))
 	f.Add(append(whole(frame.Round{}), whole(frame.Round{})...))

@@ -14,7 +14,8 @@ func TestConformance(t *testing.T) {
 	remotetest.Conformance(t, func() (remotetest.Ends, error) { return remotetest.Relayed(false) })
 }
 
-// TestConformanceOfVersions: an end that knows of branches, and one of a version that does not, have a session without.
+// TestConformanceOfVersions: an end that knows of branches, and one of a version that does not,
+// have a session without.
 func TestConformanceOfVersions(t *testing.T) {
 	for name, n := range map[string][2]int{"relay of before": {0, remotetest.Branches}, "worker of before": {remotetest.Branches, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -23,7 +24,8 @@ func TestConformanceOfVersions(t *testing.T) {
 	}
 }
 
-// TestHeadGoesForward: a server that takes back what it has consumed would be sent too much, or too little.
+// TestHeadGoesForward: a server that takes back what it has consumed would be sent too much, or too
+// little.
 func TestHeadGoesForward(t *testing.T) {
 	r := newRig(t)
 	if err := r.Append(record(64, 1)); err != nil {

@@ -17,8 +17,8 @@ import (
 // dialLimit is how long one address of a server may take to answer.
 const dialLimit = 4 * time.Second
 
-// Dial connects to a GPU server at the first of its addresses (HOST:PORT) that answers, and begins with a preface. The error names each address
-// and why it was none.
+// Dial connects to a GPU server at the first of its addresses (HOST:PORT) that answers, and begins
+// with a preface. The error names each address and why it was none.
 func Dial(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPConn, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no address of the GPU server is known")
@@ -37,7 +37,8 @@ func Dial(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPCo
 	return nil, errors.Join(errs...)
 }
 
-// DialFirst is Dial for a session that begins: where the link is away it tries again until the context ends, as a session that has begun would.
+// DialFirst is Dial for a session that begins: where the link is away it tries again until the
+// context ends, as a session that has begun would.
 func DialFirst(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPConn, error) {
 	return patiently(ctx, func() (*net.TCPConn, error) { return Dial(ctx, addresses, p) })
 }
@@ -59,7 +60,8 @@ func patiently[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 // firstEach is the time between two attempts of DialFirst.
 const firstEach = 200 * time.Millisecond
 
-// Away reports whether a link that comes back, or another connection, would mend an error. A server that refuses a connection is there.
+// Away reports whether a link that comes back, or another connection, would mend an error. A server
+// that refuses a connection is there.
 func Away(err error) bool {
 	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ECONNRESET, unix.ECONNABORTED, unix.EPIPE} {
 		if errors.Is(err, e) {
@@ -89,7 +91,8 @@ func begin(c *net.TCPConn, p remote.Preface) error {
 	return err
 }
 
-// cause is an error without what the caller says himself: of "dial tcp 192.0.2.1:7745: connect: connection refused" the end.
+// cause is an error without what the caller says himself: of "dial tcp 192.0.2.1:7745: connect:
+// connection refused" the end.
 func cause(err error) error {
 	var errno unix.Errno
 	var dns *net.DNSError

@@ -48,7 +48,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestCause: of why a server is not reached a program is told what it can act on, and not who dialed what.
+// TestCause: of why a server is not reached a program is told what it can act on, and not who
+// dialed what.
 func TestCause(t *testing.T) {
 	within := func(err error) error {
 		return fmt.Errorf("dial: %w", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7745}, Err: err})

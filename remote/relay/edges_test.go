@@ -16,7 +16,8 @@ import (
 	"causeway/remote/resume"
 )
 
-// TestGatherFills: as many records leave at once as a frame, and the server's mirror, have room for, to the byte; one that is longer than a frame leaves alone.
+// TestGatherFills: as many records leave at once as a frame, and the server's mirror, have room
+// for, to the byte; one that is longer than a frame leaves alone.
 func TestGatherFills(t *testing.T) {
 	rec := func(sizes ...int) (list []remote.Incoming) {
 		for _, n := range sizes {
@@ -51,7 +52,8 @@ func TestGatherFills(t *testing.T) {
 	}
 }
 
-// TestAnswers: a READ is answered in chunks, is refused where its memory is not there, and has begun where it stands still; also where the stream has room of its own.
+// TestAnswers: a READ is answered in chunks, is refused where its memory is not there, and has
+// begun where it stands still; also where the stream has room of its own.
 func TestAnswers(t *testing.T) {
 	for name, x := range map[string]struct {
 		e       frame.Extent
@@ -146,8 +148,9 @@ func TestErrnos(t *testing.T) {
 	}
 }
 
-// TestHello: what a guest is and where its first region lies is said, and the answer is waited for no longer than its context; behind the answer nothing is bounded, there are as many branches as both ends want, and whether the
-// server sends memory ahead is known.
+// TestHello: what a guest is and where its first region lies is said, and the answer is waited for
+// no longer than its context; behind the answer nothing is bounded, there are as many branches as
+// both ends want, and whether the server sends memory ahead is known.
 func TestHello(t *testing.T) {
 	welcome := func(m remote.Hello) []byte {
 		p := remote.FormatHello(m, "")
@@ -211,7 +214,8 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestDial: a session goes to the first address that answers, which hears whose it is first; where none does each is named, with why; where that is no link that is away it is not tried again.
+// TestDial: a session goes to the first address that answers, which hears whose it is first; where
+// none does each is named, with why; where that is no link that is away it is not tried again.
 func TestDial(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -288,7 +288,8 @@ func (c fakeCarrier) Err() error                 { return c.g.err }
 
 var quietLog = slog.New(slog.DiscardHandler)
 
-// newRun is a session between a guest and a stream, with region 1 of the guest, that runs. ended says how it does.
+// newRun is a session between a guest and a stream, with region 1 of the guest, that runs. ended
+// says how it does.
 func newRun(ctx context.Context) (s *Session, g *fakeGuest, conn *pausing, ended chan error) {
 	g, conn, ended = newGuest(), newPausing(), make(chan error, 1)
 	s = newSession(fakeCarrier{g: g}, conn, "gpu1", quietLog)

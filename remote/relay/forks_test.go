@@ -46,7 +46,8 @@ func wideSession(want int, forks ...frame.Branch) (*Session, *forking, *bytes.Bu
 	return s, conn, log
 }
 
-// TestWidens: branches are begun once, as many as there may be; where the stream is held they are begun later, and where there are fewer the log says so.
+// TestWidens: branches are begun once, as many as there may be; where the stream is held they are
+// begun later, and where there are fewer the log says so.
 func TestWidens(t *testing.T) {
 	two := []frame.Branch{newFork(), newFork()}
 	for name, x := range map[string]struct {
@@ -91,7 +92,8 @@ func TestWidens(t *testing.T) {
 	}
 }
 
-// TestQueues: what is worth a branch waits for any that is connected, all else for the first stream.
+// TestQueues: what is worth a branch waits for any that is connected, all else for the first
+// stream.
 func TestQueues(t *testing.T) {
 	one, two := newFork(), newFork()
 	s, conn, _ := wideSession(2, one, two)
@@ -116,7 +118,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestServesBranch: a branch answers READs while it is connected; one that it took and has not begun goes to another, and it answers again once it is ready.
+// TestServesBranch: a branch answers READs while it is connected; one that it took and has not
+// begun goes to another, and it answers again once it is ready.
 func TestServesBranch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newFork()
@@ -190,7 +193,8 @@ func TestServesBranch(t *testing.T) {
 	}
 }
 
-// TestReceivesBranch: each WRITE of a branch is counted once it is done, of which who waits hears; what broke a rule ends the session, and what only ended does not.
+// TestReceivesBranch: each WRITE of a branch is counted once it is done, of which who waits hears;
+// what broke a rule ends the session, and what only ended does not.
 func TestReceivesBranch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newFork()
@@ -250,8 +254,9 @@ func TestReceivesBranch(t *testing.T) {
 	})
 }
 
-// TestBehindCounts: a BEHIND waits for as many WRITEs as it counts, modulo 2^32, and not for more than can be on their way; a branch that is silent for as long as it may be, while it and the guest's memory
-// are within reach, has broken a rule.
+// TestBehindCounts: a BEHIND waits for as many WRITEs as it counts, modulo 2^32, and not for more
+// than can be on their way; a branch that is silent for as long as it may be, while it and the
+// guest's memory are within reach, has broken a rule.
 func TestBehindCounts(t *testing.T) {
 	const patience = 10 * time.Second
 	for name, x := range map[string]struct {
@@ -343,7 +348,8 @@ func (b *branch) write(does bool) {
 	}
 }
 
-// TestDescribesBranches: branches that are made of what others were described as are described as the same; a state whose branches its stream has not is none.
+// TestDescribesBranches: branches that are made of what others were described as are described as
+// the same; a state whose branches its stream has not is none.
 func TestDescribesBranches(t *testing.T) {
 	st := State{Sent: 5, Regions: []Change{{Size: remote.Region0Size}}, Wanted: 4, Branches: []Branch{
 		{Unread: []byte("unread"), Wrote: 7, Answering: []Asked{{9, frame.Extent{Region: 1, Size: 5}}}}, {Wrote: 8},
@@ -388,7 +394,8 @@ func TestDescribesBranches(t *testing.T) {
 	}
 }
 
-// TestRewindsBranches: a session that goes on behind a standstill that was none follows each branch from the frame on in whose middle it was.
+// TestRewindsBranches: a session that goes on behind a standstill that was none follows each branch
+// from the frame on in whose middle it was.
 func TestRewindsBranches(t *testing.T) {
 	whole := append(frame.Extent{Region: 1, Offset: 16, Size: 8}.Append(frame.Header{Kind: frame.Write, Len: frame.ExtentSize + 8}.Append(nil)), "fourmore"...)
 	s, _, _ := wideSession(0)

@@ -115,7 +115,8 @@ func TestWritesWiden(t *testing.T) {
 	}
 }
 
-// TestFramesWithoutMemory: what a server says while a session is to stand still stays to be done, and what it says within a frame as well.
+// TestFramesWithoutMemory: what a server says while a session is to stand still stays to be done,
+// and what it says within a frame as well.
 func TestFramesWithoutMemory(t *testing.T) {
 	s, conn, _ := wideSession(0)
 	s.still = true
@@ -152,7 +153,9 @@ type waitingRing struct {
 
 func (r *waitingRing) Poll(int) bool { return r.more }
 
-// TestParksTell: a park says whether the guest had submitted more, also where its context ends while it is taken; a failure is the taker's, and then the memory is there, also for who may reach it by itself.
+// TestParksTell: a park says whether the guest had submitted more, also where its context ends
+// while it is taken; a failure is the taker's, and then the memory is there, also for who may reach
+// it by itself.
 func TestParksTell(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		for _, fails := range []error{nil, errTest} {
@@ -197,7 +200,8 @@ func TestParksTell(t *testing.T) {
 	}
 }
 
-// TestBackWaits: a consumer comes back to guest memory behind the park that holds, or with its context's end; what it did at the network is its error.
+// TestBackWaits: a consumer comes back to guest memory behind the park that holds, or with its
+// context's end; what it did at the network is its error.
 func TestBackWaits(t *testing.T) {
 	s := &Session{ring: &quietRing{}, bell: noBell{}, poked: make(chan struct{}, 1)}
 	if err := s.atNetwork(t.Context(), func() error { return errTest }); !errors.Is(err, errTest) {

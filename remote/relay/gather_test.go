@@ -36,7 +36,8 @@ func (r *lateRing) Poll(int) bool {
 	return true
 }
 
-// TestGatherWaits: what nobody waits for leaves with what follows at once, and is not held for long; what somebody waits for leaves.
+// TestGatherWaits: what nobody waits for leaves with what follows at once, and is not held for
+// long; what somebody waits for leaves.
 func TestGatherWaits(t *testing.T) {
 	call := remote.Incoming{Flags: remote.RecordReply, Bytes: make([]byte, 48)}
 	launch := remote.Incoming{Bytes: make([]byte, 64)}

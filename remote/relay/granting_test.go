@@ -68,7 +68,8 @@ func (g *grantingStream) grantsOf() (list []uint64) {
 	return list
 }
 
-// TestExposingIsSeen: while a region is being granted, and not of one that is already, whoever waits until nothing is granted any more waits for it.
+// TestExposingIsSeen: while a region is being granted, and not of one that is already, whoever
+// waits until nothing is granted any more waits for it.
 func TestExposingIsSeen(t *testing.T) {
 	s, _, mem, _ := grantingSession(true)
 	times := 0
@@ -93,7 +94,9 @@ func TestExposingIsSeen(t *testing.T) {
 	}
 }
 
-// TestGrantsOnce: each region that the server knows is granted once, up to what may be pinned, and again when it has ended and comes again; where none can be the log says so once, and not for what ends or comes later.
+// TestGrantsOnce: each region that the server knows is granted once, up to what may be pinned, and
+// again when it has ended and comes again; where none can be the log says so once, and not for what
+// ends or comes later.
 func TestGrantsOnce(t *testing.T) {
 	tell := func(s *Session, id uint32, size uint64) {
 		t.Helper()
@@ -162,7 +165,8 @@ func TestGrantsOnce(t *testing.T) {
 	}
 }
 
-// TestRecalls: a park has the server let go of what it reaches, is answered once, and what it had is granted again when both are over: the park, and the recall.
+// TestRecalls: a park has the server let go of what it reaches, is answered once, and what it had
+// is granted again when both are over: the park, and the recall.
 func TestRecalls(t *testing.T) {
 	s, conn, _, _ := grantingSession(true)
 	s.recall(t.Context()) // of nothing

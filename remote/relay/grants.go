@@ -15,14 +15,19 @@ import (
 )
 
 /*
-Over RDMA a server reads and writes guest memory by itself, as far as the relay has granted that: each region apart, once it is declared, as it may by READ and WRITE frames, and never region 0. The carrier takes a grant back before a region's
-pages go (remote.Exposer), whatever the server does: an honest one is asked before, by a RECALL frame, and goes on with frames until there are new grants. One that does not answer in time, or uses what it has no more, ends its own session.
+Over RDMA a server reads and writes guest memory by itself, as far as the relay has granted that:
+each region apart, once it is declared, as it may by READ and WRITE frames, and never region 0. The
+carrier takes a grant back before a region's pages go (remote.Exposer), whatever the server does: an
+honest one is asked before, by a RECALL frame, and goes on with frames until there are new grants.
+One that does not answer in time, or uses what it has no more, ends its own session.
 */
 
 const (
-	// mostGranted bounds what of a session is pinned for its server, in bytes: more than the staging of a program needs. Regions beyond go by frames.
+	// mostGranted bounds what of a session is pinned for its server, in bytes: more than the
+	// staging of a program needs. Regions beyond go by frames.
 	mostGranted = 256 << 20
-	// recallLimit is how long a server may take to answer a RECALL: less than a worker has to let go of guest memory.
+	// recallLimit is how long a server may take to answer a RECALL: less than a worker has to let
+	// go of guest memory.
 	recallLimit = 500 * time.Millisecond
 )
 
@@ -72,7 +77,8 @@ func (s *Session) told(c change) error {
 	return nil
 }
 
-// grant has the server reach a region that it knows. The consumer calls it. What cannot be granted goes by frames.
+// grant has the server reach a region that it knows. The consumer calls it. What cannot be granted
+// goes by frames.
 func (s *Session) grant(id uint32) error {
 	g := &s.grants
 	if g.to == nil {
@@ -155,7 +161,8 @@ func (s *Session) regrant() error {
 	return nil
 }
 
-// recall has the server let go of what it reaches, and waits until it has, for a while: what it does not let go of ends with the pages.
+// recall has the server let go of what it reaches, and waits until it has, for a while: what it
+// does not let go of ends with the pages.
 func (s *Session) recall(ctx context.Context) {
 	g := &s.grants
 	if g.to == nil {

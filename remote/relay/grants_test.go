@@ -90,7 +90,8 @@ func (r *reaching) kind(t *testing.T, want frame.Kind) {
 	}
 }
 
-// over ends a session that the server has ended, by a use of what it had no more, and nothing is left of it.
+// over ends a session that the server has ended, by a use of what it had no more, and nothing is
+// left of it.
 func (r *reaching) over(t *testing.T, g frame.Granted) {
 	t.Helper()
 	err := r.far.Fetch(make([]byte, 64), g, 0)
@@ -107,7 +108,8 @@ func (r *reaching) over(t *testing.T, g frame.Granted) {
 	}
 }
 
-// TestGrants: the server reaches each region from its declaration to its end, and no byte beside; region 0 is never granted.
+// TestGrants: the server reaches each region from its declaration to its end, and no byte beside;
+// region 0 is never granted.
 func TestGrants(t *testing.T) {
 	r := newReaching(t)
 	const size = 64 << 10
@@ -135,7 +137,8 @@ func TestGrants(t *testing.T) {
 	r.over(t, grants[0])
 }
 
-// TestGrantedBeside: a server that reads and writes a byte beyond a region ends its session, and the byte stays.
+// TestGrantedBeside: a server that reads and writes a byte beyond a region ends its session, and
+// the byte stays.
 func TestGrantedBeside(t *testing.T) {
 	r := newReaching(t)
 	r.declare(t, 1, 8192)
@@ -145,7 +148,8 @@ func TestGrantedBeside(t *testing.T) {
 	r.over(t, beside)
 }
 
-// TestRecall: before the pages go the server is asked to let go, and later it has them again; what it had before opens nothing.
+// TestRecall: before the pages go the server is asked to let go, and later it has them again; what
+// it had before opens nothing.
 func TestRecall(t *testing.T) {
 	r := newReaching(t)
 	mem := r.declare(t, 1, 8192)
@@ -179,7 +183,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestRecallUnanswered: a server that does not let go loses the pages all the same, in time; the session goes on, and grants again once it has answered.
+// TestRecallUnanswered: a server that does not let go loses the pages all the same, in time; the
+// session goes on, and grants again once it has answered.
 func TestRecallUnanswered(t *testing.T) {
 	r := newReaching(t)
 	r.declare(t, 1, 8192)
@@ -204,7 +209,8 @@ func TestRecallUnanswered(t *testing.T) {
 	r.over(t, old)
 }
 
-// TestGrantsAgain: a park that fails leaves the server with what it had, and a region that ends and comes again is granted again.
+// TestGrantsAgain: a park that fails leaves the server with what it had, and a region that ends and
+// comes again is granted again.
 func TestGrantsAgain(t *testing.T) {
 	r := newReaching(t)
 	r.declare(t, 1, 4096)

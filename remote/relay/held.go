@@ -7,8 +7,12 @@ import (
 )
 
 /*
-A session that changes its memory as fast as that goes ahead to another server is held back, if whoever asks for rounds says so: the consumer takes records for a slice of time, and then none for as long as the share says. What it has not taken goes to the other server with
-the guest's memory; had the first server it, that would have to do it before the session stands, and all that it writes would go then. How long the GPU works on what was taken is not known here: so the more a session is held back the less is taken at a time.
+A session that changes its memory as fast as that goes ahead to another server is held back, if
+whoever asks for rounds says so: the consumer takes records for a slice of time, and then none for
+as long as the share says. What it has not taken goes to the other server with the guest's memory;
+had the first server it, that would have to do it before the session stands, and all that it writes
+would go then. How long the GPU works on what was taken is not known here: so the more a session is
+held back the less is taken at a time.
 */
 
 // held is how much a session is held back. All but share is the consumer's.

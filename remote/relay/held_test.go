@@ -8,7 +8,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestHeldWaits: records are taken for a slice of time, or so many of them, and then none for as long as the share says.
+// TestHeldWaits: records are taken for a slice of time, or so many of them, and then none for as
+// long as the share says.
 func TestHeldWaits(t *testing.T) {
 	const ms = time.Millisecond
 	now := time.Now()
@@ -59,7 +60,9 @@ func TestHeldWaits(t *testing.T) {
 	}
 }
 
-// TestHeldBack: a session whose memory goes ahead is held back from a round on as that says, which its server's replies, parks and what it does beside the ring pass by; it is let go when it is to stand, or stays.
+// TestHeldBack: a session whose memory goes ahead is held back from a round on as that says, which
+// its server's replies, parks and what it does beside the ring pass by; it is let go when it is to
+// stand, or stays.
 func TestHeldBack(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(x *rounding)

@@ -114,7 +114,8 @@ func (s *Session) slotFrame(h frame.Header) error {
 	}
 	r := frame.ParseReply(b)
 	payload := b[frame.SlotHeader:]
-	// A reply that goes on fills its slot: the guest fetches the rest, piece by piece, and would ask for ever.
+	// A reply that goes on fills its slot: the guest fetches the rest, piece by piece, and would
+	// ask for ever.
 	if int(r.Len) != len(payload) || r.Total < r.Len || r.Total > r.Len && r.Len != remote.SlotPayload {
 		return remote.Violation("SLOT frame with %d bytes of %d says %d", len(payload), r.Total, r.Len)
 	}
@@ -163,7 +164,8 @@ func (l *lane) extent() (frame.Extent, error) {
 	return frame.ParseExtent(b), nil
 }
 
-// writeFrame stores bytes in a region, from the stream's buffer: nothing is held while more is waited for.
+// writeFrame stores bytes in a region, from the stream's buffer: nothing is held while more is
+// waited for.
 func (s *Session) writeFrame(l *lane, h frame.Header) error {
 	if h.Len < frame.ExtentSize {
 		return remote.Violation("WRITE frame of %d bytes", h.Len)

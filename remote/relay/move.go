@@ -12,9 +12,13 @@ import (
 )
 
 /*
-A session moves to another GPU server while its guest stays: the consumer stops taking records, tells its server so (LEAVE), and what that says the session is made of goes on, frame by frame, to the other one (ARRIVE, STATE), over a stream of its
-own. Until that has answered, and whoever asked has decided, the first server keeps all of it, and STAY has it go on there. Nothing is written to guest memory by the other server before the consumer goes over, and nothing by the first one
-afterwards: its stream is closed then. So it is at one of the two at any time, and at none only if the server is lost that has it.
+A session moves to another GPU server while its guest stays: the consumer stops taking records,
+tells its server so (LEAVE), and what that says the session is made of goes on, frame by frame, to
+the other one (ARRIVE, STATE), over a stream of its own. Until that has answered, and whoever asked
+has decided, the first server keeps all of it, and STAY has it go on there. Nothing is written to
+guest memory by the other server before the consumer goes over, and nothing by the first one
+afterwards: its stream is closed then. So it is at one of the two at any time, and at none only if
+the server is lost that has it.
 */
 
 // Errors of sessions that move to another server.
@@ -58,8 +62,9 @@ type Moving struct {
 	end    error // why it goes nowhere, once over is closed
 }
 
-// Move has a server get a session over conn, which it takes over, and returns when that has all of it; hello is as in Open, and server names it. The program's calls wait until Decide. With an error, and if ctx ends before, the session goes
-// on where it was.
+// Move has a server get a session over conn, which it takes over, and returns when that has all of
+// it; hello is as in Open, and server names it. The program's calls wait until Decide. With an
+// error, and if ctx ends before, the session goes on where it was.
 func (s *Session) Move(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
 	m := s.newMoving(ctx, conn, hello, branches, server)
 	if err := s.mayMove(m, conn); err != nil {
@@ -83,7 +88,8 @@ func (s *Session) newMoving(ctx context.Context, conn frame.Stream, hello remote
 	return m
 }
 
-// stand has the consumer stand, and returns when the other server has the session, or why it does not.
+// stand has the consumer stand, and returns when the other server has the session, or why it does
+// not.
 func (m *Moving) stand(ctx context.Context) error {
 	m.s.poke()
 	select {
@@ -145,7 +151,8 @@ func (s *Session) drop(m *Moving) {
 	}
 }
 
-// finish is the end of a move that goes nowhere, the first time. parks.mu is held, and closing a stream may take its time.
+// finish is the end of a move that goes nowhere, the first time. parks.mu is held, and closing a
+// stream may take its time.
 func (m *Moving) finish(why error) {
 	if m.gave {
 		return
@@ -158,7 +165,8 @@ func (m *Moving) finish(why error) {
 	}()
 }
 
-// Decide has the session go on at the other server, or where it was. An error says that it does not go on at the other one; it goes on where it was then, unless the session is over.
+// Decide has the session go on at the other server, or where it was. An error says that it does not
+// go on at the other one; it goes on where it was then, unless the session is over.
 func (m *Moving) Decide(goes bool) error {
 	m.s.parks.mu.Lock()
 	runs := m.ahead.runs
@@ -192,7 +200,8 @@ func (s *Session) depart(ctx context.Context) error {
 	return s.atNetwork(ctx, func() error { return s.elsewhere(ctx, m) })
 }
 
-// elsewhere has a session go to another server, or stay. errMoved: it goes. Other errors are the session's end.
+// elsewhere has a session go to another server, or stay. errMoved: it goes. Other errors are the
+// session's end.
 func (s *Session) elsewhere(ctx context.Context, m *Moving) error {
 	err := s.offer(ctx, m)
 	if ctx.Err() != nil {
@@ -233,7 +242,8 @@ func (s *Session) elsewhere(ctx context.Context, m *Moving) error {
 	return nil
 }
 
-// offer has the other server get the session. An error says why it does not have it; ctx may have ended.
+// offer has the other server get the session. An error says why it does not have it; ctx may have
+// ended.
 func (s *Session) offer(ctx context.Context, m *Moving) error {
 	all, err := s.tellAll()
 	if err == nil {
@@ -281,7 +291,8 @@ func (s *Session) offer(ctx context.Context, m *Moving) error {
 	return m.accepted(ctx)
 }
 
-// early judges an answer of the other server that came while it is not known whether all has been sent there.
+// early judges an answer of the other server that came while it is not known whether all has been
+// sent there.
 func (m *Moving) early(err error) error {
 	m.s.parks.mu.Lock()
 	defer m.s.parks.mu.Unlock()
@@ -303,7 +314,8 @@ func (s *Session) tellAll() ([]Change, error) {
 	}
 }
 
-// arrive begins a session at the other server that goes on at a position of the ring, with all regions.
+// arrive begins a session at the other server that goes on at a position of the ring, with all
+// regions.
 func (m *Moving) arrive(ctx context.Context, at uint64, all []Change) error {
 	hello, err := []byte(nil), error(nil)
 	if !m.heard { // else it has been said
@@ -355,7 +367,8 @@ func (m *Moving) accepted(ctx context.Context) error {
 	return nil
 }
 
-// leaveMove ends the stream of a move whose session ends: who sends on it fails, as the other server may read nothing more.
+// leaveMove ends the stream of a move whose session ends: who sends on it fails, as the other
+// server may read nothing more.
 func (s *Session) leaveMove(cause error) {
 	s.parks.mu.Lock()
 	defer s.parks.mu.Unlock()
@@ -364,7 +377,8 @@ func (s *Session) leaveMove(cause error) {
 	}
 }
 
-// awaitMove is what the end of the server's stream means: nothing to a session that another server has, if it is to go on there.
+// awaitMove is what the end of the server's stream means: nothing to a session that another server
+// has, if it is to go on there.
 func (s *Session) awaitMove(ctx context.Context, err error) error {
 	p := &s.parks
 	p.mu.Lock()

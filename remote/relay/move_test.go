@@ -115,7 +115,9 @@ func (x *going) guestGoes(t testing.TB) {
 	}
 }
 
-// TestMoves: a session goes to another server with all regions, from its place in the ring on, once it is told so, and the first one's stream ends; what is called off goes on where it was, and can go elsewhere again.
+// TestMoves: a session goes to another server with all regions, from its place in the ring on, once
+// it is told so, and the first one's stream ends; what is called off goes on where it was, and can
+// go elsewhere again.
 func TestMoves(t *testing.T) {
 	x := goes(t)
 	x.told(t)
@@ -169,7 +171,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestMovesInVain: whatever the other server does or does not do, and whenever it is called off, the session goes on where it was, which is told so.
+// TestMovesInVain: whatever the other server does or does not do, and whenever it is called off,
+// the session goes on where it was, which is told so.
 func TestMovesInVain(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(x *going)
@@ -221,7 +224,9 @@ func TestMovesInVain(t *testing.T) {
 	}
 }
 
-// TestMovesLost: a first server that is lost when it has said all is not missed by a session that goes on at the other; one that is lost before takes the session along, and the other's stream ends.
+// TestMovesLost: a first server that is lost when it has said all is not missed by a session that
+// goes on at the other; one that is lost before takes the session along, and the other's stream
+// ends.
 func TestMovesLost(t *testing.T) {
 	x := goes(t)
 	x.told(t)
@@ -278,7 +283,8 @@ func TestMovesParked(t *testing.T) {
 	}
 }
 
-// FuzzMoving: a first server says whatever it likes to LEAVE. Either the other one hears all of the session or the session goes nowhere, and nothing hangs.
+// FuzzMoving: a first server says whatever it likes to LEAVE. Either the other one hears all of the
+// session or the session goes nowhere, and nothing hangs.
 func FuzzMoving(f *testing.F) {
 	f.Add(append(framed(frame.Header{Kind: frame.State}, []byte("all of it")), stateEnd...))
 	f.Add(append(bytes.Clone(stateEnd), stateEnd...))
@@ -310,7 +316,8 @@ func FuzzMoving(f *testing.F) {
 	})
 }
 
-// TestMovesToOneThatDoesNotRead: a session whose guest goes ends also while the server that it would go to takes nothing of it.
+// TestMovesToOneThatDoesNotRead: a session whose guest goes ends also while the server that it
+// would go to takes nothing of it.
 func TestMovesToOneThatDoesNotRead(t *testing.T) {
 	x := goes(t)
 	x.two.mu.Lock()

@@ -33,7 +33,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestStateFrames: what a server says of a session is due once it was asked, until it has said all, and within bounds; a refusal is the end of it, as is a frame of nothing, of which the other server is told.
+// TestStateFrames: what a server says of a session is due once it was asked, until it has said all,
+// and within bounds; a refusal is the end of it, as is a frame of nothing, of which the other
+// server is told.
 func TestStateFrames(t *testing.T) {
 	const most = frame.MaxWhy
 	for what, c := range map[string]struct {
@@ -94,7 +96,8 @@ func TestStateFrames(t *testing.T) {
 	}
 }
 
-// TestStateThatNobodyWants: what the first server says of a session that stays is taken all the same, and then it can go elsewhere; a stream fails once.
+// TestStateThatNobodyWants: what the first server says of a session that stays is taken all the
+// same, and then it can go elsewhere; a stream fails once.
 func TestStateThatNobodyWants(t *testing.T) {
 	s, m, _, _ := departing(t)
 	close(m.decided)
@@ -110,7 +113,8 @@ func TestStateThatNobodyWants(t *testing.T) {
 	}
 }
 
-// TestEndsOfMoves: a session that goes to another server has that one's stream, and nothing of what the first one said; one that stands still is on its way as before; any other end is the move's.
+// TestEndsOfMoves: a session that goes to another server has that one's stream, and nothing of what
+// the first one said; one that stands still is on its way as before; any other end is the move's.
 func TestEndsOfMoves(t *testing.T) {
 	s, m, one, two := departing(t)
 	if s.endMove(errStill); s.moving != m || isClosed(m.over) {
@@ -168,7 +172,8 @@ func TestEndsOfMoves(t *testing.T) {
 	}
 }
 
-// TestMovesFinishOnce: a move ends for the first reason, and its stream is closed once; one that the consumer has, or another, is not dropped.
+// TestMovesFinishOnce: a move ends for the first reason, and its stream is closed once; one that
+// the consumer has, or another, is not dropped.
 func TestMovesFinishOnce(t *testing.T) {
 	s, m, _, two := departing(t)
 	other := &Moving{over: make(chan struct{}), cancel: func() {}}
@@ -236,7 +241,8 @@ func TestMayMove(t *testing.T) {
 	}
 }
 
-// TestArrives: the other server is told whose session it is, where its control page lies, and of each region; what it does not take is that server's loss.
+// TestArrives: the other server is told whose session it is, where its control page lies, and of
+// each region; what it does not take is that server's loss.
 func TestArrives(t *testing.T) {
 	s, m, _, two := departing(t)
 	m.hello = remote.Hello{Pid: 7, Type: 99, Region: 5}
@@ -267,7 +273,8 @@ func TestArrives(t *testing.T) {
 	_ = s
 }
 
-// TestAccepted: the answer to all of it is awaited so long and no longer, unless the move, or the session, ends before; afterwards the stream has no end.
+// TestAccepted: the answer to all of it is awaited so long and no longer, unless the move, or the
+// session, ends before; afterwards the stream has no end.
 func TestAccepted(t *testing.T) {
 	_, m, _, two := departing(t)
 	m.welcome <- nil
@@ -292,7 +299,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestAwaitsTheDecision: the end of the first server's stream costs a session nothing that another server has and that goes there; any other it costs what it always does.
+// TestAwaitsTheDecision: the end of the first server's stream costs a session nothing that another
+// server has and that goes there; any other it costs what it always does.
 func TestAwaitsTheDecision(t *testing.T) {
 	for what, c := range map[string]struct {
 		set  func(s *Session, m *Moving)
@@ -320,7 +328,8 @@ func TestAwaitsTheDecision(t *testing.T) {
 	}
 }
 
-// TestGuestsThatBreakRules: a session whose guest breaks a rule, or whose bell does, ends with that, which is neither the server's fault nor said to be.
+// TestGuestsThatBreakRules: a session whose guest breaks a rule, or whose bell does, ends with
+// that, which is neither the server's fault nor said to be.
 func TestGuestsThatBreakRules(t *testing.T) {
 	for what, set := range map[string]func(g *fakeGuest){
 		"its ring": func(g *fakeGuest) { g.broken = errTest },
@@ -335,7 +344,8 @@ func TestGuestsThatBreakRules(t *testing.T) {
 	}
 }
 
-// TestMovesBeforeTheyAreAsked: a server that takes nothing is none to go to, and the first one hears nothing of it; the session can go elsewhere at once.
+// TestMovesBeforeTheyAreAsked: a server that takes nothing is none to go to, and the first one
+// hears nothing of it; the session can go elsewhere at once.
 func TestMovesBeforeTheyAreAsked(t *testing.T) {
 	s, g, one, ended := newRun(t.Context())
 	g.submit(make([]byte, 64))
@@ -356,7 +366,8 @@ func TestMovesBeforeTheyAreAsked(t *testing.T) {
 	}
 }
 
-// TestMovesCalledOffAsTheyAreAccepted: a move that is called off while the other server's answer is taken goes nowhere, and its program goes on where it was: nobody is left who would decide.
+// TestMovesCalledOffAsTheyAreAccepted: a move that is called off while the other server's answer is
+// taken goes nowhere, and its program goes on where it was: nobody is left who would decide.
 func TestMovesCalledOffAsTheyAreAccepted(t *testing.T) {
 	s, g, one, ended := newRun(t.Context())
 	g.submit(make([]byte, 64))

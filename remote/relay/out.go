@@ -12,10 +12,12 @@ import (
 	"causeway/remote/frame"
 )
 
-// batchMost is how much of the ring goes in one frame: enough that a write's cost is shared, little enough that the server's worker begins meanwhile.
+// batchMost is how much of the ring goes in one frame: enough that a write's cost is shared, little
+// enough that the server's worker begins meanwhile.
 const batchMost = 128 << 10
 
-// chunk is how much of a READ's answer is one frame: what is copied from guest memory is sent while it is in the processor's caches.
+// chunk is how much of a READ's answer is one frame: what is copied from guest memory is sent while
+// it is in the processor's caches.
 const chunk = 128 << 10
 
 // out is what is sent to the server.
@@ -89,14 +91,16 @@ func (s *Session) pump(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Records for whose answer nobody waits leave with what follows them at once, often one for whose answer somebody does: it would stand behind a write of theirs, and wake the server a second time. So often, and
-// each time for so many pauses, is looked for it: a microsecond or two.
+// Records for whose answer nobody waits leave with what follows them at once, often one for whose
+// answer somebody does: it would stand behind a write of theirs, and wake the server a second time.
+// So often, and each time for so many pauses, is looked for it: a microsecond or two.
 const (
 	holds     = 2
 	holdPolls = 24
 )
 
-// gather takes the records that wait, as many as the server's mirror and a frame have room for. full: there are more.
+// gather takes the records that wait, as many as the server's mirror and a frame have room for.
+// full: there are more.
 func (s *Session) gather() (full bool, err error) {
 	held, awaited := 0, false
 	s.batch = s.batch[:frame.HeaderSize]
@@ -196,7 +200,8 @@ type read struct {
 // mostReads is how many READs may wait: a session of 64 GiB in flight.
 const mostReads = 4096
 
-// serve answers READs over a stream, in their order. away, which may be nil, says that it cannot: errAway then, with a READ that is not begun in l.
+// serve answers READs over a stream, in their order. away, which may be nil, says that it cannot:
+// errAway then, with a READ that is not begun in l.
 func (s *Session) serve(ctx context.Context, l *lane, reads <-chan read, away func() bool) error {
 	var buf []byte
 	for {
@@ -224,7 +229,8 @@ func (s *Session) serve(ctx context.Context, l *lane, reads <-chan read, away fu
 // errRefused says that a READ is refused.
 var errRefused = errors.New("the guest has no such memory")
 
-// answer sends the bytes of one READ. What lies in no declared region is refused, also if the region goes meanwhile.
+// answer sends the bytes of one READ. What lies in no declared region is refused, also if the
+// region goes meanwhile.
 func (s *Session) answer(to *out, r *read, buf []byte) error {
 	h := frame.Header{Kind: frame.Data, Arg: r.id}
 	filler, _ := to.conn.(frame.Filler)

@@ -31,8 +31,10 @@ var (
 	ErrOver      = errors.New("the session is over")
 )
 
-// Park has take called while nothing of the session touches guest memory, and nothing does until Resume; both directions of the stream stand meanwhile. waiting: the
-// guest had submitted more. What the server reaches by itself is taken from it first. If ctx ends first, or take fails, the session goes on as if nothing had been asked.
+// Park has take called while nothing of the session touches guest memory, and nothing does until
+// Resume; both directions of the stream stand meanwhile. waiting: the guest had submitted more.
+// What the server reaches by itself is taken from it first. If ctx ends first, or take fails, the
+// session goes on as if nothing had been asked.
 func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, err error) {
 	p, took := &s.parks, make(chan error, 1)
 	want := func() error {
@@ -99,7 +101,8 @@ func (p *parks) freeLocked() error {
 	return nil
 }
 
-// Resume ends a park, after give has brought the memory back. If it fails the session is still parked.
+// Resume ends a park, after give has brought the memory back. If it fails the session is still
+// parked.
 func (s *Session) Resume(give func() error) error {
 	p := &s.parks
 	p.mu.Lock()
@@ -147,7 +150,8 @@ func (s *Session) stand(ctx context.Context) error {
 	return s.back(ctx)
 }
 
-// atNetwork has the consumer do something at the network, which may take any time: a park does not wait for it.
+// atNetwork has the consumer do something at the network, which may take any time: a park does not
+// wait for it.
 func (s *Session) atNetwork(ctx context.Context, f func() error) error {
 	p := &s.parks
 	p.mu.Lock()

@@ -23,7 +23,8 @@ type noBell struct{ remote.Doorbell }
 
 func (noBell) Ring() {}
 
-// TestWhoParks: a consumer that touches guest memory parks by itself, when it comes to that; for one that is at the network Park does, and it stands when it comes back.
+// TestWhoParks: a consumer that touches guest memory parks by itself, when it comes to that; for
+// one that is at the network Park does, and it stands when it comes back.
 func TestWhoParks(t *testing.T) {
 	ctx, ring := t.Context(), &quietRing{}
 	s := &Session{ring: ring, bell: noBell{}, poked: make(chan struct{}, 1)}
@@ -123,7 +124,8 @@ func TestWhoParks(t *testing.T) {
 	}
 }
 
-// TestParksAtTheEnd: a session that is over lets go of whoever parks it or has parked it, which hear of it, and of its guest's memory, which nobody touches any more.
+// TestParksAtTheEnd: a session that is over lets go of whoever parks it or has parked it, which
+// hear of it, and of its guest's memory, which nobody touches any more.
 func TestParksAtTheEnd(t *testing.T) {
 	for what, c := range map[string]struct{ asks, holds bool }{"not parked": {}, "about to be parked": {asks: true}, "parked": {asks: true, holds: true}} {
 		synctest.Test(t, func(t *testing.T) {

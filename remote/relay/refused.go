@@ -15,7 +15,8 @@ var refusals = map[string]Refusal{
 	remote.Not:     {unix.ENODEV, "the GPU server begins no session: its log (`causeway logs`, journalctl -u causewayd) says why"},
 }
 
-// Refused is the error of a handshake as a Refusal, if the server has said in its place that it takes no session.
+// Refused is the error of a handshake as a Refusal, if the server has said in its place that it
+// takes no session.
 func Refused(err error) error {
 	if r, ok := refusals[remote.Said(err)]; ok {
 		return &r

@@ -14,7 +14,8 @@ import (
 	"causeway/remote/relay"
 )
 
-// TestRefusedAhead: what a server says in the place of a handshake is what the program is told, and which error it gets; anything else is TLS's error.
+// TestRefusedAhead: what a server says in the place of a handshake is what the program is told, and
+// which error it gets; anything else is TLS's error.
 func TestRefusedAhead(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

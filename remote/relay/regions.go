@@ -9,7 +9,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// mostChanges bounds regions that came and went and that the server has not been told of. A guest waits for an answer with each that it adds.
+// mostChanges bounds regions that came and went and that the server has not been told of. A guest
+// waits for an answer with each that it adds.
 const mostChanges = 8192
 
 // change is a region that came, or one that went: its size is 0.
@@ -18,7 +19,8 @@ type change struct {
 	va, size uint64
 }
 
-// regions is what the guest has declared, and what of it the server is to be told. It implements remote.Watcher.
+// regions is what the guest has declared, and what of it the server is to be told. It implements
+// remote.Watcher.
 type regions struct {
 	poke func()
 

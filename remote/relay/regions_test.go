@@ -10,8 +10,10 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestRegionsByChance: regions come and go, and the server is told of each change once, in order; what is known of them is what there is, so that a guest
-// whose regions have other numbers every time makes it no larger. Of a session that came from elsewhere the server knows those that are declared again as they were.
+// TestRegionsByChance: regions come and go, and the server is told of each change once, in order;
+// what is known of them is what there is, so that a guest whose regions have other numbers every
+// time makes it no larger. Of a session that came from elsewhere the server knows those that are
+// declared again as they were.
 func TestRegionsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var r regions

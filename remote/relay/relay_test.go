@@ -33,7 +33,8 @@ type rig struct {
 	forkIn []*bufio.Reader
 }
 
-// newRig begins a session. What the relay sends is read by the test alone: the stream has no room of its own.
+// newRig begins a session. What the relay sends is read by the test alone: the stream has no room
+// of its own.
 func newRig(t testing.TB) *rig { return newRigOf(t, 0, 0) }
 
 // newRigOf is newRig with a stream that may have so many branches.
@@ -180,7 +181,8 @@ func (r *rig) awaitWord(t testing.TB, value uint32) {
 	}
 }
 
-// TestServerGone: the guest hears of a server that closes, of one that is cut in the middle of a frame, and of one whose worker failed.
+// TestServerGone: the guest hears of a server that closes, of one that is cut in the middle of a
+// frame, and of one whose worker failed.
 func TestServerGone(t *testing.T) {
 	for name, last := range map[string][]byte{
 		"closes": nil, "cut": encode(frame.Header{Kind: frame.Slot}, make([]byte, 16))[:20],
@@ -196,7 +198,8 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestBatches: what waits in the ring goes in few frames, in order, and never more of it than the server's mirror has room for.
+// TestBatches: what waits in the ring goes in few frames, in order, and never more of it than the
+// server's mirror has room for.
 func TestBatches(t *testing.T) {
 	r := newRig(t)
 	const size = 32 << 10
@@ -238,7 +241,8 @@ func TestBatches(t *testing.T) {
 	r.close(t)
 }
 
-// TestServerThatDoesNotRead: the relay follows what such a server says; the guest that goes is noticed.
+// TestServerThatDoesNotRead: the relay follows what such a server says; the guest that goes is
+// noticed.
 func TestServerThatDoesNotRead(t *testing.T) {
 	r := newRig(t)
 	mem := r.declare(t, 1, 1<<20)
@@ -256,7 +260,8 @@ func TestServerThatDoesNotRead(t *testing.T) {
 	r.close(t)
 }
 
-// TestReads: several at once are answered in their order; what the guest has not declared is refused, and so is the rest of a region that goes meanwhile.
+// TestReads: several at once are answered in their order; what the guest has not declared is
+// refused, and so is the rest of a region that goes meanwhile.
 func TestReads(t *testing.T) {
 	r := newRig(t)
 	mem := r.declare(t, 1, 3<<20)
@@ -354,7 +359,8 @@ func TestPark(t *testing.T) {
 	if err := r.relay.Resume(nil); err == nil {
 		t.Error("resumed without a park")
 	}
-	// A consumer that is busy with a stream that takes nothing: the park does not wait for it, and it does not come back before the park's end.
+	// A consumer that is busy with a stream that takes nothing: the park does not wait for it, and
+	// it does not come back before the park's end.
 	if err := r.Append(record(64<<10, 1)); err != nil {
 		t.Fatal(err)
 	}

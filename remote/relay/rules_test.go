@@ -13,7 +13,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// broken are frames of a server that break a rule, where region 1 has 4096 bytes and nothing was sent.
+// broken are frames of a server that break a rule, where region 1 has 4096 bytes and nothing was
+// sent.
 func broken() map[string][]byte {
 	reply := func(r frame.Reply, n int) []byte { return append(r.Append(nil), make([]byte, n)...) }
 	extent := func(region uint32, off, size uint64, n int) []byte {
@@ -54,7 +55,8 @@ func broken() map[string][]byte {
 	}
 }
 
-// TestRules: a server that breaks a rule ends the session, which says so by name; the guest sees a dead worker, and nothing of its memory is touched.
+// TestRules: a server that breaks a rule ends the session, which says so by name; the guest sees a
+// dead worker, and nothing of its memory is touched.
 func TestRules(t *testing.T) {
 	for name, b := range broken() {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// FuzzServer: a server says whatever it likes. The session ends, with an error that says why, and what no frame may write is as it was.
+// FuzzServer: a server says whatever it likes. The session ends, with an error that says why, and
+// what no frame may write is as it was.
 func FuzzServer(f *testing.F) {
 	for _, b := range broken() {
 		f.Add(b)

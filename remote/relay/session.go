@@ -124,8 +124,10 @@ func newSession(local remote.Carrier, conn frame.Stream, server string, log *slo
 	return s
 }
 
-// Open says hello to a server in the name of a guest process, and waits for its answer. conn stays the caller's if that is an error.
-// The caller tells the guest, by local.Welcome, and goes on with Run. server names the other end, for errors. Up to branches of a stream that can have them are begun once there is something to copy.
+// Open says hello to a server in the name of a guest process, and waits for its answer. conn stays
+// the caller's if that is an error. The caller tells the guest, by local.Welcome, and goes on with
+// Run. server names the other end, for errors. Up to branches of a stream that can have them are
+// begun once there is something to copy.
 func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello remote.Hello, branches int, server string, log *slog.Logger) (*Session, error) {
 	w, ok := local.Memory().(remote.Watchable)
 	if !ok {
@@ -167,7 +169,8 @@ func (s *Session) hello(ctx context.Context, conn frame.Stream, h remote.Hello) 
 	return conn.SetReadDeadline(time.Time{})
 }
 
-// welcomed reads the server's answer. It returns how many of the branches that are wanted there may be: the server says how many it takes, and one of another version none.
+// welcomed reads the server's answer. It returns how many of the branches that are wanted there may
+// be: the server says how many it takes, and one of another version none.
 func (l *lane) welcomed(want int) (int, error) {
 	f, err := frame.ReadHeader(l.in)
 	if err != nil {
@@ -204,8 +207,9 @@ func lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrServer, err)
 }
 
-// Run passes on until the guest process is gone or ctx ends, which is no error, or until the server is, which the guest is told. It ends the stream, and leaves the
-// carrier, which nothing of the session touches any more, to the caller.
+// Run passes on until the guest process is gone or ctx ends, which is no error, or until the server
+// is, which the guest is told. It ends the stream, and leaves the carrier, which nothing of the
+// session touches any more, to the caller.
 func (s *Session) Run(ctx context.Context) error {
 	err := s.pass(ctx)
 	for errors.Is(err, errStill) || errors.Is(err, errMoved) {

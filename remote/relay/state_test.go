@@ -29,7 +29,8 @@ type heldStream struct{ net.Conn }
 func (heldStream) Hold() error { return nil }
 func (heldStream) Release()    {}
 
-// TestStateByChance: a session that is made of what another was described as is described as the same, and its server may have done what the other had sent, and nothing beyond.
+// TestStateByChance: a session that is made of what another was described as is described as the
+// same, and its server may have done what the other had sent, and nothing beyond.
 func TestStateByChance(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(4, 4))
 	near, far := net.Pipe()

@@ -16,11 +16,14 @@ import (
 )
 
 /*
-A session that is parked can be described, and go on in a relay on another host, over the same stream to the same worker, with the same guest memory: its VM has moved. While it stands still
-none of its goroutines runs, so that what is described is all that there is, and Resume has it go on here as well, if the VM has not moved after all.
+A session that is parked can be described, and go on in a relay on another host, over the same
+stream to the same worker, with the same guest memory: its VM has moved. While it stands still none
+of its goroutines runs, so that what is described is all that there is, and Resume has it go on here
+as well, if the VM has not moved after all.
 */
 
-// Lasting is a stream that can stand still between two processes. *resume.Conn is one, which documents the methods.
+// Lasting is a stream that can stand still between two processes. *resume.Conn is one, which
+// documents the methods.
 type Lasting interface {
 	frame.Stream
 	Hold() error
@@ -36,7 +39,8 @@ var (
 	errStill = errors.New("the session stands still")
 )
 
-// MostUnread bounds State.Unread: what a stream's buffer holds, more than once, and a frame's beginning.
+// MostUnread bounds State.Unread: what a stream's buffer holds, more than once, and a frame's
+// beginning.
 const MostUnread = 4 * streamBuffer
 
 // State is a session that stands still, without its stream and its guest's memory.
@@ -131,7 +135,8 @@ func (s *Session) StandStill() (State, error) {
 	return st, st.check() // nobody would take it
 }
 
-// haltLocked has the stream held and the session's goroutines end, and waits for them. parks.mu is held, and let go meanwhile. With an error the session is parked as before.
+// haltLocked has the stream held and the session's goroutines end, and waits for them. parks.mu is
+// held, and let go meanwhile. With an error the session is parked as before.
 func (s *Session) haltLocked(conn Lasting) error {
 	p := &s.parks
 	halt, halted := p.halt, p.halted
@@ -162,7 +167,8 @@ func (s *Session) haltLocked(conn Lasting) error {
 	return nil
 }
 
-// rewind has each stream be read again from the frame on in whose middle it was left, by whoever goes on with the session, this relay too. None of the session's goroutines runs.
+// rewind has each stream be read again from the frame on in whose middle it was left, by whoever
+// goes on with the session, this relay too. None of the session's goroutines runs.
 func (s *Session) rewind() {
 	_ = s.unread()
 	s.wide.mu.Lock()
@@ -211,7 +217,8 @@ func (r *regions) describe() (all, untold []Change) {
 	return all, untold
 }
 
-// Adopt makes a session of what StandStill described, parked until Resume: its guest's memory comes later. conn is held, and stays the caller's if there is an error.
+// Adopt makes a session of what StandStill described, parked until Resume: its guest's memory comes
+// later. conn is held, and stays the caller's if there is an error.
 func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slog.Logger) (*Session, error) {
 	w, ok := local.Memory().(remote.Watchable)
 	if !ok {
@@ -257,7 +264,8 @@ func (s *State) check() error {
 	return nil
 }
 
-// adopt takes over what another relay knew of regions. Each of them becomes reachable again, of which the server hears nothing.
+// adopt takes over what another relay knew of regions. Each of them becomes reachable again, of
+// which the server hears nothing.
 func (r *regions) adopt(all, untold []Change) {
 	r.again = map[uint32]bool{}
 	for _, c := range all {
@@ -301,7 +309,8 @@ func (s *Session) halted() {
 	p.mu.Unlock()
 }
 
-// pass passes on until something ends that, whose cause it returns: errStill if the session is to go on.
+// pass passes on until something ends that, whose cause it returns: errStill if the session is to
+// go on.
 func (s *Session) pass(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -35,7 +35,8 @@ func (s *Session) stands(t *testing.T, conn *pausing, says []byte) State {
 	return st
 }
 
-// TestStandsStill: a session that runs can be described in the middle of what its server says, as often as one asks; it goes on here, and so does another that is made of what was said.
+// TestStandsStill: a session that runs can be described in the middle of what its server says, as
+// often as one asks; it goes on here, and so does another that is made of what was said.
 func TestStandsStill(t *testing.T) {
 	s, g, conn, ended := newRun(t.Context())
 	if err := s.Movable(); err != nil {
@@ -120,7 +121,8 @@ func TestStandsStill(t *testing.T) {
 	}
 }
 
-// TestStandsStillInVain: where the stream cannot be held the session is parked as before, and goes on behind that.
+// TestStandsStillInVain: where the stream cannot be held the session is parked as before, and goes
+// on behind that.
 func TestStandsStillInVain(t *testing.T) {
 	s, g, conn, ended := newRun(t.Context())
 	if _, err := s.Park(t.Context(), nothing); err != nil {
@@ -149,7 +151,9 @@ func TestStandsStillInVain(t *testing.T) {
 	}
 }
 
-// TestStandsStillInVainWithinAFrame: a session that was to stand still in the middle of what its server says, and cannot, misses nothing of it when it goes on: a word that was not stored yet is, and of a WRITE the rest.
+// TestStandsStillInVainWithinAFrame: a session that was to stand still in the middle of what its
+// server says, and cannot, misses nothing of it when it goes on: a word that was not stored yet is,
+// and of a WRITE the rest.
 func TestStandsStillInVainWithinAFrame(t *testing.T) {
 	half := append(frame.Extent{Region: 1, Offset: 16, Size: 8}.Append(frame.Header{Kind: frame.Write, Len: frame.ExtentSize + 8}.Append(nil)), "four"...)
 	for what, says := range map[string][]byte{"a word": word(3, 1), "some of a WRITE": half} {
@@ -193,7 +197,8 @@ func TestStandsStillInVainWithinAFrame(t *testing.T) {
 	}
 }
 
-// TestEndsWhileStill: a session that stands still ends with its guest, and with who runs it; who has it parked hears that it is over, and its guest's memory is left alone.
+// TestEndsWhileStill: a session that stands still ends with its guest, and with who runs it; who
+// has it parked hears that it is over, and its guest's memory is left alone.
 func TestEndsWhileStill(t *testing.T) {
 	for _, guest := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,9 +16,13 @@ import (
 )
 
 /*
-A stream may have branches (frame.Branching), each over connections of its own. They are begun when the server first moves as much as is worth one, so that a program which copies little has one connection, and whichever is there
-answers the next READ of that size, with a goroutine of its own for each: guest memory is copied, and TLS done, by as many cores as there are branches. Calls and small READs stay on the session's first stream.
-WRITEs of branches are done as they come; what may be about them stands behind a BEHIND frame on the first stream, which waits for them. A branch without a connection begins nothing: while none has one, the first stream answers all.
+A stream may have branches (frame.Branching), each over connections of its own. They are begun when
+the server first moves as much as is worth one, so that a program which copies little has one
+connection, and whichever is there answers the next READ of that size, with a goroutine of its own
+for each: guest memory is copied, and TLS done, by as many cores as there are branches. Calls and
+small READs stay on the session's first stream. WRITEs of branches are done as they come; what may
+be about them stands behind a BEHIND frame on the first stream, which waits for them. A branch
+without a connection begins nothing: while none has one, the first stream answers all.
 */
 
 // wide is a session's branches.
@@ -166,14 +170,17 @@ func (s *Session) receiveBranch(b *branch) error {
 	}
 }
 
-// How long a BEHIND waits for WRITEs of a branch that is connected and brings nothing, in so many looks; and for how many of them at most: more cannot be on their way, or wait to be done.
+// How long a BEHIND waits for WRITEs of a branch that is connected and brings nothing, in so many
+// looks; and for how many of them at most: more cannot be on their way, or wait to be done.
 const (
 	behindLimit = 30 * time.Second
 	behindLooks = 10
 	mostBehind  = (resume.BranchWindow + MostUnread) / (frame.HeaderSize + frame.ExtentSize)
 )
 
-// behindFrame waits for WRITEs of a branch, which what follows may be about. A server that announces what it does not send breaks a rule; a branch that has lost its connection has its own time for another.
+// behindFrame waits for WRITEs of a branch, which what follows may be about. A server that
+// announces what it does not send breaks a rule; a branch that has lost its connection has its own
+// time for another.
 func (s *Session) behindFrame(ctx context.Context, arg uint64) error {
 	n, count := frame.Halves(arg)
 	s.wide.mu.Lock()

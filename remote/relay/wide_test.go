@@ -15,7 +15,8 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// newForked begins a session that may have n branches, and has them begun by a READ, whose answer the test takes.
+// newForked begins a session that may have n branches, and has them begun by a READ, whose answer
+// the test takes.
 func newForked(t testing.TB, n int, patience time.Duration) (*rig, []byte) {
 	t.Helper()
 	r := newRigOf(t, n, patience)
@@ -76,7 +77,8 @@ func (r *rig) answer(t testing.TB, size uint64) (frame.Header, int) {
 	return first.Header, first.by
 }
 
-// TestBranchAway: a READ goes to a branch that has a connection, and to the first stream while none has.
+// TestBranchAway: a READ goes to a branch that has a connection, and to the first stream while none
+// has.
 func TestBranchAway(t *testing.T) {
 	r, _ := newForked(t, 2, remotetest.Limit)
 	for _, c := range []struct {
@@ -123,7 +125,9 @@ func TestBehind(t *testing.T) {
 	r.close(t)
 }
 
-// TestBehindForEver: a server that announces WRITEs which it does not send, or cannot have sent, ends the session within a bounded time, by name; one whose branch has no connection is waited for.
+// TestBehindForEver: a server that announces WRITEs which it does not send, or cannot have sent,
+// ends the session within a bounded time, by name; one whose branch has no connection is waited
+// for.
 func TestBehindForEver(t *testing.T) {
 	const patience = 200 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -186,7 +190,8 @@ func TestBranchRules(t *testing.T) {
 	}
 }
 
-// FuzzBranch: a server says whatever it likes on a branch, and counts it. The session ends, with an error that says why.
+// FuzzBranch: a server says whatever it likes on a branch, and counts it. The session ends, with an
+// error that says why.
 func FuzzBranch(f *testing.F) {
 	for _, b := range branchRules() {
 		f.Add(b)

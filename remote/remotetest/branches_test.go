@@ -9,8 +9,10 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestBranchesCut: copies of lengths around those at which they go by branches, and are cut into parts, while each branch's connections are cut again and again, from either end and with some of a write sent: each is whole
-// when its word says so, and nothing of it comes a second time, over what the guest has there by then.
+// TestBranchesCut: copies of lengths around those at which they go by branches, and are cut into
+// parts, while each branch's connections are cut again and again, from either end and with some of
+// a write sent: each is whole when its word says so, and nothing of it comes a second time, over
+// what the guest has there by then.
 func TestBranchesCut(t *testing.T) {
 	var made atomic.Int64
 	pair := func() (near, far net.Conn, err error) {

@@ -12,8 +12,9 @@ import (
 	"causeway/remote"
 )
 
-// Conformance is what every carrier must do: a session's ring, its replies and words, its guest's memory, its doorbell, its ends, and a guest that breaks rules.
-// open makes a session that nobody has used.
+// Conformance is what every carrier must do: a session's ring, its replies and words, its guest's
+// memory, its doorbell, its ends, and a guest that breaks rules. open makes a session that nobody
+// has used.
 func Conformance(t *testing.T, open func() (Ends, error)) {
 	for name, test := range map[string]func(*testing.T, *session){
 		"ring": testRing, "replies": testReplies, "words": testWords, "memory": testMemory, "order": testOrder, "regions": testRegions,
@@ -111,7 +112,8 @@ func (s *session) await(ctx context.Context) (in remote.Incoming, err error) {
 	}
 }
 
-// record is one whose body is a pattern, that wants its reply in a slot; slot 0 of no request: none.
+// record is one whose body is a pattern, that wants its reply in a slot; slot 0 of no request:
+// none.
 func (s *session) record(slot uint32, size int) []byte {
 	s.seq++
 	b := make([]byte, size)
@@ -144,7 +146,8 @@ func (s *session) consume(t *testing.T) remote.Incoming {
 	}
 }
 
-// testRing sends more than the ring holds, several times over, in records of all sizes, while the host is at times behind.
+// testRing sends more than the ring holds, several times over, in records of all sizes, while the
+// host is at times behind.
 func testRing(t *testing.T, s *session) {
 	const records = 600
 	sizes := func(i int) int { return 32 * (1 + i*i*31%1500) }
@@ -366,7 +369,8 @@ func testOrder(t *testing.T, s *session) {
 	}
 }
 
-// testRegions: regions come, go, and come again under the same number with other memory; one that nobody declares is waited for in vain.
+// testRegions: regions come, go, and come again under the same number with other memory; one that
+// nobody declares is waited for in vain.
 func testRegions(t *testing.T, s *session) {
 	m := s.Memory()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -20,8 +20,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// Ends are the two ends of one session that has not begun: its host's, and its guest's. They are opened at the same time: the guest's waits for the host's word
-// (Welcome).
+// Ends are the two ends of one session that has not begun: its host's, and its guest's. They are
+// opened at the same time: the guest's waits for the host's word (Welcome).
 type Ends struct {
 	Accept  func() (remote.Carrier, error)
 	Connect func() (*Guest, error)
@@ -109,7 +109,8 @@ func NewKeys() (k Keys, err error) {
 	return k, errors.Join(errs[:]...)
 }
 
-// Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
+// Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a
+// lease's TLS if that is wanted.
 func Relayed(secure bool) (Ends, error) {
 	return RelayedBy(PairTCP, secure)
 }
@@ -135,7 +136,8 @@ func PassedBy(pair func() (near, far net.Conn, err error)) (Passed, error) {
 	return relayedSecure(near, far, pair, same)
 }
 
-// RelayedBeside is Relayed with TLS, where the relay wants so many branches and the worker's end takes so many: 0 is one of a version that knows of none.
+// RelayedBeside is Relayed with TLS, where the relay wants so many branches and the worker's end
+// takes so many: 0 is one of a version that knows of none.
 func RelayedBeside(relay, worker int) (Ends, error) {
 	near, far, err := PairTCP()
 	if err != nil {
@@ -144,7 +146,8 @@ func RelayedBeside(relay, worker int) (Ends, error) {
 	return guested(relayedSecure(near, far, PairTCP, widths{relay, worker}))
 }
 
-// RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two ports.
+// RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two
+// ports.
 func RelayedVerbs(near, far net.Conn, relay, worker verbs.Adapter) (Ends, error) {
 	up := func(a verbs.Adapter, client bool) wrap {
 		return func(c net.Conn) (frame.Stream, error) {
@@ -178,7 +181,8 @@ type widths struct{ relay, worker int }
 
 var same = widths{Branches, Branches}
 
-// Passed is a session of a program that comes by itself: its host's end, and the relay, which serves the connection that the program has made, to the session's end.
+// Passed is a session of a program that comes by itself: its host's end, and the relay, which
+// serves the connection that the program has made, to the session's end.
 type Passed struct {
 	Accept func() (remote.Carrier, error)
 	Pass   func(program *net.UnixConn) error

@@ -9,7 +9,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// Forked is a session's first stream with branches that a test plays the other end of. Near is the session's, Far the test's.
+// Forked is a session's first stream with branches that a test plays the other end of. Near is the
+// session's, Far the test's.
 type Forked struct {
 	net.Conn
 	// Forks are the branches.

@@ -20,7 +20,8 @@ var (
 	ErrRefused = errors.New("host refused the session")
 )
 
-// Guest is the guest end of one session: region 0, and a way to its host. It knows nothing of what its records mean.
+// Guest is the guest end of one session: region 0, and a way to its host. It knows nothing of what
+// its records mean.
 type Guest struct {
 	Mem     []byte // region 0
 	carrier Carrier
@@ -34,7 +35,8 @@ type Guest struct {
 type Carrier interface {
 	// Ring rings the doorbell.
 	Ring()
-	// Sleep returns when the host woke slot, or when word is no longer 1, as it is when Gone is closed.
+	// Sleep returns when the host woke slot, or when word is no longer 1, as it is when Gone is
+	// closed.
 	Sleep(slot uint32, word *atomic.Uint32)
 	// Gone is closed when the host ended the session.
 	Gone() <-chan struct{}
@@ -48,18 +50,20 @@ type Carrier interface {
 // Pusher is a Carrier without a doorbell: what the tail says has to be sent.
 type Pusher interface {
 	Carrier
-	// Pushes reports whether Ring is called after each change of the tail, not only where the worker sleeps.
+	// Pushes reports whether Ring is called after each change of the tail, not only where the
+	// worker sleeps.
 	Pushes() bool
 }
 
-// New makes a guest on region 0 that is initialised, by Prepare or as that does, and known to the host.
+// New makes a guest on region 0 that is initialised, by Prepare or as that does, and known to the
+// host.
 func New(mem []byte, c Carrier) *Guest {
 	p, ok := c.(Pusher)
 	return &Guest{Mem: mem, carrier: c, pushes: ok && p.Pushes()}
 }
 
-// Append puts a record into the ring as it is, and rings the doorbell if the worker sleeps. The record's size must be a
-// multiple of 8.
+// Append puts a record into the ring as it is, and rings the doorbell if the worker sleeps. The
+// record's size must be a multiple of 8.
 func (g *Guest) Append(rec []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +104,8 @@ func (g *Guest) Ring() { g.carrier.Ring() }
 // Close ends the session.
 func (g *Guest) Close() error { return g.carrier.Close() }
 
-// Held runs f while the host's end copies nothing: over a stream both sides of a copy are goroutines of one process.
+// Held runs f while the host's end copies nothing: over a stream both sides of a copy are
+// goroutines of one process.
 func (g *Guest) Held(f func()) {
 	if t, ok := g.carrier.(*tcpCarrier); ok {
 		t.mu.Lock()

@@ -132,7 +132,8 @@ func (x *lifted) read(c *resume.Conn) {
 	}
 }
 
-// TestLifted: what goes by RDMA survives its queue pairs as it survives a connection, over others by RDMA; memory that was granted is so over each.
+// TestLifted: what goes by RDMA survives its queue pairs as it survives a connection, over others
+// by RDMA; memory that was granted is so over each.
 func TestLifted(t *testing.T) {
 	for name, fault := range map[string]func(x *lifted){
 		"queue pairs": func(x *lifted) { x.Break(verbs.General) },
@@ -180,7 +181,8 @@ func TestLifted(t *testing.T) {
 	}
 }
 
-// TestLiftedAndNot: where the fabric carries nothing for a while the stream goes on over TLS, and reaches no memory; by RDMA again over the next connection.
+// TestLiftedAndNot: where the fabric carries nothing for a while the stream goes on over TLS, and
+// reaches no memory; by RDMA again over the next connection.
 func TestLiftedAndNot(t *testing.T) {
 	x := newLifted(t)
 	mem := make([]byte, 4096)

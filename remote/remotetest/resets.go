@@ -16,7 +16,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// Reset is Relayed with TLS over connections each of which is reset, from the one side or the other, at a write: before it, with half of it sent, or behind it.
+// Reset is Relayed with TLS over connections each of which is reset, from the one side or the
+// other, at a write: before it, with half of it sent, or behind it.
 func Reset() (Ends, error) {
 	var n atomic.Int64
 	pair := func() (near, far net.Conn, err error) {
@@ -36,7 +37,8 @@ func Reset() (Ends, error) {
 	return guested(relayedSecure(near, far, pair, same))
 }
 
-// Flaps is Relayed with TLS and, inside of it, RDMA over a fabric on which each connection is lost after a while, and another found.
+// Flaps is Relayed with TLS and, inside of it, RDMA over a fabric on which each connection is lost
+// after a while, and another found.
 func Flaps() (Ends, error) {
 	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
 	near, far, err := PairTCP()
@@ -47,7 +49,8 @@ func Flaps() (Ends, error) {
 	return guested(relayedLifted(near, far, PairTCP, same, one(f.Adapter("relay", here)), one(f.Adapter("worker", here))))
 }
 
-// Ports are those that an end may go by, and how many queue pairs its copies may have (verbs.UpgradeWide). None: it stays on TLS.
+// Ports are those that an end may go by, and how many queue pairs its copies may have
+// (verbs.UpgradeWide). None: it stays on TLS.
 type Ports struct {
 	Adapters []verbs.Adapter
 	Pairs    int
@@ -56,7 +59,8 @@ type Ports struct {
 // one is a port whose one queue pair has copies and frames.
 func one(a verbs.Adapter) Ports { return Ports{[]verbs.Adapter{a}, 1} }
 
-// Rails is Flaps with two ports at either end, and three queue pairs for copies over them. flap: of how many work requests one fails; 0: none.
+// Rails is Flaps with two ports at either end, and three queue pairs for copies over them. flap: of
+// how many work requests one fails; 0: none.
 func Rails(flap int) (Ends, error) {
 	f, here, there := verbstest.New(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
 	near, far, err := PairTCP()
@@ -159,7 +163,8 @@ func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err erro
 		}, w), nil
 }
 
-// Lift has a connection, and those that follow it, go on over RDMA by a port, if there is one: the first must.
+// Lift has a connection, and those that follow it, go on over RDMA by a port, if there is one: the
+// first must.
 func Lift(s *frame.Secure, a verbs.Adapter, client bool) (resume.Lifted, error) {
 	return LiftWide(s, one(a), client)
 }

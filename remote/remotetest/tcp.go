@@ -15,8 +15,8 @@ import (
 	"causeway/remote"
 )
 
-// tcpCarrier implements Carrier by the frames of guest/libcuda/session/tcp_frames.h: the guest end of remote/tcp, written from
-// that description alone.
+// tcpCarrier implements Carrier by the frames of guest/libcuda/session/tcp_frames.h: the guest end
+// of remote/tcp, written from that description alone.
 type tcpCarrier struct {
 	conn net.Conn
 	in   *bufio.Reader

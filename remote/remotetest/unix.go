@@ -57,7 +57,8 @@ func PairFile() (guest *net.UnixConn, host *os.File, err error) {
 	return guest, host, nil
 }
 
-// ConnectUnix shakes hands on a connection, which it takes over. env is what the guest says of its environment (remote.Env...).
+// ConnectUnix shakes hands on a connection, which it takes over. env is what the guest says of its
+// environment (remote.Env...).
 func ConnectUnix(conn *net.UnixConn, env uint32) (*Guest, error) {
 	c := &unixCarrier{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}}
 	if err := c.hello(env); err != nil {

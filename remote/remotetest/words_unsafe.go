@@ -87,7 +87,8 @@ func (g *Guest) Await(slot, seq uint32) error {
 	return g.wait(ok, slot, (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
 }
 
-// ByGPU reports whether a call that has its answer has it from the GPU: the slot holds the reply of one before, and success is all there is to say.
+// ByGPU reports whether a call that has its answer has it from the GPU: the slot holds the reply of
+// one before, and success is all there is to say.
 func (g *Guest) ByGPU(slot, seq uint32) bool {
 	return (*atomic.Uint32)(unsafe.Pointer(&g.slot(slot).SeqDone)).Load() != seq
 }
@@ -118,7 +119,8 @@ func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 	return ErrSilent
 }
 
-// futexWait returns when woken, or when word is no longer 1. Nothing but a wake-up ends it in time: one that is lost is an error of the test.
+// futexWait returns when woken, or when word is no longer 1. Nothing but a wake-up ends it in time:
+// one that is lost is an error of the test.
 func futexWait(word *atomic.Uint32) { sys.FutexWait(word, 1, Limit) }
 
 // WakeAll ends the sleep of everybody, when Gone is closed.

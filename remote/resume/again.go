@@ -11,8 +11,9 @@ import (
 	"causeway/remote/frame"
 )
 
-// Again makes the connections that follow a stream's first where its client's end is another process, which has no keys, and keeps what it has sent itself: of what a Conn does, the part that needs keys. One
-// goroutine uses it.
+// Again makes the connections that follow a stream's first where its client's end is another
+// process, which has no keys, and keeps what it has sent itself: of what a Conn does, the part that
+// needs keys. One goroutine uses it.
 type Again struct {
 	secret  digest
 	attempt uint64
@@ -29,8 +30,9 @@ func NewAgain(first *frame.Secure, cfg *tls.Config, dial Dialer) (*Again, error)
 	return &Again{secret: secret, cfg: cfg, dial: dial}, nil
 }
 
-// Connect makes another in place of one that is lost for a reason. The client has received so many bytes of the stream; it returns how many of the client's the server has. It tries until it has one, ctx ends, or no other
-// attempt would do: ErrGone, and what breaks the rules.
+// Connect makes another in place of one that is lost for a reason. The client has received so many
+// bytes of the stream; it returns how many of the client's the server has. It tries until it has
+// one, ctx ends, or no other attempt would do: ErrGone, and what breaks the rules.
 func (a *Again) Connect(ctx context.Context, why error, got uint64) (net.Conn, uint64, error) {
 	for wait := againFirst; ; wait = min(2*wait, againMost) {
 		s, far, err := a.attemptOnce(ctx, why, got)

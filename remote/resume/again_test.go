@@ -11,7 +11,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestAgain: a stream whose client's end keeps what it has sent itself goes on over connections that another process makes for it, however much of either direction was lost.
+// TestAgain: a stream whose client's end keeps what it has sent itself goes on over connections
+// that another process makes for it, however much of either direction was lost.
 func TestAgain(t *testing.T) {
 	r := newRig(t, Limit, nil) // whose server is used, and a client of its own
 	near, far := pair(t)

@@ -6,8 +6,9 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestBetweenFramesOnly: an acknowledgement, and the word that the stream stands still, go where a frame of what was sent ends, wherever a connection had to
-// begin again: before that the rest of the frame goes, and no more.
+// TestBetweenFramesOnly: an acknowledgement, and the word that the stream stands still, go where a
+// frame of what was sent ends, wherever a connection had to begin again: before that the rest of
+// the frame goes, and no more.
 func TestBetweenFramesOnly(t *testing.T) {
 	for name, want := range map[string]struct {
 		kind frame.Kind
@@ -52,7 +53,8 @@ func TestBetweenFramesOnly(t *testing.T) {
 	}
 }
 
-// TestWants: what fits the last chunk needs none, nor what has been booked or is free; each byte beyond that needs one more.
+// TestWants: what fits the last chunk needs none, nor what has been booked or is free; each byte
+// beyond that needs one more.
 func TestWants(t *testing.T) {
 	for _, c := range []struct{ last, have, free, booked, n, want int }{
 		{keptChunk - 10, 3, 1, 2, 10, 0}, {keptChunk - 10, 3, 1, 2, 11, 1}, {keptChunk - 10, 3, 1, 2, keptChunk + 10, 1}, {keptChunk - 10, 3, 1, 2, keptChunk + 11, 2},
@@ -69,7 +71,8 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// TestAcknowledgesInTime: what has come is to be acknowledged once there is so much of it that was not yet, however much came before; bytes of a connection that is gone count for nothing.
+// TestAcknowledgesInTime: what has come is to be acknowledged once there is so much of it that was
+// not yet, however much came before; bytes of a connection that is gone count for nothing.
 func TestAcknowledgesInTime(t *testing.T) {
 	for what, x := range map[string]struct {
 		got, told uint64
@@ -95,7 +98,8 @@ func TestAcknowledgesInTime(t *testing.T) {
 	}
 }
 
-// TestKeepsWithinAFrame: within a frame nothing waits for the budget, and what is kept is booked all the same, to be given back.
+// TestKeepsWithinAFrame: within a frame nothing waits for the budget, and what is kept is booked
+// all the same, to be given back.
 func TestKeepsWithinAFrame(t *testing.T) {
 	const n = (keptLeast + 4) * keptChunk
 	c, b := bareConn(digest{}, minute), &budget{limit: keptLeast * keptChunk}

@@ -15,22 +15,31 @@ import (
 )
 
 /*
-A session may have more streams than one: beside its first, the trunk, branches for what is much, each over connections of its own, so that calls do not stand behind copies, and each has a core for its TLS. A branch is a
-stream as the trunk is, with its own positions, and is sent again as that is. It begins without a connection: the client makes the first as it makes all that follow one that is lost, and shows a secret that
-both ends derive from the trunk's. So a server needs no other door for branches, and who cannot go on with the session cannot have one.
+A session may have more streams than one: beside its first, the trunk, branches for what is much,
+each over connections of its own, so that calls do not stand behind copies, and each has a core for
+its TLS. A branch is a stream as the trunk is, with its own positions, and is sent again as that is.
+It begins without a connection: the client makes the first as it makes all that follow one that is
+lost, and shows a secret that both ends derive from the trunk's. So a server needs no other door for
+branches, and who cannot go on with the session cannot have one.
 
-The streams of a session end together: all with the trunk, and the trunk with any that was lost for too long or whose other end breaks a rule. A branch may be lost for longer than the trunk: while that has a connection the other end
-is there, and what is missing is a way to make one more. What is new goes by the others meanwhile (Backlog says so); what that connection had on its way waits, as nothing else knows how much of it came.
+The streams of a session end together: all with the trunk, and the trunk with any that was lost for
+too long or whose other end breaks a rule. A branch may be lost for longer than the trunk: while
+that has a connection the other end is there, and what is missing is a way to make one more. What is
+new goes by the others meanwhile (Backlog says so); what that connection had on its way waits, as
+nothing else knows how much of it came.
 */
 
-// MostBranches is how many branches a stream can have, DefaultBranches how many it has where nobody says.
+// MostBranches is how many branches a stream can have, DefaultBranches how many it has where nobody
+// says.
 const (
 	MostBranches    = 8
 	DefaultBranches = 4
 )
 
-// BranchWindow is the Window of a branch, MostBranchKept what of one may be kept in its State, and branchPatience for how many times as long as its trunk it goes on without a connection: for HoldLimit. One that has had none yet is given up after branchFirst times as
-// long, as it waits for the trunk's first.
+// BranchWindow is the Window of a branch, MostBranchKept what of one may be kept in its State, and
+// branchPatience for how many times as long as its trunk it goes on without a connection: for
+// HoldLimit. One that has had none yet is given up after branchFirst times as long, as it waits for
+// the trunk's first.
 const (
 	BranchWindow   = Window / 2
 	MostBranchKept = mostKept * BranchWindow
@@ -41,7 +50,8 @@ const (
 // ErrBranch says that the other end takes no such branch.
 var ErrBranch = errors.New("the other end takes no more connections for copies")
 
-// branches are what a trunk has of them, and what a branch has beside a stream's. Conn.mu guards list, most, begun and fresh.
+// branches are what a trunk has of them, and what a branch has beside a stream's. Conn.mu guards
+// list, most, begun and fresh.
 type branches struct {
 	list [MostBranches]*Conn // the client's have no holes
 	kept Budget              // for what all of them keep
@@ -122,7 +132,8 @@ func (c *Conn) Branch(n int) ([]frame.Branch, error) {
 	return list, nil
 }
 
-// dialer is a branch's way to a connection: behind the trunk's, and one at a time, so that a link that is gone keeps no more than one attempt from the trunk.
+// dialer is a branch's way to a connection: behind the trunk's, and one at a time, so that a link
+// that is gone keeps no more than one attempt from the trunk.
 func (s *branches) dialer(trunk *Conn) Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
 		if err := trunk.Ready(ctx); err != nil {
@@ -250,7 +261,9 @@ func (c *Conn) settle() {
 	wg.Wait()
 }
 
-// awaitBranches waits, for as long as Close does, until branches that have been used have a connection: without one they cannot be held, and after a move, or a cut, theirs come behind the trunk's.
+// awaitBranches waits, for as long as Close does, until branches that have been used have a
+// connection: without one they cannot be held, and after a move, or a cut, theirs come behind the
+// trunk's.
 func (c *Conn) awaitBranches() {
 	ctx, cancel := context.WithTimeout(c.ctx, goodbyeLimit)
 	defer cancel()
@@ -264,7 +277,8 @@ func (c *Conn) awaitBranches() {
 	}
 }
 
-// holdBranches holds them behind their trunk. Behind an error they stand still all the same: whoever reads and writes them waits for nothing any more.
+// holdBranches holds them behind their trunk. Behind an error they stand still all the same:
+// whoever reads and writes them waits for nothing any more.
 func (c *Conn) holdBranches(failed error) error {
 	for n, b := range c.all() {
 		if failed != nil {

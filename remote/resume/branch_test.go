@@ -22,7 +22,8 @@ type forked struct {
 	near, far []*Conn
 }
 
-// newForked begins a stream and its branches. wrap is as newRig's; the connections that come behind the first are whichever stream's.
+// newForked begins a stream and its branches. wrap is as newRig's; the connections that come behind
+// the first are whichever stream's.
 func newForked(t testing.TB, n int, limit time.Duration, wrap func(n int, c net.Conn, server bool) net.Conn) *forked {
 	t.Helper()
 	f := &forked{rig: newRig(t, limit, wrap), far: make([]*Conn, n)}
@@ -73,7 +74,8 @@ func (f *forked) cut(n int) {
 	}
 }
 
-// TestBranches (each connection carries a record of TLS or more): what is written to a stream and its branches comes whole by each, wherever connections are cut.
+// TestBranches (each connection carries a record of TLS or more): what is written to a stream and
+// its branches comes whole by each, wherever connections are cut.
 func TestBranches(t *testing.T) {
 	for _, each := range []int{1 << 30, 60_001} {
 		t.Run(fmt.Sprint(each), func(t *testing.T) {
@@ -102,7 +104,8 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestBranchesEnd: the streams of a session end together, whichever does first, for whatever reason; what is kept is given back.
+// TestBranchesEnd: the streams of a session end together, whichever does first, for whatever
+// reason; what is kept is given back.
 func TestBranchesEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(f *forked)
@@ -158,8 +161,9 @@ func TestBranchesEnd(t *testing.T) {
 	}
 }
 
-// TestBranchesRefused: who does not know the session's secret, shows a branch that the server does not take, or another's, begins none; nor does one begin that the budget has no room for. Each is told why. The
-// session goes on.
+// TestBranchesRefused: who does not know the session's secret, shows a branch that the server does
+// not take, or another's, begins none; nor does one begin that the budget has no room for. Each is
+// told why. The session goes on.
 func TestBranchesRefused(t *testing.T) {
 	r := newRig(t, minute, nil)
 	r.server.branches.kept = &budget{limit: 1}
@@ -196,7 +200,8 @@ func TestBranchesRefused(t *testing.T) {
 	}
 }
 
-// TestBranchesSilent: of connections that say nothing there are no more than the session has streams; the oldest gives way.
+// TestBranchesSilent: of connections that say nothing there are no more than the session has
+// streams; the oldest gives way.
 func TestBranchesSilent(t *testing.T) {
 	f := newForked(t, 2, minute, nil)
 	var silent []chan error
@@ -217,7 +222,8 @@ func TestBranchesSilent(t *testing.T) {
 	exchange(t, f.near[1], f.far[1], 10_000)
 }
 
-// TestBranchesNeverMade: branches that the other end refuses, or that no connection can be made for, are given up, for the reason that there is, and the session goes on.
+// TestBranchesNeverMade: branches that the other end refuses, or that no connection can be made
+// for, are given up, for the reason that there is, and the session goes on.
 func TestBranchesNeverMade(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(r *rig)
@@ -263,7 +269,9 @@ func TestBranchesNeverMade(t *testing.T) {
 	}
 }
 
-// TestBranchAway: a branch that no connection can be made for has the session go on over the others, and for longer than its first stream would; what it had on its way comes when there is one.
+// TestBranchAway: a branch that no connection can be made for has the session go on over the
+// others, and for longer than its first stream would; what it had on its way comes when there is
+// one.
 func TestBranchAway(t *testing.T) {
 	f := newForked(t, 2, minute, nil)
 	dial := f.client.branches.dial
@@ -301,7 +309,8 @@ func TestBranchAway(t *testing.T) {
 	read(t, f.near[0], down)
 }
 
-// TestBranchesHeld: a client's stream and its branches go from process to process, in the middle of what comes, and a server waits for all of them.
+// TestBranchesHeld: a client's stream and its branches go from process to process, in the middle of
+// what comes, and a server waits for all of them.
 func TestBranchesHeld(t *testing.T) {
 	f := newForked(t, 2, minute, nil)
 	client, near := f.client, f.near
@@ -350,7 +359,8 @@ func TestBranchesHeld(t *testing.T) {
 	}
 }
 
-// TestBranchesLeak: sessions that end with their branches, that refused some, or have some half made, leave no goroutine and no descriptor.
+// TestBranchesLeak: sessions that end with their branches, that refused some, or have some half
+// made, leave no goroutine and no descriptor.
 func TestBranchesLeak(t *testing.T) {
 	count := func() (goroutines, files int) {
 		list, err := os.ReadDir("/proc/self/fd")

@@ -18,13 +18,16 @@ import (
 // Limit is how long a stream goes on without a connection.
 const Limit = 10 * time.Second
 
-// Window is how many bytes one end may have sent that the other has not acknowledged; ackEach is after how many it does.
+// Window is how many bytes one end may have sent that the other has not acknowledged; ackEach is
+// after how many it does.
 const (
 	Window  = 8 << 20
 	ackEach = Window / 16
 )
 
-// How what is written leaves, in bytes. A copy, which is written in pieces of bulk or more, is kept by who writes it, and encrypted and sent by routineSend meanwhile; what is less leaves at once, by who writes it.
+// How what is written leaves, in bytes. A copy, which is written in pieces of bulk or more, is kept
+// by who writes it, and encrypted and sent by routineSend meanwhile; what is less leaves at once,
+// by who writes it.
 const (
 	bulk  = 96 << 10  // more than a carrier's buffer: a copy of 64 KiB, and the first of a larger one, wakes nobody
 	part  = 128 << 10 // is kept at once
@@ -123,7 +126,8 @@ func bareConn(secret digest, limit time.Duration) *Conn {
 	return c
 }
 
-// Write implements io.Writer. It waits while the window is full, for a connection no longer than until then, and while a connection is far behind.
+// Write implements io.Writer. It waits while the window is full, for a connection no longer than
+// until then, and while a connection is far behind.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.order.Lock()
 	for n < len(p) && err == nil {
@@ -170,8 +174,10 @@ func (c *Conn) Fill(h frame.Header, fill func(p []byte, at int) error) error {
 	return err
 }
 
-// keep keeps n bytes, which fill brings when there is room for them, and has them sent if there is much to send. order is held. Only between two frames does it wait for what
-// the other end acknowledges: within one this end could not acknowledge anything, and if both ends stood so both would for ever.
+// keep keeps n bytes, which fill brings when there is room for them, and has them sent if there is
+// much to send. order is held. Only between two frames does it wait for what the other end
+// acknowledges: within one this end could not acknowledge anything, and if both ends stood so both
+// would for ever.
 func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
 	var some [part/keptChunk + 3][]byte
 	c.mu.Lock()
@@ -275,7 +281,8 @@ func (c *Conn) next(p []byte) (int, error) {
 	return c.in.Read(p[:min(uint64(len(p)), rest)])
 }
 
-// received counts bytes that the reader has, and reports whether they are the stream's: those of a connection that is gone come again.
+// received counts bytes that the reader has, and reports whether they are the stream's: those of a
+// connection that is gone come again.
 func (c *Conn) received(p []byte) bool {
 	c.mu.Lock()
 	if c.up != c.from {
@@ -312,7 +319,8 @@ func (c *Conn) dropLocked(to uint64) error {
 	return nil
 }
 
-// broken notes that a connection is lost, if it is still the stream's. From here on nothing of it is delivered.
+// broken notes that a connection is lost, if it is still the stream's. From here on nothing of it
+// is delivered.
 func (c *Conn) broken(up Way, why error) {
 	up.Abort() // before there is another: what is under way by RDMA would come behind what that brings
 	c.mu.Lock()

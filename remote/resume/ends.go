@@ -17,7 +17,8 @@ import (
 // ErrGone says that the other end has no such stream any more.
 var ErrGone = errors.New("the other end has no such session")
 
-// Attempts of a client follow one another after so long, which doubles. A branch waits for its trunk's first, and may have to try for longer.
+// Attempts of a client follow one another after so long, which doubles. A branch waits for its
+// trunk's first, and may have to try for longer.
 const (
 	againFirst  = 20 * time.Millisecond
 	againMost   = 500 * time.Millisecond
@@ -27,15 +28,18 @@ const (
 // greetingLimit bounds what a connection may take until it is the session's.
 const greetingLimit = 5 * time.Second
 
-// Dialer makes another connection to the other end, where there is none for a reason that it is told. It ends the stream by ErrGone.
+// Dialer makes another connection to the other end, where there is none for a reason that it is
+// told. It ends the stream by ErrGone.
 type Dialer func(ctx context.Context, why error) (net.Conn, error)
 
-// NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's. What it keeps is booked in a budget, which may be nil.
+// NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS
+// of others is cfg's. What it keeps is booked in a budget, which may be nil.
 func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	return NewClientOver(first, Lifted{}, cfg, dial, b)
 }
 
-// NewClientOver is NewClient where both ends have agreed inside the first connection on what the stream goes over.
+// NewClientOver is NewClient where both ends have agreed inside the first connection on what the
+// stream goes over.
 func NewClientOver(first *frame.Secure, l Lifted, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c, err := newConnOver(first, l, Limit, b)
 	if err == nil {
@@ -45,12 +49,14 @@ func NewClientOver(first *frame.Secure, l Lifted, cfg *tls.Config, dial Dialer, 
 	return c, err
 }
 
-// NewServer is the server's end of a stream that begins on a connection, which it takes over. Others come by Accept.
+// NewServer is the server's end of a stream that begins on a connection, which it takes over.
+// Others come by Accept.
 func NewServer(first *frame.Secure, b Budget) (*Conn, error) {
 	return NewServerOver(first, Lifted{}, b)
 }
 
-// NewServerOver is NewServer where both ends have agreed inside the first connection on what the stream goes over.
+// NewServerOver is NewServer where both ends have agreed inside the first connection on what the
+// stream goes over.
 func NewServerOver(first *frame.Secure, l Lifted, b Budget) (*Conn, error) {
 	return newConnOver(first, l, Limit, b)
 }
@@ -94,7 +100,8 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	}
 }
 
-// final reports whether no other attempt would do: the session is gone, or the other end takes no such branch.
+// final reports whether no other attempt would do: the session is gone, or the other end takes no
+// such branch.
 func (c *Conn) final(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +162,8 @@ func (c *Conn) greet(s *frame.Secure) error {
 	return c.goOver(s, far)
 }
 
-// greet shows on a connection whose it is, and says how many bytes the client has. It returns how many the server has.
+// greet shows on a connection whose it is, and says how many bytes the client has. It returns how
+// many the server has.
 func greet(ctx context.Context, s *frame.Secure, secret digest, attempt, got uint64) (uint64, error) {
 	bind, err := derived(s, labelBind)
 	if err != nil {
@@ -189,8 +197,10 @@ func readGreeting(s *frame.Secure) (greeting, error) {
 	return parseGreeting(b), nil
 }
 
-// Accept goes on over a connection that the client is said to have made, which it takes over; of those that are still shaking hands the oldest gives way to it where there are more than the session has
-// streams. What is shown on it decides whose it is: if it is none of the session's, nothing has changed.
+// Accept goes on over a connection that the client is said to have made, which it takes over; of
+// those that are still shaking hands the oldest gives way to it where there are more than the
+// session has streams. What is shown on it decides whose it is: if it is none of the session's,
+// nothing has changed.
 func (c *Conn) Accept(raw net.Conn, cfg *tls.Config) error {
 	if err := c.addPending(raw); err != nil {
 		_ = raw.Close()
@@ -266,7 +276,8 @@ func (c *Conn) goOn(s *frame.Secure, far greeting, bind digest) error {
 	return c.goOver(s, far.Got)
 }
 
-// giveWay ends the connection that there is, for the sake of another whose other end has shown whose it is: the client knows best which it has.
+// giveWay ends the connection that there is, for the sake of another whose other end has shown
+// whose it is: the client knows best which it has.
 func (c *Conn) giveWay(far greeting) (greeting, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,8 +303,9 @@ var errReplaced = errors.New("the client made another")
 // readable is how long a connection that takes nothing more is read.
 const readable = time.Second
 
-// unwritable notes that a connection takes nothing more. The other end may have gone on purpose, and what it said last lie unread: the reader finds that, or that the connection is
-// lost; where nobody reads it is lost after a while.
+// unwritable notes that a connection takes nothing more. The other end may have gone on purpose,
+// and what it said last lie unread: the reader finds that, or that the connection is lost; where
+// nobody reads it is lost after a while.
 func (c *Conn) unwritable(up Way, why error) {
 	c.mu.Lock()
 	first := c.up == up && c.err == nil && c.mute != up
@@ -314,8 +326,9 @@ func (c *Conn) writableLocked() Way {
 	return c.up
 }
 
-// settleLocked waits until what was written has left. A client that ends between two connections has the time to make one more, over which it can say so: the other end keeps all it has for the session, for
-// Limit, if it does not hear of it.
+// settleLocked waits until what was written has left. A client that ends between two connections
+// has the time to make one more, over which it can say so: the other end keeps all it has for the
+// session, for Limit, if it does not hear of it.
 func (c *Conn) settleLocked() {
 	over, end := false, c.kept.end
 	timer := time.AfterFunc(goodbyeLimit, func() {
@@ -333,10 +346,12 @@ func (c *Conn) settleLocked() {
 	}
 }
 
-// goodbyeLimit is how long Close waits for a connection, for whoever sends, and for its own word to leave.
+// goodbyeLimit is how long Close waits for a connection, for whoever sends, and for its own word to
+// leave.
 const goodbyeLimit = 2 * time.Second
 
-// Close implements io.Closer. The other end hears of it, if there is a connection, unless the stream is held: another process may go on with it.
+// Close implements io.Closer. The other end hears of it, if there is a connection, unless the
+// stream is held: another process may go on with it.
 func (c *Conn) Close() error {
 	c.settle()
 	c.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestBranchBegins: a branch is its trunk's in all it has, and is lost from its beginning; of a trunk that stands still or has ended, or in a budget without room, none begins.
+// TestBranchBegins: a branch is its trunk's in all it has, and is lost from its beginning; of a
+// trunk that stands still or has ended, or in a budget without room, none begins.
 func TestBranchBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, tight := bareConn(digest{5}, minute), &budget{limit: 2*keptLeast*keptChunk - 1}
@@ -64,7 +65,8 @@ func TestBranchBegins(t *testing.T) {
 	})
 }
 
-// TestServersBranches: the server has as many branches as it takes, each of them once, whose first connection alone is told.
+// TestServersBranches: the server has as many branches as it takes, each of them once, whose first
+// connection alone is told.
 func TestServersBranches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bareConn(digest{5}, minute)
@@ -142,7 +144,8 @@ func TestServersBranches(t *testing.T) {
 	})
 }
 
-// TestEndsWithABranch: a trunk ends with a branch that was used, not with one that was closed or never used; no other stream has one to end.
+// TestEndsWithABranch: a trunk ends with a branch that was used, not with one that was closed or
+// never used; no other stream has one to end.
 func TestEndsWithABranch(t *testing.T) {
 	for _, x := range []struct {
 		fresh bool
@@ -167,7 +170,8 @@ func TestEndsWithABranch(t *testing.T) {
 	}
 }
 
-// TestReady: who waits for a connection that takes something hears of one, of the stream's end and of its own.
+// TestReady: who waits for a connection that takes something hears of one, of the stream's end and
+// of its own.
 func TestReady(t *testing.T) {
 	for name, x := range map[string]struct {
 		set, then func(c *Conn, cancel func())
@@ -211,7 +215,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestHoldsBranches: what was not used is held without a word, what was is told, and nothing goes on where one thing failed.
+// TestHoldsBranches: what was not used is held without a word, what was is told, and nothing goes
+// on where one thing failed.
 func TestHoldsBranches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failed := range []error{nil, errTest} {
@@ -275,7 +280,8 @@ func TestHoldsBranches(t *testing.T) {
 	})
 }
 
-// TestAwaitsBranches: a hold waits for branches that were used and have no connection, for as long as a goodbye may take, and for no others.
+// TestAwaitsBranches: a hold waits for branches that were used and have no connection, for as long
+// as a goodbye may take, and for no others.
 func TestAwaitsBranches(t *testing.T) {
 	for name, x := range map[string]struct {
 		set   func(b *Conn)
@@ -308,7 +314,8 @@ func TestAwaitsBranches(t *testing.T) {
 	}
 }
 
-// TestImportsBranches: what was used goes on as such, for as long as that may be lost; what was not is given up as soon as before.
+// TestImportsBranches: what was used goes on as such, for as long as that may be lost; what was not
+// is given up as soon as before.
 func TestImportsBranches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dial Dialer = func(ctx context.Context, _ error) (net.Conn, error) { return nil, errTest }

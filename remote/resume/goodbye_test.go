@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestGoodbyeBehindAWrite: an end that went on purpose while the other was sending has ended the stream, and has not lost the connection, although the
-// other met the connection's end as it wrote.
+// TestGoodbyeBehindAWrite: an end that went on purpose while the other was sending has ended the
+// stream, and has not lost the connection, although the other met the connection's end as it wrote.
 func TestGoodbyeBehindAWrite(t *testing.T) {
 	r := newRig(t, time.Millisecond, nil)
 	r.server.patient = minute
@@ -39,7 +39,8 @@ func TestGoodbyeBehindAWrite(t *testing.T) {
 	}
 }
 
-// TestGoodbyeBehindACopy: who ends a stream right behind much that was written has given all of it to the connection.
+// TestGoodbyeBehindACopy: who ends a stream right behind much that was written has given all of it
+// to the connection.
 func TestGoodbyeBehindACopy(t *testing.T) {
 	r := newRig(t, minute, nil)
 	go func() { _, _ = io.Copy(io.Discard, r.server) }()
@@ -56,7 +57,8 @@ func TestGoodbyeBehindACopy(t *testing.T) {
 	}
 }
 
-// TestUnwritable: a connection that takes nothing more, and that nobody reads, is lost after a while, and the stream goes on over another.
+// TestUnwritable: a connection that takes nothing more, and that nobody reads, is lost after a
+// while, and the stream goes on over another.
 func TestUnwritable(t *testing.T) {
 	r := newRig(t, minute, nil)
 	r.client.mu.Lock()
@@ -109,7 +111,8 @@ func (g *gated) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// TestBehindAnother: what is written while another's bytes leave leaves with nobody's help behind them.
+// TestBehindAnother: what is written while another's bytes leave leaves with nobody's help behind
+// them.
 func TestBehindAnother(t *testing.T) {
 	var g *gated
 	r := newRig(t, minute, func(n int, c net.Conn, server bool) net.Conn {

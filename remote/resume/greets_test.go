@@ -13,7 +13,8 @@ import (
 	"causeway/remote"
 )
 
-// TestFinal: after which errors a client makes no other attempt; of a branch that has had no connection also what the other end refuses.
+// TestFinal: after which errors a client makes no other attempt; of a branch that has had no
+// connection also what the other end refuses.
 func TestFinal(t *testing.T) {
 	trunk := &Conn{}
 	for name, x := range map[string]struct {
@@ -50,7 +51,8 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// TestAttempts: a client tries again at once, then ever more rarely, a branch more rarely still, for the reason that the last attempt gave; none is made behind the last.
+// TestAttempts: a client tries again at once, then ever more rarely, a branch more rarely still,
+// for the reason that the last attempt gave; none is made behind the last.
 func TestAttempts(t *testing.T) {
 	for name, x := range map[string]struct {
 		branch, fresh bool
@@ -121,7 +123,9 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestPending: of connections that shake hands there is one, and one for each branch, beside the newest; what was noted is forgotten with its connection alone, and nothing is noted of a stream that has ended.
+// TestPending: of connections that shake hands there is one, and one for each branch, beside the
+// newest; what was noted is forgotten with its connection alone, and nothing is noted of a stream
+// that has ended.
 func TestPending(t *testing.T) {
 	c := &Conn{}
 	list := make([]*fakeWay, 6)
@@ -165,7 +169,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestGivesWay: a connection gives way to one of a later attempt, whose other end has what it can have; nothing else is answered, nor changes anything.
+// TestGivesWay: a connection gives way to one of a later attempt, whose other end has what it can
+// have; nothing else is answered, nor changes anything.
 func TestGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, x := range map[string]struct {

@@ -12,11 +12,14 @@ import (
 )
 
 /*
-A client's end of a stream moves to another process, on another host: it is held, described, and made again there. The server is told before, and waits longer than for a connection that is lost. Until the
-other process has made a connection this one can go on as well, by Release; from then on it cannot, as that one's attempts come after all of its own.
+A client's end of a stream moves to another process, on another host: it is held, described, and
+made again there. The server is told before, and waits longer than for a connection that is lost.
+Until the other process has made a connection this one can go on as well, by Release; from then on
+it cannot, as that one's attempts come after all of its own.
 */
 
-// HoldLimit is how long a server waits for a connection of a stream whose client has said that it is held.
+// HoldLimit is how long a server waits for a connection of a stream whose client has said that it
+// is held.
 const HoldLimit = 5 * time.Minute
 
 // Errors of streams that are held.
@@ -56,8 +59,10 @@ type hold struct {
 	told  bool // it is told
 }
 
-// Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is, or the next if one comes soon: an error says that it is not,
-// and does not wait for longer than for any connection. Branches are held behind it, and stand still with an error, too.
+// Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The
+// server is told, over the connection that there is, or the next if one comes soon: an error says
+// that it is not, and does not wait for longer than for any connection. Branches are held behind
+// it, and stand still with an error, too.
 func (c *Conn) Hold() error {
 	c.awaitBranches()
 	return c.holdBranches(c.holdAlone())
@@ -99,7 +104,8 @@ func (c *Conn) holdAlone() error {
 	return c.err
 }
 
-// stand has a stream stand still of which nobody is told: it does not go on before Release, which has it make another connection.
+// stand has a stream stand still of which nobody is told: it does not go on before Release, which
+// has it make another connection.
 func (c *Conn) stand() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,10 +120,12 @@ func (c *Conn) stand() {
 	}
 }
 
-// holdPatience is how long a stream whose connection was just lost, and that is to stand still, waits for the next one: a VM stands meanwhile.
+// holdPatience is how long a stream whose connection was just lost, and that is to stand still,
+// waits for the next one: a VM stands meanwhile.
 const holdPatience = time.Second
 
-// soonLocked is the connection that takes what is written, after a while if there is none at first; nil: there is none then either.
+// soonLocked is the connection that takes what is written, after a while if there is none at first;
+// nil: there is none then either.
 func (c *Conn) soonLocked(patience time.Duration) Way {
 	late := false
 	over := time.AfterFunc(patience, func() {
@@ -135,7 +143,8 @@ func (c *Conn) soonLocked(patience time.Duration) Way {
 	return up
 }
 
-// Release has a stream that is held, or was made by Import, go on over another connection, with its branches.
+// Release has a stream that is held, or was made by Import, go on over another connection, with its
+// branches.
 func (c *Conn) Release() {
 	for _, b := range c.all() {
 		b.Release()
@@ -179,7 +188,8 @@ func (c *Conn) exportAlone() (State, error) {
 	}, nil
 }
 
-// Import makes a stream of what Export described, elsewhere perhaps, which is held until Release. What it keeps is booked in a budget, which may be nil.
+// Import makes a stream of what Export described, elsewhere perhaps, which is held until Release.
+// What it keeps is booked in a budget, which may be nil.
 func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c := bareConn(s.Secret, Limit)
 	c.client, c.branches.cfg, c.branches.dial, c.branches.kept = true, cfg, dial, b

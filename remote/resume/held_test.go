@@ -38,8 +38,9 @@ func write(t testing.TB, c *Conn, p []byte) {
 	}
 }
 
-// TestHeld: a client's end goes from process to process, in the middle of what comes and with what was written meanwhile; nothing is lost, and nothing comes twice. The one that was
-// left cannot go on.
+// TestHeld: a client's end goes from process to process, in the middle of what comes and with what
+// was written meanwhile; nothing is lost, and nothing comes twice. The one that was left cannot go
+// on.
 func TestHeld(t *testing.T) {
 	r := newRig(t, minute, nil)
 	client := r.client
@@ -116,7 +117,8 @@ func TestHeldStays(t *testing.T) {
 	exchange(t, r.client, r.server, 1<<20)
 }
 
-// TestHeldLonger: a server whose client said that the stream is held waits for longer than for a connection that is lost, until there is one; no server says so.
+// TestHeldLonger: a server whose client said that the stream is held waits for longer than for a
+// connection that is lost, until there is one; no server says so.
 func TestHeldLonger(t *testing.T) {
 	r := newRig(t, minute, nil)
 	if err := r.client.Hold(); err != nil {

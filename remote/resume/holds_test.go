@@ -11,7 +11,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestHolds: the server is told once that a stream is held, over the connection that there is or comes soon; what is not told is an error, whose cause is not waited for in vain.
+// TestHolds: the server is told once that a stream is held, over the connection that there is or
+// comes soon; what is not told is an error, whose cause is not waited for in vain.
 func TestHolds(t *testing.T) {
 	said := frame.Header{Kind: frame.Hold}.Append(nil)
 	for name, x := range map[string]struct {
@@ -115,7 +116,8 @@ func TestHoldGivesUp(t *testing.T) {
 	})
 }
 
-// TestReleases: what is held goes on over another connection, its branches as well; what is not held, or has ended, is left alone.
+// TestReleases: what is held goes on over another connection, its branches as well; what is not
+// held, or has ended, is left alone.
 func TestReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newWay()
@@ -151,7 +153,8 @@ func TestReleases(t *testing.T) {
 	})
 }
 
-// TestStands: what stands still without its server's knowledge waits for nothing, and keeps its state if it stood before.
+// TestStands: what stands still without its server's knowledge waits for nothing, and keeps its
+// state if it stood before.
 func TestStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newWay()
@@ -242,7 +245,8 @@ func TestStateBounds(t *testing.T) {
 	}
 }
 
-// TestAdoptsState: what was described is what goes on, in all it knows; the attempts to come are later than any of before.
+// TestAdoptsState: what was described is what goes on, in all it knows; the attempts to come are
+// later than any of before.
 func TestAdoptsState(t *testing.T) {
 	c := bareConn(digest{}, minute)
 	defer c.end(ErrLost)

@@ -26,7 +26,8 @@ func (r *rig) stranger(t testing.TB) (*frame.Secure, chan error) {
 	return s, accepted
 }
 
-// TestProof: what does not show the session's secret, shows it for another connection, or for an attempt that was, changes nothing.
+// TestProof: what does not show the session's secret, shows it for another connection, or for an
+// attempt that was, changes nothing.
 func TestProof(t *testing.T) {
 	r := newRig(t, minute, nil)
 	exchange(t, r.client, r.server, 10_000)
@@ -78,7 +79,8 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestNewest: one that shows that it is the session's takes the place of a connection that still stands.
+// TestNewest: one that shows that it is the session's takes the place of a connection that still
+// stands.
 func TestNewest(t *testing.T) {
 	r := newRig(t, minute, nil)
 	exchange(t, r.client, r.server, 10_000)
@@ -93,7 +95,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestHostile: positions that cannot be end the session, by name, also if who says them is who it should be.
+// TestHostile: positions that cannot be end the session, by name, also if who says them is who it
+// should be.
 func TestHostile(t *testing.T) {
 	say := func(h frame.Header, payload int) func(*testing.T, *rig) {
 		return func(t *testing.T, r *rig) {
@@ -148,7 +151,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestServerShowsWhoItIs: a client goes on over a connection only whose other end shows that it has the session, for this attempt and on this connection.
+// TestServerShowsWhoItIs: a client goes on over a connection only whose other end shows that it has
+// the session, for this attempt and on this connection.
 func TestServerShowsWhoItIs(t *testing.T) {
 	r := newRig(t, minute, nil)
 	for name, c := range map[string]struct {
@@ -205,7 +209,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever a proven peer sends, an end delivers it frame by frame or ends; acknowledgements never come through, and never take more than there is.
+// FuzzStream: whatever a proven peer sends, an end delivers it frame by frame or ends;
+// acknowledgements never come through, and never take more than there is.
 func FuzzStream(f *testing.F) {
 	ack := func(n uint64) []byte { return frame.Header{Kind: frame.Ack, Arg: n}.Append(nil) }
 	f.Add(append(ack(16), frame.Header{Kind: frame.Word}.Append(nil)...))

@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// A Budget bounds the memory in which streams keep what they sent. Its methods may be called from any goroutine, and wait for nothing.
+// A Budget bounds the memory in which streams keep what they sent. Its methods may be called from
+// any goroutine, and wait for nothing.
 type Budget interface {
-	// Reserve books bytes, or none; false: more would be booked than there is, and nothing has changed.
+	// Reserve books bytes, or none; false: more would be booked than there is, and nothing has
+	// changed.
 	Reserve(n uint64) bool
 	// Book books them whatever the limit is.
 	Book(n uint64)
@@ -16,17 +18,21 @@ type Budget interface {
 	Release(n uint64)
 }
 
-// ErrBudget says that a stream cannot have what it needs at least to be sent again after its connection is lost.
+// ErrBudget says that a stream cannot have what it needs at least to be sent again after its
+// connection is lost.
 var ErrBudget = errors.New("the budget of host memory (--host-memory) has no room for what a remote session keeps to be sent again")
 
-// keptLeast is how many chunks a stream has from its beginning to its end: with them it goes on however little is left, as the other end acknowledges before they are full (ackEach, two chunks that are not whole, and a part with its header). More are
-// booked when they are needed. keptAgain is when a budget that had no room is asked again.
+// keptLeast is how many chunks a stream has from its beginning to its end: with them it goes on
+// however little is left, as the other end acknowledges before they are full (ackEach, two chunks
+// that are not whole, and a part with its header). More are booked when they are needed. keptAgain
+// is when a budget that had no room is asked again.
 const (
 	keptLeast = ackEach/keptChunk + part/keptChunk + 6
 	keptAgain = 100 * time.Millisecond
 )
 
-// keptChunk is how much memory is taken at a time, and keptFree how many chunks are kept for what comes next.
+// keptChunk is how much memory is taken at a time, and keptFree how many chunks are kept for what
+// comes next.
 const (
 	keptChunk = 64 << 10
 	keptFree  = 48
@@ -73,7 +79,8 @@ func (k *kept) wants(n int) int {
 	return max(k.have+max((n+keptChunk-1)/keptChunk, 0)-len(k.free)-k.booked, 0)
 }
 
-// fits reports whether n bytes more can be kept, and books room for them if there is none. now: they have to be.
+// fits reports whether n bytes more can be kept, and books room for them if there is none. now:
+// they have to be.
 func (k *kept) fits(n int, now bool) bool {
 	more := k.wants(n)
 	bytes := uint64(more) * keptChunk
@@ -113,7 +120,8 @@ func (k *kept) finish() {
 	}
 }
 
-// grow appends room for n bytes more to list, which whoever asks fills, and has added then, before anything else is.
+// grow appends room for n bytes more to list, which whoever asks fills, and has added then, before
+// anything else is.
 func (k *kept) grow(list [][]byte, n int) [][]byte {
 	k.growing = true
 	if last := len(k.chunks) - 1; n > 0 && last >= 0 && len(k.chunks[last]) < keptChunk {

@@ -52,7 +52,8 @@ func (b *budget) used() uint64 {
 	return b.n
 }
 
-// TestKept holds what is kept to a plain copy of all that was added, while pieces of it are being sent: those stay as they are until they are sent, whatever is dropped and added meanwhile.
+// TestKept holds what is kept to a plain copy of all that was added, while pieces of it are being
+// sent: those stay as they are until they are sent, whatever is dropped and added meanwhile.
 func TestKept(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -130,7 +131,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestBudget: what streams keep stays within a budget, in which they go on however little it has for each, also when a connection is lost; one that has no room for the least does not begin, and says so.
+// TestBudget: what streams keep stays within a budget, in which they go on however little it has
+// for each, also when a connection is lost; one that has no room for the least does not begin, and
+// says so.
 func TestBudget(t *testing.T) {
 	const least = keptLeast * keptChunk
 	tight := &budget{limit: 2*least + 3*keptChunk}

@@ -11,11 +11,15 @@ import (
 )
 
 /*
-Both ends of a stream may agree, inside each connection's TLS and before anything of the stream is said there, that its bytes go beside it, by RDMA. Such a way is lost and found as a connection is: what was not acknowledged is sent again over the next, which may be one with TLS alone.
-What one end reaches of the other's memory is no part of the stream: it is done when Fetch or Store return, or was not, and then frames do it.
+Both ends of a stream may agree, inside each connection's TLS and before anything of the stream is
+said there, that its bytes go beside it, by RDMA. Such a way is lost and found as a connection is:
+what was not acknowledged is sent again over the next, which may be one with TLS alone. What one end
+reaches of the other's memory is no part of the stream: it is done when Fetch or Store return, or
+was not, and then frames do it.
 */
 
-// Way is what a stream goes over at a time: a connection with TLS, or what its ends have agreed on inside of one.
+// Way is what a stream goes over at a time: a connection with TLS, or what its ends have agreed on
+// inside of one.
 type Way interface {
 	net.Conn
 	// WriteAll writes one after the other. One goroutine writes at a time.
@@ -28,10 +32,12 @@ type Way interface {
 
 var _ Way = (*frame.Secure)(nil)
 
-// Lifted is what a stream's ends have agreed on inside its first connection. The zero value: nothing, it stays there.
+// Lifted is what a stream's ends have agreed on inside its first connection. The zero value:
+// nothing, it stays there.
 type Lifted struct {
 	Way Way
-	// Again agrees inside of another connection, which it takes over: what it returns may be that connection.
+	// Again agrees inside of another connection, which it takes over: what it returns may be that
+	// connection.
 	Again func(ctx context.Context, s *frame.Secure) (Way, error)
 }
 
@@ -65,7 +71,8 @@ func (c *Conn) Grants() bool {
 	return ok && w.Grants()
 }
 
-// Grant implements frame.Granting. It is the adapter's, which all ways of the stream have, not the first one's.
+// Grant implements frame.Granting. It is the adapter's, which all ways of the stream have, not the
+// first one's.
 func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
 	return c.lift.Way.(frame.Granting).Grant(mem)
 }
@@ -85,7 +92,8 @@ func (c *Conn) Fetch(p []byte, from frame.Granted, off uint64) error {
 	return err
 }
 
-// Store implements frame.Reaching. The bytes are there when it returns: what follows may go another way.
+// Store implements frame.Reaching. The bytes are there when it returns: what follows may go another
+// way.
 func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
 	w, err := c.reaching()
 	if err != nil {
@@ -149,7 +157,8 @@ func (c *Conn) reaching() (reacher, error) {
 	return w, nil
 }
 
-// unreached is what comes of a way's error. The stream goes on; nothing of the way is under way any more when frames do what was to be done.
+// unreached is what comes of a way's error. The stream goes on; nothing of the way is under way any
+// more when frames do what was to be done.
 func (c *Conn) unreached(w Way, err error) error {
 	if err == nil || errors.Is(err, remote.ErrOutOfBounds) {
 		return err

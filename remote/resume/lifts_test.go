@@ -39,7 +39,8 @@ func (w *reachingWay) Store([]byte, frame.Granted, uint64) error {
 }
 func (w *reachingWay) Settle() error { w.did = append(w.did, 'S'); return w.settles }
 
-// TestReaches: memory is reached over what the stream goes over now, and is there when it is said to be; where it is not, what it went over is lost, unless nothing but the bounds was wrong.
+// TestReaches: memory is reached over what the stream goes over now, and is there when it is said
+// to be; where it is not, what it went over is lost, unless nothing but the bounds was wrong.
 func TestReaches(t *testing.T) {
 	for name, x := range map[string]struct {
 		way         reachingWay
@@ -84,7 +85,8 @@ func TestReaches(t *testing.T) {
 	c.end(ErrLost)
 }
 
-// TestLifted: what a stream can is what its first way can; another connection is agreed on anew, and ended where it cannot be gone on over.
+// TestLifted: what a stream can is what its first way can; another connection is agreed on anew,
+// and ended where it cannot be gone on over.
 func TestLifted(t *testing.T) {
 	for _, x := range []struct {
 		way             Way
@@ -116,7 +118,8 @@ func TestLifted(t *testing.T) {
 	}
 }
 
-// TestSends: all that is kept leaves, up to where somebody asked; what came meanwhile is for the routine, and who waits for room or for a hold is told. Where it does not leave it stays kept.
+// TestSends: all that is kept leaves, up to where somebody asked; what came meanwhile is for the
+// routine, and who waits for room or for a hold is told. Where it does not leave it stays kept.
 func TestSends(t *testing.T) {
 	made := func(bytes int) (*Conn, *fakeWay) {
 		c, up := bareConn(digest{}, minute), newWay()
@@ -173,7 +176,8 @@ func TestSends(t *testing.T) {
 	}
 }
 
-// TestBegins: a stream begins over its first connection, or over what was agreed on inside of it, with its budget; what has no room is ended.
+// TestBegins: a stream begins over its first connection, or over what was agreed on inside of it,
+// with its budget; what has no room is ended.
 func TestBegins(t *testing.T) {
 	first := func() *frame.Secure {
 		k := newKeys(t)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestFits: what fits what is booked is kept; more is booked first, with what was booked without being asked for; a budget that had no room is asked again after a while.
+// TestFits: what fits what is booked is kept; more is booked first, with what was booked without
+// being asked for; a budget that had no room is asked again after a while.
 func TestFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: (keptLeast + 2) * keptChunk}
@@ -55,7 +56,8 @@ func TestFits(t *testing.T) {
 	})
 }
 
-// TestFreed: chunks that are dropped are kept for what comes next, up to a number, and not while some are owed or are being read; nothing empty is taken.
+// TestFreed: chunks that are dropped are kept for what comes next, up to a number, and not while
+// some are owed or are being read; nothing empty is taken.
 func TestFreed(t *testing.T) {
 	full := func() *kept {
 		k := &kept{pin: noPin, budget: &budget{limit: 1 << 30}}

@@ -69,7 +69,8 @@ type rig struct {
 	dials          atomic.Int64
 }
 
-// newRig begins a stream. wrap, which may be nil, puts something around each end of each connection; number 0 is the first.
+// newRig begins a stream. wrap, which may be nil, puts something around each end of each
+// connection; number 0 is the first.
 func newRig(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, server bool) net.Conn) *rig {
 	t.Helper()
 	return newRigIn(t, limit, wrap, &budget{limit: 1 << 30})
@@ -131,7 +132,8 @@ func frames(seed uint64, bytes int) []byte {
 	return b
 }
 
-// exchange sends a stream each way, and compares what comes. Both ends read all the time, as sessions do.
+// exchange sends a stream each way, and compares what comes. Both ends read all the time, as
+// sessions do.
 func exchange(t testing.TB, a, b *Conn, bytesEach int) {
 	t.Helper()
 	var wg, readers sync.WaitGroup
@@ -176,7 +178,8 @@ func exchange(t testing.TB, a, b *Conn, bytesEach int) {
 	wg.Wait()
 }
 
-// cutting is a connection that is reset at a byte of what is sent on it: some of a write leaves, or none.
+// cutting is a connection that is reset at a byte of what is sent on it: some of a write leaves, or
+// none.
 type cutting struct {
 	net.Conn
 	mu   sync.Mutex
@@ -206,7 +209,9 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// TestCuts (each connection carries a record of TLS or more): wherever connections are cut, in TLS's handshake, in the greeting, in a frame's header or behind it, the stream goes on as if nothing had been.
+// TestCuts (each connection carries a record of TLS or more): wherever connections are cut, in
+// TLS's handshake, in the greeting, in a frame's header or behind it, the stream goes on as if
+// nothing had been.
 func TestCuts(t *testing.T) {
 	for _, each := range []int{20_000, 60_001} {
 		for _, side := range []string{"server", "client", "either"} {
@@ -234,7 +239,8 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestEveryByte cuts the second connection at each byte of its beginning: no byte of a handshake is one where a stream is lost.
+// TestEveryByte cuts the second connection at each byte of its beginning: no byte of a handshake is
+// one where a stream is lost.
 func TestEveryByte(t *testing.T) {
 	for at := 0; at < 2200; at += 61 {
 		r := newRig(t, minute, func(n int, c net.Conn, server bool) net.Conn {
@@ -251,7 +257,8 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestFill: frames whose payload is put where they are kept come whole and in order among those that are written, and one that cannot be filled has never been.
+// TestFill: frames whose payload is put where they are kept come whole and in order among those
+// that are written, and one that cannot be filled has never been.
 func TestFill(t *testing.T) {
 	r := newRig(t, minute, nil)
 	rnd := rand.New(rand.NewPCG(9, 9))
@@ -315,7 +322,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestBounded: what nobody acknowledges is kept up to the window; whoever sends more waits, also while there is no connection.
+// TestBounded: what nobody acknowledges is kept up to the window; whoever sends more waits, also
+// while there is no connection.
 func TestBounded(t *testing.T) {
 	stop := make(chan struct{})
 	r := newRig(t, minute, func(n int, c net.Conn, _ bool) net.Conn {
@@ -361,7 +369,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestOver: without a connection for too long both ends end, by name; Close ends the other end at once, and a server that has no such session ends the client.
+// TestOver: without a connection for too long both ends end, by name; Close ends the other end at
+// once, and a server that has no such session ends the client.
 func TestOver(t *testing.T) {
 	ends := func(c *Conn) error {
 		_ = c.SetReadDeadline(time.Now().Add(minute))

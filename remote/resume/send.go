@@ -33,7 +33,8 @@ func (c *Conn) routineSend() {
 	}
 }
 
-// sendLocked sends what is kept and was not sent, up to a position, and says what was received. Who finds another at it leaves it to that one.
+// sendLocked sends what is kept and was not sent, up to a position, and says what was received. Who
+// finds another at it leaves it to that one.
 func (c *Conn) sendLocked(to uint64) {
 	if c.sending {
 		return
@@ -65,7 +66,8 @@ func (c *Conn) sendLocked(to uint64) {
 	}
 }
 
-// nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An acknowledgement goes between two frames: what precedes it ends with one.
+// nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An
+// acknowledgement goes between two frames: what precedes it ends with one.
 func (c *Conn) nextLocked(list [][]byte) (Way, [][]byte) {
 	up := c.writableLocked()
 	if up == nil {

@@ -10,10 +10,12 @@ import (
 	"causeway/remote/frame"
 )
 
-// ErrProof says that who made a connection does not know the session's secret, or shows what was used before.
+// ErrProof says that who made a connection does not know the session's secret, or shows what was
+// used before.
 var ErrProof = errors.New("the connection is none of the session's")
 
-// Labels of what both ends derive from a TLS connection (RFC 8446, 7.5), and of the two that show it.
+// Labels of what both ends derive from a TLS connection (RFC 8446, 7.5), and of the two that show
+// it.
 const (
 	labelSecret = "EXPORTER-causeway-session-secret"
 	labelBind   = "EXPORTER-causeway-session-again"
@@ -34,7 +36,8 @@ func derived(s *frame.Secure, label string) (d digest, err error) {
 	return d, nil
 }
 
-// greeting is what each end says at the beginning of a connection that is not the session's first, the client first.
+// greeting is what each end says at the beginning of a connection that is not the session's first,
+// the client first.
 type greeting struct {
 	// Attempt numbers the client's; the server repeats it.
 	Attempt uint64
@@ -55,7 +58,8 @@ func parseGreeting(b [greetingSize]byte) greeting {
 	return greeting{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]), digest(b[16:])}
 }
 
-// A server that does not go on over a connection answers with a greeting whose attempt is 0, and whose Got says why. It proves nothing: who has the server's key can as well end the connection.
+// A server that does not go on over a connection answers with a greeting whose attempt is 0, and
+// whose Got says why. It proves nothing: who has the server's key can as well end the connection.
 const (
 	refusedProof = iota + 1
 	refusedBranch
@@ -90,7 +94,8 @@ func refusal(why uint64) error {
 	return fmt.Errorf("the other end does not go on over the connection, for reason %d", why)
 }
 
-// proof shows that who says Attempt and Got on a TLS connection, from which bind was derived, knows the secret.
+// proof shows that who says Attempt and Got on a TLS connection, from which bind was derived, knows
+// the secret.
 func (g greeting) proof(secret, bind digest, from string) digest {
 	m := hmac.New(sha256.New, secret[:])
 	m.Write([]byte(from))

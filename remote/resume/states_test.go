@@ -13,7 +13,8 @@ import (
 
 var errTest = errors.New("of the test")
 
-// TestLosses: a connection that is lost is looked for again, from then on for as long as the stream may be without one; one that is lost again has no more time, one that is held none is looked for.
+// TestLosses: a connection that is lost is looked for again, from then on for as long as the stream
+// may be without one; one that is lost again has no more time, one that is held none is looked for.
 func TestLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newWay()
@@ -70,7 +71,9 @@ func (c *Conn) overdueSoon(t *testing.T, d time.Duration, ended bool) {
 	}
 }
 
-// TestAdopts: a stream without a connection goes on over another whose other end has what it can have, and has all the time again; who waits is told. None other does, and then nothing has changed.
+// TestAdopts: a stream without a connection goes on over another whose other end has what it can
+// have, and has all the time again; who waits is told. None other does, and then nothing has
+// changed.
 func TestAdopts(t *testing.T) {
 	for name, x := range map[string]struct {
 		set      func(c *Conn)
@@ -126,7 +129,8 @@ func TestAdopts(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// TestEndsOnce: what ends a stream the first time is what it ended for; its connection, those that shake hands, its clock, its budget and who waits hear of it.
+// TestEndsOnce: what ends a stream the first time is what it ended for; its connection, those that
+// shake hands, its clock, its budget and who waits hear of it.
 func TestEndsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up, b := bareConn(digest{}, minute), newWay(), &budget{limit: 1 << 30}
@@ -149,7 +153,8 @@ func TestEndsOnce(t *testing.T) {
 	})
 }
 
-// TestTakesNothing: a connection that takes nothing more is not written to, and read for a while; one of the past changes nothing, nor does the same word again.
+// TestTakesNothing: a connection that takes nothing more is not written to, and read for a while;
+// one of the past changes nothing, nor does the same word again.
 func TestTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newWay()
@@ -200,7 +205,9 @@ func TestTakesNothing(t *testing.T) {
 	}
 }
 
-// TestSettles: who ends a stream waits until what was written has left, a client also for a connection, and neither for longer than a goodbye may take, or for what stands still or has ended.
+// TestSettles: who ends a stream waits until what was written has left, a client also for a
+// connection, and neither for longer than a goodbye may take, or for what stands still or has
+// ended.
 func TestSettles(t *testing.T) {
 	for name, x := range map[string]struct {
 		set  func(c *Conn)
@@ -256,7 +263,8 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// TestCloses: the other end hears that a stream ends, but not of one that is held, which another process may go on with; its branches end with it.
+// TestCloses: the other end hears that a stream ends, but not of one that is held, which another
+// process may go on with; its branches end with it.
 func TestCloses(t *testing.T) {
 	for name, x := range map[string]struct {
 		held bool
@@ -280,7 +288,8 @@ func TestCloses(t *testing.T) {
 	}
 }
 
-// TestCloseAwaitsBranches: what was given to branches leaves before they end, where they have a connection that takes it.
+// TestCloseAwaitsBranches: what was given to branches leaves before they end, where they have a
+// connection that takes it.
 func TestCloseAwaitsBranches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bareConn(digest{}, minute)

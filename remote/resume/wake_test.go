@@ -11,7 +11,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestWriterOfALostConnection: who waits because a connection is far behind goes on when it is lost, and need not wait for the next.
+// TestWriterOfALostConnection: who waits because a connection is far behind goes on when it is
+// lost, and need not wait for the next.
 func TestWriterOfALostConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bareConn(digest{}, minute)
@@ -45,7 +46,8 @@ func TestWriterOfALostConnection(t *testing.T) {
 	})
 }
 
-// TestReaderOfAStreamThatEnds: who waits for a connection hears at once that there will be none, or that the stream is held.
+// TestReaderOfAStreamThatEnds: who waits for a connection hears at once that there will be none, or
+// that the stream is held.
 func TestReaderOfAStreamThatEnds(t *testing.T) {
 	for _, want := range []error{ErrLost, ErrHeld} {
 		synctest.Test(t, func(t *testing.T) {
@@ -75,7 +77,8 @@ func TestReaderOfAStreamThatEnds(t *testing.T) {
 	}
 }
 
-// standing is a connection that takes nothing before it is opened, and brings nothing before a deadline.
+// standing is a connection that takes nothing before it is opened, and brings nothing before a
+// deadline.
 type standing struct {
 	net.Conn
 	open, ends chan struct{}
@@ -104,7 +107,8 @@ func (g *standing) SetWriteDeadline(time.Time) error { return nil }
 func (g *standing) Ended() bool                      { return false }
 func (g *standing) Abort()                           {}
 
-// TestHoldBehindASender: the word that a stream is held leaves behind what somebody is sending at the moment, who does not know of it.
+// TestHoldBehindASender: the word that a stream is held leaves behind what somebody is sending at
+// the moment, who does not know of it.
 func TestHoldBehindASender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newStanding()
@@ -130,7 +134,8 @@ func TestHoldBehindASender(t *testing.T) {
 	})
 }
 
-// TestHoldInVain: where the server cannot be told that a session is held, whoever reads a branch of it returns as well.
+// TestHoldInVain: where the server cannot be told that a session is held, whoever reads a branch of
+// it returns as well.
 func TestHoldInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bareConn(digest{}, minute) // without a connection

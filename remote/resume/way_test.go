@@ -87,7 +87,8 @@ func poked(ch chan struct{}) bool {
 	}
 }
 
-// away runs something, and reports whether it has ended when nobody has anything to do any more. Within synctest.
+// away runs something, and reports whether it has ended when nobody has anything to do any more.
+// Within synctest.
 func away(f func()) (ended func() bool) {
 	done := make(chan struct{})
 	go func() {
@@ -105,7 +106,9 @@ func away(f func()) (ended func() bool) {
 	}
 }
 
-// TestWritersWait: who writes waits where the window is full, for a connection that is far behind and for a budget that has nothing, and not for anything else; within a frame only for a connection.
+// TestWritersWait: who writes waits where the window is full, for a connection that is far behind
+// and for a budget that has nothing, and not for anything else; within a frame only for a
+// connection.
 func TestWritersWait(t *testing.T) {
 	const n = 1000
 	full := func(c *Conn) { c.kept.end = c.window }
@@ -168,7 +171,8 @@ func TestWritersWait(t *testing.T) {
 	}
 }
 
-// TestWhoSends: less than a copy is sent by who writes it, at once; a copy, and whatever lies behind one, by the routine, which is told.
+// TestWhoSends: less than a copy is sent by who writes it, at once; a copy, and whatever lies
+// behind one, by the routine, which is told.
 func TestWhoSends(t *testing.T) {
 	const n = 1000
 	for _, kept := range []uint64{0, bulk - n - 1, bulk - n, bulk} {
@@ -192,7 +196,8 @@ func TestWhoSends(t *testing.T) {
 	}
 }
 
-// TestReadersHear: what comes of a connection, and how it ends, is told apart: its end by the other's word, its loss, a deadline, a hold, and bytes of one that is no more the stream's.
+// TestReadersHear: what comes of a connection, and how it ends, is told apart: its end by the
+// other's word, its loss, a deadline, a hold, and bytes of one that is no more the stream's.
 func TestReadersHear(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: timeoutError{}}
 	for name, x := range map[string]struct {

@@ -8,7 +8,8 @@ import (
 	"causeway/remote"
 )
 
-// TestAdoptRefuses: a state whose regions say that they are of other files than came with it is none, whatever the sum of their numbers wraps to.
+// TestAdoptRefuses: a state whose regions say that they are of other files than came with it is
+// none, whatever the sum of their numbers wraps to.
 func TestAdoptRefuses(t *testing.T) {
 	zero := RegionState{Size: remote.Region0Size}
 	for name, regions := range map[string][]RegionState{
@@ -43,7 +44,8 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// TestAdoptNothing: a state without a descriptor is none, however many its regions say that they need.
+// TestAdoptNothing: a state without a descriptor is none, however many its regions say that they
+// need.
 func TestAdoptNothing(t *testing.T) {
 	for _, need := range []uint64{1, 2, 1 << 63, ^uint64(0) - 2, ^uint64(0) - 1, ^uint64(0)} { // 2 more are 0 for one of them
 		if u, err := AdoptUnix(UnixState{Regions: []RegionState{{Size: need, Part: 1}}}, nil); err == nil {
@@ -52,7 +54,8 @@ func TestAdoptNothing(t *testing.T) {
 	}
 }
 
-// TestAdoptLetsGo: of what cannot be taken over no descriptor stays, wherever that shows: at a connection that is none, at a region in the midst of others, at region 0's bytes.
+// TestAdoptLetsGo: of what cannot be taken over no descriptor stays, wherever that shows: at a
+// connection that is none, at a region in the midst of others, at region 0's bytes.
 func TestAdoptLetsGo(t *testing.T) {
 	zero, one, two := RegionState{Size: remote.Region0Size}, RegionState{ID: 1, Size: pageSize}, RegionState{ID: 2, Size: pageSize}
 	for name, x := range map[string]struct {

@@ -1,6 +1,7 @@
 package shm
 
-// Aside maps size bytes of a file, where regions lie for which a guest has chosen no addresses. unmap ends it.
+// Aside maps size bytes of a file, where regions lie for which a guest has chosen no addresses.
+// unmap ends it.
 func Aside(fd int, size uintptr) (mem []byte, unmap func(), err error) {
 	s, err := reserve(0, size)
 	if err != nil {

@@ -2,8 +2,9 @@ package shm
 
 import "testing"
 
-// TestPlacesAside: regions for which the guest has chosen no addresses lie one behind the other in a part of the address space that nobody else's choices fall into, from a place of this process's on and
-// around its end.
+// TestPlacesAside: regions for which the guest has chosen no addresses lie one behind the other in
+// a part of the address space that nobody else's choices fall into, from a place of this process's
+// on and around its end.
 func TestPlacesAside(t *testing.T) {
 	was := asideNext.Load()
 	defer asideNext.Store(was)

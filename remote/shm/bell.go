@@ -34,7 +34,8 @@ func FutexBell(fd int, r *Ring) (*Bell, error) {
 	return NewBell(fd, func(slot uint32) { sys.FutexWake(r.waitWord(slot)) })
 }
 
-// Wait implements remote.Doorbell. It blocks its thread, not just its goroutine: a wake-up costs no scheduling.
+// Wait implements remote.Doorbell. It blocks its thread, not just its goroutine: a wake-up costs no
+// scheduling.
 func (b *Bell) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, b.Ring)
 	defer stop()

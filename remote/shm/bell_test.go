@@ -34,7 +34,8 @@ func asleep(t *testing.T, thread int) (times int, now bool) {
 	return times, m[1][0] == 'S'
 }
 
-// TestBellIsInterrupted: a signal that meets the thread of a consumer asleep, as the Go runtime sends them, is no ring and no error.
+// TestBellIsInterrupted: a signal that meets the thread of a consumer asleep, as the Go runtime
+// sends them, is no ring and no error.
 func TestBellIsInterrupted(t *testing.T) {
 	fd, err := sys.NewEvent()
 	if err != nil {

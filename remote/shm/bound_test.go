@@ -2,7 +2,8 @@ package shm
 
 import "testing"
 
-// TestRoomAtTheBound: when there are as many vacated ranges as there may be, there is room for one that touches another, on either side, and for no other.
+// TestRoomAtTheBound: when there are as many vacated ranges as there may be, there is room for one
+// that touches another, on either side, and for no other.
 func TestRoomAtTheBound(t *testing.T) {
 	const first, step, size = 1 << 40, 4 << 20, 1 << 20
 	var v vacated

@@ -15,7 +15,8 @@ import (
 	"causeway/remote"
 )
 
-// TestSpaceAtAQuarter: who waits for space is woken when a quarter of the ring is free, not a record before; once, and if there is somebody.
+// TestSpaceAtAQuarter: who waits for space is woken when a quarter of the ring is free, not a
+// record before; once, and if there is somebody.
 func TestSpaceAtAQuarter(t *testing.T) {
 	const most = remote.RingSize / 4 * 3
 	for _, x := range []struct {
@@ -38,7 +39,8 @@ func TestSpaceAtAQuarter(t *testing.T) {
 	}
 }
 
-// TestHeadInSteps: the producer hears of what was consumed in steps while more is known to be there, and at once of the last.
+// TestHeadInSteps: the producer hears of what was consumed in steps while more is known to be
+// there, and at once of the last.
 func TestHeadInSteps(t *testing.T) {
 	r, mem := newTestRing(t, 0)
 	const n = 2*headStep/32 + 3
@@ -62,7 +64,8 @@ func TestHeadInSteps(t *testing.T) {
 	}
 }
 
-// TestRing0: a ring is of a region of its size, aligned; a control page says what it is by three words.
+// TestRing0: a ring is of a region of its size, aligned; a control page says what it is by three
+// words.
 func TestRing0(t *testing.T) {
 	mem := region0(t)
 	for _, b := range [][]byte{mem[:len(mem)-64], mem[64:], nil} {
@@ -96,7 +99,8 @@ func TestRing0(t *testing.T) {
 	}
 }
 
-// TestHelloRules: what is no hello is refused by name, with its descriptors; of one that is, who the guest is stays.
+// TestHelloRules: what is no hello is refused by name, with its descriptors; of one that is, who
+// the guest is stays.
 func TestHelloRules(t *testing.T) {
 	good := remote.Hello{Type: remote.MsgHello, Version: remote.ProtocolVersion, Va: 0x6a0000000000, Size: remote.Region0Size, Pid: 77, Flags: remote.EnvFirstDevice}
 	for name, x := range map[string]struct {
@@ -149,7 +153,8 @@ func TestHelloRules(t *testing.T) {
 	}
 }
 
-// TestMessageRules: a region comes with its files and goes without any; no other message is one, and none leaves a descriptor.
+// TestMessageRules: a region comes with its files and goes without any; no other message is one,
+// and none leaves a descriptor.
 func TestMessageRules(t *testing.T) {
 	guest, u := begun(t)
 	defer guest.Close()
@@ -216,7 +221,8 @@ func memfiles(t *testing.T) (n int) {
 	return n
 }
 
-// TestEndsOfConnections: a guest that goes, in order or not, is no error; one that breaks a rule is.
+// TestEndsOfConnections: a guest that goes, in order or not, is no error; one that breaks a rule
+// is.
 func TestEndsOfConnections(t *testing.T) {
 	for name, end := range map[string]func(guest interface{ Close() error }, u *Unix){
 		"it closes":    func(guest interface{ Close() error }, _ *Unix) { _ = guest.Close() },
@@ -254,7 +260,8 @@ type told struct{ list []string }
 func (w *told) Declared(id uint32, d remote.Declared) { w.list = append(w.list, fmt.Sprint("+", id)) }
 func (w *told) Dropped(id uint32)                     { w.list = append(w.list, fmt.Sprint("-", id)) }
 
-// TestWatchersHear: of each region that can be reached a watcher hears once, also of those that could be before it watched, and of its end; of region 0 and of what was never reachable nothing.
+// TestWatchersHear: of each region that can be reached a watcher hears once, also of those that
+// could be before it watched, and of its end; of region 0 and of what was never reachable nothing.
 func TestWatchersHear(t *testing.T) {
 	m := NewMemory()
 	fd := testFile(t, 2)
@@ -301,7 +308,8 @@ func TestWatchersHear(t *testing.T) {
 	check("all", "", m.Close())
 }
 
-// TestAwaitIsWoken: who waits for a region hears when it can be reached, that it will not be, and, where it is there or memory is away, at once.
+// TestAwaitIsWoken: who waits for a region hears when it can be reached, that it will not be, and,
+// where it is there or memory is away, at once.
 func TestAwaitIsWoken(t *testing.T) {
 	no := errors.New("no memory")
 	fd := testFile(t, 1)
@@ -376,7 +384,8 @@ func TestAwaitIsWoken(t *testing.T) {
 	_ = m.Close()
 }
 
-// TestUnmapRules: only what is mapped is unmapped, once, also what takes long; what was unmapped can be mapped, and end.
+// TestUnmapRules: only what is mapped is unmapped, once, also what takes long; what was unmapped
+// can be mapped, and end.
 func TestUnmapRules(t *testing.T) {
 	for _, size := range []uint64{pageSize, unmapAside - pageSize, unmapAside} {
 		fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC)
@@ -434,7 +443,8 @@ func TestUnmapRules(t *testing.T) {
 	_ = m.Close()
 }
 
-// TestFilesOfRegions: a region's file is one, and has all of the region's bytes where they are said to be.
+// TestFilesOfRegions: a region's file is one, and has all of the region's bytes where they are said
+// to be.
 func TestFilesOfRegions(t *testing.T) {
 	fd := memfile(t, 3*pageSize)
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)

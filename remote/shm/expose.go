@@ -2,7 +2,8 @@ package shm
 
 import "fmt"
 
-// Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when other pages take the place of the region's.
+// Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when
+// other pages take the place of the region's.
 func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err error)) error {
 	return m.withLeased(id, func(r *region) error {
 		if r.revoke != nil {

@@ -7,7 +7,8 @@ import (
 	"causeway/remote"
 )
 
-// TestExpose: what a region's bytes were given to hears of the end before the bytes go, whatever ends it, and once.
+// TestExpose: what a region's bytes were given to hears of the end before the bytes go, whatever
+// ends it, and once.
 func TestExpose(t *testing.T) {
 	fd := testFile(t, 2)
 	runs := []Run{{FD: fd, Size: 2 * pageSize}}

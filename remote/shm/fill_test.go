@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFillStaysInside: what leaves a span is refused before anything is mapped, however its end is computed.
+// TestFillStaysInside: what leaves a span is refused before anything is mapped, however its end is
+// computed.
 func TestFillStaysInside(t *testing.T) {
 	const page = 4096
 	s, err := reserve(0, 4*page)

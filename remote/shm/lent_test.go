@@ -2,7 +2,8 @@ package shm
 
 import "testing"
 
-// TestLent: addresses at which regions have lain go to who reserves them in their place, and are kept again afterwards; no others do.
+// TestLent: addresses at which regions have lain go to who reserves them in their place, and are
+// kept again afterwards; no others do.
 func TestLent(t *testing.T) {
 	const at = 0x6b1000000000
 	m := NewMemory()

@@ -14,8 +14,9 @@ import (
 	"causeway/remote"
 )
 
-// TestRingByChance has a producer of any records and a consumer take turns by chance, over several turns of the ring. What the producer
-// is told lags behind by a bounded amount, is all there is when the ring is drained, and wakes who waits for space once, when there is some.
+// TestRingByChance has a producer of any records and a consumer take turns by chance, over several
+// turns of the ring. What the producer is told lags behind by a bounded amount, is all there is
+// when the ring is drained, and wakes who waits for space once, when there is some.
 func TestRingByChance(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -94,7 +95,8 @@ func TestRingByChance(t *testing.T) {
 	}
 }
 
-// TestTailTooFar: a ring holds no more than its size, whatever stands in it, and consuming needs a record.
+// TestTailTooFar: a ring holds no more than its size, whatever stands in it, and consuming needs a
+// record.
 func TestTailTooFar(t *testing.T) {
 	for _, head := range []uint64{0, 96, 7 * remote.RingSize} {
 		for ahead, ok := range map[uint64]bool{32: true, remote.RingSize: true, remote.RingSize + 8: false, 2 * remote.RingSize: false, 1 << 63: false} {
@@ -154,8 +156,8 @@ func reachable(mem []byte) bool {
 	return err == nil && n == 1
 }
 
-// TestDetachedMemoryStaysAway: while memory is detached no page is reachable, whatever is told of it meanwhile: other pages, new regions,
-// first mappings.
+// TestDetachedMemoryStaysAway: while memory is detached no page is reachable, whatever is told of
+// it meanwhile: other pages, new regions, first mappings.
 func TestDetachedMemoryStaysAway(t *testing.T) {
 	m := NewMemory()
 	defer m.Close()
@@ -231,7 +233,8 @@ func TestDetachedMemoryStaysAway(t *testing.T) {
 	}
 }
 
-// TestEndsOfRegions: what came with a region is given back once, when it ends and not before, also by Close.
+// TestEndsOfRegions: what came with a region is given back once, when it ends and not before, also
+// by Close.
 func TestEndsOfRegions(t *testing.T) {
 	m := NewMemory()
 	fd := testFile(t, 1)
@@ -286,7 +289,8 @@ func TestRegionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAttachWithoutPages: a region that was mapped while memory was away, and of which no pages came, is not there when memory comes back.
+// TestAttachWithoutPages: a region that was mapped while memory was away, and of which no pages
+// came, is not there when memory comes back.
 func TestAttachWithoutPages(t *testing.T) {
 	for _, comes := range []bool{false, true} {
 		m := NewMemory()

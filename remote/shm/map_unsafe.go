@@ -17,8 +17,9 @@ type span struct {
 	size uintptr
 }
 
-// Where regions lie for which the guest has chosen no addresses, if there is room: apart from what others of this process map, a GPU's driver for one,
-// whose choices are to depend on nothing that comes and goes.
+// Where regions lie for which the guest has chosen no addresses, if there is room: apart from what
+// others of this process map, a GPU's driver for one, whose choices are to depend on nothing that
+// comes and goes.
 const (
 	asideFrom = 0x4800_0000_0000
 	asideSize = 0x0800_0000_0000
@@ -29,7 +30,8 @@ var (
 	asideNext  atomic.Uintptr                                                                         // offset of the next from there
 )
 
-// reserve takes size bytes of address space with nothing behind them; at exactly the address at unless that is 0.
+// reserve takes size bytes of address space with nothing behind them; at exactly the address at
+// unless that is 0.
 func reserve(at, size uintptr) (span, error) {
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 	wish := at

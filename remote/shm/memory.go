@@ -65,7 +65,8 @@ func NewMemory() *Memory {
 	return &Memory{changed: make(chan struct{}), regions: map[uint32]*region{}}
 }
 
-// Declare makes a region known. SetRuns makes it reachable. end, if not nil, is called when the region is dropped.
+// Declare makes a region known. SetRuns makes it reachable. end, if not nil, is called when the
+// region is dropped.
 func (m *Memory) Declare(id uint32, d remote.Declared, end func() error) error {
 	if d.Size == 0 || d.Size%pageSize != 0 || d.Size > MaxRegionSize || d.VA%pageSize != 0 || d.VA+d.Size < d.VA {
 		return remote.Violation("region %d: %#x bytes at %#x", id, d.Size, d.VA)
@@ -95,7 +96,8 @@ func (m *Memory) Refuse(id uint32, d remote.Declared, why error) error {
 	return nil
 }
 
-// SetRuns says where a region's bytes are. If the region is mapped and attached, its pages are replaced in place.
+// SetRuns says where a region's bytes are. If the region is mapped and attached, its pages are
+// replaced in place.
 func (m *Memory) SetRuns(id uint32, runs []Run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +142,8 @@ func merge(runs []Run) []Run {
 	return out
 }
 
-// End forgets a region. It must not be mapped: a region that the session still uses stays until Unmap.
+// End forgets a region. It must not be mapped: a region that the session still uses stays until
+// Unmap.
 func (m *Memory) End(id uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,8 +264,8 @@ func (r *region) fill() error {
 	return nil
 }
 
-// Unmap implements remote.Mapper. Large mappings take milliseconds to go (30 ms/GiB): the caller need not wait for that, only who then wants
-// something of the memory.
+// Unmap implements remote.Mapper. Large mappings take milliseconds to go (30 ms/GiB): the caller
+// need not wait for that, only who then wants something of the memory.
 func (m *Memory) Unmap(id uint32) error {
 	m.mu.Lock()
 	r, ok := m.regions[id]
@@ -332,7 +335,8 @@ func (m *Memory) Keep(at, size uint64) error {
 	return nil
 }
 
-// Detach takes the pages away from all mapped regions; nothing may touch them until Attach. Meanwhile a region can be mapped that has none yet.
+// Detach takes the pages away from all mapped regions; nothing may touch them until Attach.
+// Meanwhile a region can be mapped that has none yet.
 func (m *Memory) Detach() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -381,7 +385,8 @@ func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error
 	})
 }
 
-// withLeased maps a region and hands it to use, which has its pages until it returns: Memory.mu is held.
+// withLeased maps a region and hands it to use, which has its pages until it returns: Memory.mu is
+// held.
 func (m *Memory) withLeased(id uint32, use func(*region) error) error {
 	if _, err := m.Map(id, 0); err != nil {
 		return err

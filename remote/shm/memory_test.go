@@ -32,7 +32,8 @@ func testFile(t *testing.T, pages int) int {
 	return fd
 }
 
-// TestScattered: a region is made of pages in any order, at any address, and keeps its address while its pages come and go.
+// TestScattered: a region is made of pages in any order, at any address, and keeps its address
+// while its pages come and go.
 func TestScattered(t *testing.T) {
 	m := NewMemory()
 	fd := testFile(t, 6)
@@ -102,7 +103,8 @@ func TestScattered(t *testing.T) {
 	}
 }
 
-// TestKeptFromOthers: a region's pages are in no core file of this process, and no child of its own has them; also other pages, and those that were away.
+// TestKeptFromOthers: a region's pages are in no core file of this process, and no child of its own
+// has them; also other pages, and those that were away.
 func TestKeptFromOthers(t *testing.T) {
 	m := NewMemory()
 	defer m.Close()

@@ -33,8 +33,8 @@ type UnixState struct {
 	Regions []RegionState
 }
 
-// Freeze stops receiving, so that another process can go on with the connection. What the guest sends waits in the socket.
-// If the guest is gone already it fails.
+// Freeze stops receiving, so that another process can go on with the connection. What the guest
+// sends waits in the socket. If the guest is gone already it fails.
 func (u *Unix) Freeze() error {
 	if err := u.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (u *Unix) Thaw() {
 	u.wg.Go(u.routineReceive)
 }
 
-// State describes a frozen session: descriptors are the connection, the doorbell, and the regions' memfds in order of
-// UnixState.Regions. They still belong to u.
+// State describes a frozen session: descriptors are the connection, the doorbell, and the regions'
+// memfds in order of UnixState.Regions. They still belong to u.
 func (u *Unix) State() (UnixState, []int, error) {
 	s := UnixState{Head: u.ring.Head(), PID: u.pid}
 	conn, err := u.conn.File() // a duplicate that lives as long as u: this process is about to end
@@ -77,8 +77,8 @@ func (u *Unix) State() (UnixState, []int, error) {
 	return s, files, nil
 }
 
-// AdoptUnix takes over a session that another process described. Files are taken over, also when it fails. The guest is not
-// listened to before Thaw.
+// AdoptUnix takes over a session that another process described. Files are taken over, also when it
+// fails. The guest is not listened to before Thaw.
 func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	want := uint64(2)
 	for _, r := range s.Regions {

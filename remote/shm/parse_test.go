@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// TestParse: a message that was cut off, or whose descriptors were, is none, and of those that came with it none stays open.
+// TestParse: a message that was cut off, or whose descriptors were, is none, and of those that came
+// with it none stays open.
 func TestParse(t *testing.T) {
 	good := remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: 1}, "")
 	for what, c := range map[string]struct {
@@ -60,7 +61,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestEndOfRegion0: it is mapped for as long as there is a session, whether somebody watches or not.
+// TestEndOfRegion0: it is mapped for as long as there is a session, whether somebody watches or
+// not.
 func TestEndOfRegion0(t *testing.T) {
 	for _, watched := range []bool{false, true} {
 		m := NewMemory()

@@ -100,8 +100,8 @@ func TestRingRules(t *testing.T) {
 	}
 }
 
-// TestPoll: who looks for records sees what is there already without a look, what comes at the first look behind it, and gives up after so many; and looks
-// at the producer's word alone.
+// TestPoll: who looks for records sees what is there already without a look, what comes at the
+// first look behind it, and gives up after so many; and looks at the producer's word alone.
 func TestPoll(t *testing.T) {
 	r, mem := newTestRing(t, 0)
 	for n := range 3 {
@@ -137,7 +137,8 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestLessThanAHeader: what lies between head and tail and has no room for a header is no record, whatever lies behind it: that is not looked at.
+// TestLessThanAHeader: what lies between head and tail and has no room for a header is no record,
+// whatever lies behind it: that is not looked at.
 func TestLessThanAHeader(t *testing.T) {
 	for _, head := range []uint64{0, remote.RingSize - 32, 5*remote.RingSize - 8} {
 		for n := uint64(8); n < 32; n += 8 {
@@ -185,7 +186,8 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// TestWordsOfTheRing: what a consumer says besides replies stands where the guest looks for it, and of a slot that does not exist nothing does.
+// TestWordsOfTheRing: what a consumer says besides replies stands where the guest looks for it, and
+// of a slot that does not exist nothing does.
 func TestWordsOfTheRing(t *testing.T) {
 	r, mem := newTestRing(t, 0)
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(mem[at:]) }

@@ -28,7 +28,8 @@ type Ring struct {
 
 var _ remote.Ring = (*Ring)(nil)
 
-// NewRing takes region 0 as mapped memory. head is 0, or where an earlier consumer of the session stopped.
+// NewRing takes region 0 as mapped memory. head is 0, or where an earlier consumer of the session
+// stopped.
 func NewRing(mem []byte, head uint64) (*Ring, error) {
 	if uint64(len(mem)) != remote.Region0Size {
 		return nil, fmt.Errorf("region 0 has %d bytes, not %d", len(mem), remote.Region0Size)
@@ -136,11 +137,13 @@ func (r *Ring) Poll(n int) bool {
 	return r.tailWord.Load() != r.head
 }
 
-// headStep is how far head runs ahead of what the producer is told while more is there: producers that wait for room poll its
-// line, and the store waits for everything that the record's execution has stored for other cores.
+// headStep is how far head runs ahead of what the producer is told while more is there: producers
+// that wait for room poll its line, and the store waits for everything that the record's execution
+// has stored for other cores.
 const headStep = remote.RingSize / 64
 
-// Advance implements remote.Ring. The producer is told of a record that was the last known, of others in steps.
+// Advance implements remote.Ring. The producer is told of a record that was the last known, of
+// others in steps.
 func (r *Ring) Advance() bool {
 	r.head += r.size
 	r.size = 0
@@ -149,12 +152,14 @@ func (r *Ring) Advance() bool {
 	}
 	r.said = r.head
 	r.headWord.Swap(r.head) // a full fence, as in SetState
-	// Not before a quarter is free: any record fits then, and who sleeps is not woken for one record after the other.
+	// Not before a quarter is free: any record fits then, and who sleeps is not woken for one
+	// record after the other.
 	return r.spaceWaits.Load() != 0 && r.tailWord.Load()-r.head <= remote.RingSize/4*3 && r.spaceWaits.Swap(0) != 0
 }
 
-// SetState implements remote.Ring. The store is a full fence: the tail is read after it. Go's stores are, too, but not under its race detector,
-// whose stores only release; what is exchanged is a fence everywhere, and costs what a store does.
+// SetState implements remote.Ring. The store is a full fence: the tail is read after it. Go's
+// stores are, too, but not under its race detector, whose stores only release; what is exchanged is
+// a fence everywhere, and costs what a store does.
 func (r *Ring) SetState(state uint32) { r.state.Swap(state) }
 
 // Reply implements remote.Ring.
@@ -216,7 +221,8 @@ func (r *Ring) GPUDone(slot uint32) (uintptr, bool) {
 	return uintptr(unsafe.Pointer(&r.slot(slot).gpuDone)), true
 }
 
-// waitWord is the word that a guest thread sleeps on: a slot's waiting, or space_waiters for SlotCount.
+// waitWord is the word that a guest thread sleeps on: a slot's waiting, or space_waiters for
+// SlotCount.
 func (r *Ring) waitWord(slot uint32) *atomic.Uint32 {
 	if slot >= remote.SlotCount {
 		return r.spaceWaits
@@ -224,8 +230,8 @@ func (r *Ring) waitWord(slot uint32) *atomic.Uint32 {
 	return &r.slot(slot).waiting
 }
 
-// Publish stores tail on the producer's behalf, for a carrier that fills the ring itself. It reports whether the consumer
-// sleeps.
+// Publish stores tail on the producer's behalf, for a carrier that fills the ring itself. It
+// reports whether the consumer sleeps.
 func (r *Ring) Publish(tail uint64) (sleeping bool) {
 	r.tailWord.Store(tail)
 	return r.state.Load() == remote.WorkerSleeping

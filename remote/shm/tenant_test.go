@@ -46,8 +46,9 @@ func onDisk(t *testing.T, size int64) int {
 	return fd
 }
 
-// TestTenantFiles: of a guest process of somebody else's the files are memory, and what is the session's alone can never shrink. Memory of the application's
-// choice that is not reached is no session's end.
+// TestTenantFiles: of a guest process of somebody else's the files are memory, and what is the
+// session's alone can never shrink. Memory of the application's choice that is not reached is no
+// session's end.
 func TestTenantFiles(t *testing.T) {
 	const size = 4 * pageSize
 	null := func(t *testing.T, _ int64) int { return opened(t, "/dev/zero") }
@@ -120,7 +121,8 @@ func opened(t *testing.T, path string) int {
 	return fd
 }
 
-// TestHelloTime: who connects and says nothing, or not all, holds nothing for long, and is told why.
+// TestHelloTime: who connects and says nothing, or not all, holds nothing for long, and is told
+// why.
 func TestHelloTime(t *testing.T) {
 	guest, host := connected(t)
 	u, err := accept(newUnix(host), 20*time.Millisecond)
@@ -141,7 +143,8 @@ func TestHelloTime(t *testing.T) {
 	_ = guest.Close()
 }
 
-// TestDoorbells: what is no eventfd is refused, and one that another reader empties, blocking or not, makes nobody wait.
+// TestDoorbells: what is no eventfd is refused, and one that another reader empties, blocking or
+// not, makes nobody wait.
 func TestDoorbells(t *testing.T) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {

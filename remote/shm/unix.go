@@ -15,7 +15,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Unix is the carrier of a guest process on this host: a SOCK_SEQPACKET connection, memfds, an eventfd.
+// Unix is the carrier of a guest process on this host: a SOCK_SEQPACKET connection, memfds, an
+// eventfd.
 type Unix struct {
 	conn *net.UnixConn
 	mem  *Memory
@@ -40,12 +41,13 @@ var _ remote.Carrier = (*Unix)(nil)
 // helloTime is how long a guest may take to say hello: it connects to say it.
 const helloTime = 10 * time.Second
 
-// AcceptUnix receives the MsgHello of a guest process of this user's on a connection, which it takes over, and maps region 0. The caller answers by
-// Welcome.
+// AcceptUnix receives the MsgHello of a guest process of this user's on a connection, which it
+// takes over, and maps region 0. The caller answers by Welcome.
 func AcceptUnix(conn *net.UnixConn) (*Unix, error) { return accept(newUnix(conn), helloTime) }
 
-// AcceptTenant is AcceptUnix of somebody else's guest process, in a container for instance. Its memory is files of memory, which nothing but memory can make
-// wait, and of those that are the session's alone none that can shrink.
+// AcceptTenant is AcceptUnix of somebody else's guest process, in a container for instance. Its
+// memory is files of memory, which nothing but memory can make wait, and of those that are the
+// session's alone none that can shrink.
 func AcceptTenant(conn *net.UnixConn) (*Unix, error) {
 	u := newUnix(conn)
 	u.tenant = true
@@ -171,8 +173,9 @@ func fileCount(d remote.Declared) uint64 {
 	return (d.Size-1)/d.Part + 1
 }
 
-// checkMemfd makes sure that the file has the bytes and, if it is the session's alone, will keep them: a mapping beyond its end
-// raises SIGBUS. What is shared with others cannot be sealed for their sake, and of this user's guest also what knows no seals is accepted: a guest process that
+// checkMemfd makes sure that the file has the bytes and, if it is the session's alone, will keep
+// them: a mapping beyond its end raises SIGBUS. What is shared with others cannot be sealed for
+// their sake, and of this user's guest also what knows no seals is accepted: a guest process that
 // truncates it ends its own worker.
 func checkMemfd(fd int, r Run, shared, tenant bool) error {
 	if !shared {
@@ -209,7 +212,8 @@ func (u *Unix) receive() (remote.Hello, []int, error) {
 	return parse(b[:n], oob[:oobn], flags)
 }
 
-// poll handles the messages that are there: who needs one now is awake, the goroutine that waits for them would have to wake up first.
+// poll handles the messages that are there: who needs one now is awake, the goroutine that waits
+// for them would have to wake up first.
 func (u *Unix) poll() {
 	c, err := u.conn.SyscallConn()
 	if err != nil {

@@ -22,7 +22,8 @@ func overBy(t *testing.T, what string, u *Unix) {
 	}
 }
 
-// TestThawedIsFollowed: the connection of a session that stays after all is followed again, and that of one that another process has taken over.
+// TestThawedIsFollowed: the connection of a session that stays after all is followed again, and
+// that of one that another process has taken over.
 func TestThawedIsFollowed(t *testing.T) {
 	for what, next := range map[string]func(*Unix) *Unix{
 		"it stays": func(u *Unix) *Unix {
@@ -76,7 +77,8 @@ func TestPatienceIsForTheHello(t *testing.T) {
 	}
 }
 
-// TestEndedRegionsStay: a region that has ended is none of a session that moves, and the others come with their descriptors.
+// TestEndedRegionsStay: a region that has ended is none of a session that moves, and the others
+// come with their descriptors.
 func TestEndedRegionsStay(t *testing.T) {
 	guest, u := begun(t)
 	defer guest.Close()
@@ -109,7 +111,8 @@ func TestEndedRegionsStay(t *testing.T) {
 	}
 }
 
-// TestLookFindsTheEnd: who looks for a region finds a guest that has gone, which is no error, and one that breaks a rule, whose connection ends.
+// TestLookFindsTheEnd: who looks for a region finds a guest that has gone, which is no error, and
+// one that breaks a rule, whose connection ends.
 func TestLookFindsTheEnd(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -96,7 +96,8 @@ func saidHello(t *testing.T, page []byte) (guest, host *net.UnixConn) {
 	return guest, host
 }
 
-// TestAwaitLooksItself: who needs a region whose message is there does not wait for the goroutine that follows the connection, which may be about to wake up.
+// TestAwaitLooksItself: who needs a region whose message is there does not wait for the goroutine
+// that follows the connection, which may be about to wake up.
 func TestAwaitLooksItself(t *testing.T) {
 	guest, u := begun(t)
 	defer guest.Close()
@@ -122,7 +123,8 @@ func TestAwaitLooksItself(t *testing.T) {
 	}
 }
 
-// TestControlPages: a guest whose library lays its memory out otherwise is refused at the handshake, and told why, whatever the message said.
+// TestControlPages: a guest whose library lays its memory out otherwise is refused at the
+// handshake, and told why, whatever the message said.
 func TestControlPages(t *testing.T) {
 	for at := range controlPage() {
 		page := controlPage()
@@ -146,7 +148,8 @@ func TestControlPages(t *testing.T) {
 	}
 }
 
-// TestRegionOfAFile: a region may begin inside a file, which stays as it is if it is shared with others, and lies in it.
+// TestRegionOfAFile: a region may begin inside a file, which stays as it is if it is shared with
+// others, and lies in it.
 func TestRegionOfAFile(t *testing.T) {
 	const size = 4 * pageSize
 	for _, c := range []struct {
@@ -200,8 +203,8 @@ func TestRegionOfAFile(t *testing.T) {
 	}
 }
 
-// TestRegionInParts: a region may lie in several files, each of which has its part; it moves to another process as it is. Word of it is
-// there as soon as it is asked for.
+// TestRegionInParts: a region may lie in several files, each of which has its part; it moves to
+// another process as it is. Word of it is there as soon as it is asked for.
 func TestRegionInParts(t *testing.T) {
 	const size = 5 * pageSize
 	for _, c := range []struct {
@@ -302,8 +305,9 @@ func checkParts(t *testing.T, name string, u *Unix, part uint64) {
 	}
 }
 
-// FuzzUnix sends a session messages, one behind the other: a byte with the number of descriptors and their files' size, then the
-// message. Whatever comes, the session ends orderly and keeps no descriptor.
+// FuzzUnix sends a session messages, one behind the other: a byte with the number of descriptors
+// and their files' size, then the message. Whatever comes, the session ends orderly and keeps no
+// descriptor.
 func FuzzUnix(f *testing.F) {
 	f.Fuzz(func(t *testing.T, messages []byte) {
 		before := descriptors(t)

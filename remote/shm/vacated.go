@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// maxVacated bounds how many ranges of addresses stay reserved. Linux gives a process 65,530 mappings (vm.max_map_count).
+// maxVacated bounds how many ranges of addresses stay reserved. Linux gives a process 65,530
+// mappings (vm.max_map_count).
 const maxVacated = 16 << 10
 
-// vacated are addresses at which a guest's regions have lain. They stay reserved, with nothing behind them: a driver that was told of
-// them, by the node of a graph that copies there for instance, must find nothing of this process's there later. Sorted, none touching
-// another.
+// vacated are addresses at which a guest's regions have lain. They stay reserved, with nothing
+// behind them: a driver that was told of them, by the node of a graph that copies there for
+// instance, must find nothing of this process's there later. Sorted, none touching another.
 type vacated struct{ spans []span }
 
 // from is the index of the first span that ends at addr or behind it.
@@ -24,11 +25,12 @@ func (v *vacated) from(addr uintptr) int {
 	return i
 }
 
-// widestGap is the most of free addresses between two vacated ranges that is reserved to make one of them, in bytes.
+// widestGap is the most of free addresses between two vacated ranges that is reserved to make one
+// of them, in bytes.
 const widestGap = 64 << 30
 
-// makeRoom reports whether s can be added. At the bound it reserves the free addresses between vacated ranges as well, which makes few of
-// many: a guest may place regions there as before.
+// makeRoom reports whether s can be added. At the bound it reserves the free addresses between
+// vacated ranges as well, which makes few of many: a guest may place regions there as before.
 func (v *vacated) makeRoom(s span) bool {
 	if v.room(s) {
 		return true
@@ -54,7 +56,8 @@ func (v *vacated) room(s span) bool {
 	return len(v.spans) < maxVacated || i < len(v.spans) && v.spans[i].addr <= s.addr+s.size
 }
 
-// block is what drivers reserve addresses in, in bytes: behind a region there may be as much that none has lain at, but not all of it.
+// block is what drivers reserve addresses in, in bytes: behind a region there may be as much that
+// none has lain at, but not all of it.
 const block = 32 << 20
 
 // nearly reports whether at+size is vacated, but for less than a block at its end.

@@ -26,7 +26,8 @@ func free(t *testing.T, at, size uintptr) bool {
 	return true
 }
 
-// TestPlacesStayEmpty: where a region lay at an address that the guest chose nothing else comes to lie, but another such region.
+// TestPlacesStayEmpty: where a region lay at an address that the guest chose nothing else comes to
+// lie, but another such region.
 func TestPlacesStayEmpty(t *testing.T) {
 	const at = 0x6a0000400000
 	m := NewMemory()
@@ -143,8 +144,8 @@ func TestVacated(t *testing.T) {
 	}
 }
 
-// TestPlacesAreBounded: the mappings of a process are few. At the bound free addresses between places are reserved too; a region at one place
-// too many stays.
+// TestPlacesAreBounded: the mappings of a process are few. At the bound free addresses between
+// places are reserved too; a region at one place too many stays.
 func TestPlacesAreBounded(t *testing.T) {
 	const at = 0x6c0000000000
 	var v vacated
@@ -198,7 +199,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestPlacesAtTheBound: where no place more can be kept a region at one stays mapped, and addresses are not kept that nobody could give back; regions that lie aside come and go as before.
+// TestPlacesAtTheBound: where no place more can be kept a region at one stays mapped, and addresses
+// are not kept that nobody could give back; regions that lie aside come and go as before.
 func TestPlacesAtTheBound(t *testing.T) {
 	const at = 0x6d0100000000 // which touches none of them
 	m := NewMemory()
@@ -233,7 +235,8 @@ func TestPlacesAtTheBound(t *testing.T) {
 	}
 }
 
-// TestNearlyVacated: what is vacated but for less than a block at its end, and begins within one range; nothing that is empty, lies behind all of them, or wraps around.
+// TestNearlyVacated: what is vacated but for less than a block at its end, and begins within one
+// range; nothing that is empty, lies behind all of them, or wraps around.
 func TestNearlyVacated(t *testing.T) {
 	const at, size = 0x6b0000000000, 4 * block
 	v := vacated{spans: []span{{at, size}, {at + size + block, size}}}

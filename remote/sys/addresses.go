@@ -8,8 +8,10 @@ type Span struct{ At, Size uintptr }
 // mostSpan is how many addresses HoldBelow asks for at once.
 const mostSpan = 1 << 40
 
-// HoldBelow takes every range of at least so many bytes (a power of two of pages) below end that the kernel would give to a mapping that wishes no address, so that mappings to come lie from end on. Nothing is behind the spans, which
-// nobody can write and no account of memory has; each, or a part of it, is given back by its Release. It is for processes whose mappings grow upwards.
+// HoldBelow takes every range of at least so many bytes (a power of two of pages) below end that
+// the kernel would give to a mapping that wishes no address, so that mappings to come lie from end
+// on. Nothing is behind the spans, which nobody can write and no account of memory has; each, or a
+// part of it, is given back by its Release. It is for processes whose mappings grow upwards.
 func HoldBelow(end, least uintptr) (held []Span) {
 	for size := uintptr(mostSpan); size >= least; size /= 2 {
 		for {

@@ -2,7 +2,8 @@ package sys
 
 import "testing"
 
-// TestHoldBelow: the room that a mapping would have had next is taken and given back, each range once.
+// TestHoldBelow: the room that a mapping would have had next is taken and given back, each range
+// once.
 func TestHoldBelow(t *testing.T) {
 	const least = 1 << 30 // others of this process find room all the same
 	next := func() Span {

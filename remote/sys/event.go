@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewEvent makes an eventfd that nobody waits for by reading: it does not block. The descriptor is the caller's.
+// NewEvent makes an eventfd that nobody waits for by reading: it does not block. The descriptor is
+// the caller's.
 func NewEvent() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -24,8 +25,9 @@ func Signal(fd int) {
 	_, _ = unix.Write(fd, one[:]) // EAGAIN: the counter is full, so it is set and who waits has not looked since
 }
 
-// Drain resets an eventfd, of whichever kind, that poll has said to be set. Somebody else's read in between does no harm: it never waits, whatever
-// that one does to the file, but on kernels that cannot be told so (before 5.8).
+// Drain resets an eventfd, of whichever kind, that poll has said to be set. Somebody else's read in
+// between does no harm: it never waits, whatever that one does to the file, but on kernels that
+// cannot be told so (before 5.8).
 func Drain(fd int) error {
 	var count [8]byte
 	_, err := unix.Preadv2(fd, [][]byte{count[:]}, -1, unix.RWF_NOWAIT)
@@ -41,7 +43,8 @@ func Drain(fd int) error {
 // ErrNotEvent says that a descriptor is no eventfd.
 var ErrNotEvent = errors.New("no eventfd")
 
-// CheckEvent refuses what somebody passed as an eventfd and has a kind: files, pipes, sockets. What else has none as well fails when it is read.
+// CheckEvent refuses what somebody passed as an eventfd and has a kind: files, pipes, sockets. What
+// else has none as well fails when it is read.
 func CheckEvent(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != 0 {

@@ -39,7 +39,8 @@ func TestEvent(t *testing.T) {
 	Drain(fd) // does not block
 }
 
-// TestFutex: who sleeps on a word in a page is woken through another mapping of it, and nobody sleeps on a word that has changed.
+// TestFutex: who sleeps on a word in a page is woken through another mapping of it, and nobody
+// sleeps on a word that has changed.
 func TestFutex(t *testing.T) {
 	fd, mem, err := NewPage("test", 4096, 0)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Operations of futex(2) without the private flag: who sleeps and who wakes are different processes.
+// Operations of futex(2) without the private flag: who sleeps and who wakes are different
+// processes.
 const (
 	futexWait = 0
 	futexWake = 1
@@ -21,7 +22,8 @@ func FutexWake(w *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, math.MaxInt32, 0, 0, 0)
 }
 
-// FutexWait sleeps while w is old, at most for d; 0: for ever. It may return early. It blocks its thread.
+// FutexWait sleeps while w is old, at most for d; 0: for ever. It may return early. It blocks its
+// thread.
 func FutexWait(w *atomic.Uint32, old uint32, d time.Duration) {
 	var limit *unix.Timespec
 	if d > 0 {

@@ -14,8 +14,9 @@ const MaxPage = 1 << 20
 // ErrPage says that a file is no shared page.
 var ErrPage = errors.New("not a shared page")
 
-// NewMemory makes a memory file that can neither shrink nor grow, whoever has it: who maps it is safe from SIGBUS. seals are added
-// to those two (F_SEAL_ of fcntl(2)). The descriptor is the caller's.
+// NewMemory makes a memory file that can neither shrink nor grow, whoever has it: who maps it is
+// safe from SIGBUS. seals are added to those two (F_SEAL_ of fcntl(2)). The descriptor is the
+// caller's.
 func NewMemory(name string, size int64, seals int) (fd int, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -34,10 +35,12 @@ func NewMemory(name string, size int64, seals int) (fd int, err error) {
 // ErrShrinks says that a file may become smaller than what is mapped of it.
 var ErrShrinks = errors.New("a file that may shrink")
 
-// ErrNotMemory says that a file is not one of memory alone: what is behind it may take its time to answer, or never do.
+// ErrNotMemory says that a file is not one of memory alone: what is behind it may take its time to
+// answer, or never do.
 var ErrNotMemory = errors.New("no file of memory")
 
-// Shrinks reports whether a memory file that somebody else made may become smaller. Nothing behind a file of another kind is asked: it is ErrNotMemory.
+// Shrinks reports whether a memory file that somebody else made may become smaller. Nothing behind
+// a file of another kind is asked: it is ErrNotMemory.
 func Shrinks(fd int) (bool, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil { // EINVAL: a kind of file that knows no seals
@@ -46,7 +49,8 @@ func Shrinks(fd int) (bool, error) {
 	return seals&unix.F_SEAL_SHRINK == 0, nil
 }
 
-// FixedSize is the size of a memory file that somebody else made, which has to be one that cannot shrink.
+// FixedSize is the size of a memory file that somebody else made, which has to be one that cannot
+// shrink.
 func FixedSize(fd int) (int64, error) {
 	if shrinks, err := Shrinks(fd); shrinks {
 		return 0, errors.Join(ErrShrinks, err)
@@ -58,8 +62,9 @@ func FixedSize(fd int) (int64, error) {
 	return st.Size, nil
 }
 
-// NewPage makes a page to be shared: a file as of NewMemory, and a mapping of it. Both are the caller's, the mapping for UnmapPage.
-// seals as for NewMemory; F_SEAL_SEAL keeps one of several that write to it from shutting out those who come later.
+// NewPage makes a page to be shared: a file as of NewMemory, and a mapping of it. Both are the
+// caller's, the mapping for UnmapPage. seals as for NewMemory; F_SEAL_SEAL keeps one of several
+// that write to it from shutting out those who come later.
 func NewPage(name string, size, seals int) (fd int, mem []byte, err error) {
 	fd, err = NewMemory("causeway-"+name, int64(size), seals)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPage: what one writes another sees; nobody can shrink it, and once writing is sealed, nobody else can write.
+// TestPage: what one writes another sees; nobody can shrink it, and once writing is sealed, nobody
+// else can write.
 func TestPage(t *testing.T) {
 	fd, mem, err := NewPage("test", os.Getpagesize(), 0)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer asks the kernel who is at the other end of a connection: the process and user that made it, as they were then (SO_PEERCRED of unix(7)).
+// Peer asks the kernel who is at the other end of a connection: the process and user that made it,
+// as they were then (SO_PEERCRED of unix(7)).
 func Peer(c *net.UnixConn) (unix.Ucred, error) {
 	var cred *unix.Ucred
 	err := ask(c, func(fd int) (err error) {

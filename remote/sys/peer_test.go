@@ -9,7 +9,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestPeer: who is at the other end of a pair is this process; a connection that is closed has nobody.
+// TestPeer: who is at the other end of a pair is this process; a connection that is closed has
+// nobody.
 func TestPeer(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,15 +14,17 @@ import (
 )
 
 const (
-	// unfinished begins the names of files that Replace has not finished. They are hidden, and no folder of ours reads names like these.
+	// unfinished begins the names of files that Replace has not finished. They are hidden, and no
+	// folder of ours reads names like these.
 	unfinished = ".causeway-new-"
 	// unfinishedFor is how old one is whose writer has died: a write takes moments.
 	unfinishedFor = 10 * time.Minute
 )
 
-// Replace writes a file as a whole or not at all: whoever reads name finds what was there before, or b, after a crash of the machine, too. The file has
-// the mode, whatever the umask, and this process's user. A link of that name is replaced, not followed. What a process that died in here left in the
-// folder goes with a later call.
+// Replace writes a file as a whole or not at all: whoever reads name finds what was there before,
+// or b, after a crash of the machine, too. The file has the mode, whatever the umask, and this
+// process's user. A link of that name is replaced, not followed. What a process that died in here
+// left in the folder goes with a later call.
 func Replace(name string, b []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(name)
 	if err := sweep(dir, time.Now().Add(-unfinishedFor)); err != nil {
@@ -77,10 +79,12 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// ErrNotRegular is that of a file which cannot be one that Replace wrote: a link, a folder, a pipe, or of more bytes than are expected.
+// ErrNotRegular is that of a file which cannot be one that Replace wrote: a link, a folder, a pipe,
+// or of more bytes than are expected.
 var ErrNotRegular = errors.New("no regular file of that size")
 
-// OpenRegular opens a file that others might have put there, for reading: what it is, and that it has at most so many bytes, holds for what was opened.
+// OpenRegular opens a file that others might have put there, for reading: what it is, and that it
+// has at most so many bytes, holds for what was opened.
 func OpenRegular(name string, most int64) (*os.File, *unix.Stat_t, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {

@@ -28,7 +28,8 @@ func names(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestReplace: a file has the bytes and the mode, whatever the umask and whatever was there, and nothing else lies beside it.
+// TestReplace: a file has the bytes and the mode, whatever the umask and whatever was there, and
+// nothing else lies beside it.
 func TestReplace(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	dir := t.TempDir()
@@ -89,7 +90,8 @@ func TestReplaceFails(t *testing.T) {
 	}
 }
 
-// TestReplaceSweeps: what writers that died left goes, once none can be at it any more; what is not theirs stays.
+// TestReplaceSweeps: what writers that died left goes, once none can be at it any more; what is not
+// theirs stays.
 func TestReplaceSweeps(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-unfinishedFor - time.Minute)

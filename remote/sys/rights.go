@@ -16,8 +16,8 @@ const MaxRights = 253
 // ErrTruncated says that a packet, or the descriptors beside it, did not fit where it was received.
 var ErrTruncated = errors.New("packet is too long")
 
-// Rights returns the descriptors in control messages (SCM_RIGHTS of unix(7)). They are the caller's, and close-on-exec if they were
-// received so, as package net does.
+// Rights returns the descriptors in control messages (SCM_RIGHTS of unix(7)). They are the
+// caller's, and close-on-exec if they were received so, as package net does.
 func Rights(oob []byte) ([]int, error) {
 	if len(oob) == 0 {
 		return nil, nil
@@ -44,7 +44,8 @@ func Rights(oob []byte) ([]int, error) {
 // RightsRoom is the room that n descriptors take in control messages, in bytes.
 func RightsRoom(n int) int { return unix.CmsgSpace(4 * n) }
 
-// CloseAll closes descriptors that were received or duplicated: there is nothing that closing them could fail to write.
+// CloseAll closes descriptors that were received or duplicated: there is nothing that closing them
+// could fail to write.
 func CloseAll(files []int) {
 	for _, fd := range files {
 		_ = unix.Close(fd)
@@ -61,8 +62,8 @@ func SendPacket(c *net.UnixConn, b []byte, files []int) error {
 	return err
 }
 
-// ReceivePacket reads a packet into buf, and its control messages into oob. The descriptors are the caller's. io.EOF: the other side is
-// gone, whether or not it had read everything.
+// ReceivePacket reads a packet into buf, and its control messages into oob. The descriptors are the
+// caller's. io.EOF: the other side is gone, whether or not it had read everything.
 func ReceivePacket(c *net.UnixConn, buf, oob []byte) ([]byte, []int, error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
 	if err != nil {
@@ -99,7 +100,8 @@ func UnixConn(fd int, name string) (*net.UnixConn, error) {
 	return uc, nil
 }
 
-// PacketPair is a connection of packets: an end for this process, and a file for another to inherit.
+// PacketPair is a connection of packets: an end for this process, and a file for another to
+// inherit.
 func PacketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -34,7 +34,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestPacket: descriptors arrive as the receiver's own, close-on-exec; a packet that does not fit leaves none behind.
+// TestPacket: descriptors arrive as the receiver's own, close-on-exec; a packet that does not fit
+// leaves none behind.
 func TestPacket(t *testing.T) {
 	a, b := pair(t)
 	event, err := NewEvent()

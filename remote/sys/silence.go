@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BoundSilence makes a net.Dialer's Control: a connection whose other end acknowledges nothing for so long ends, also while data waits to be sent, which
-// TCP's keep-alive is silent about.
+// BoundSilence makes a net.Dialer's Control: a connection whose other end acknowledges nothing for
+// so long ends, also while data waits to be sent, which TCP's keep-alive is silent about.
 func BoundSilence(limit time.Duration) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error

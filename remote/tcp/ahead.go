@@ -8,8 +8,13 @@ import (
 )
 
 /*
-Memory of a session goes ahead of it in rounds, each of which the guest's end asks for by AHEAD, while the session runs on: STATE frames, which stand between those of calls, and at the round's end one with flag 2, or a refusal. No more than AheadWindow bytes are under way that the guest's end
-has not said MORE for, so that it can keep them until the other host takes them, and follow calls meanwhile. LEAVE has the rest follow; STAY has what went ahead forgotten. To the other host the guest's end says AHEAD in the place of HELLO, which is answered by MORE, and passes the rounds on; ARRIVE says later where the ring is.
+Memory of a session goes ahead of it in rounds, each of which the guest's end asks for by AHEAD,
+while the session runs on: STATE frames, which stand between those of calls, and at the round's end
+one with flag 2, or a refusal. No more than AheadWindow bytes are under way that the guest's end has
+not said MORE for, so that it can keep them until the other host takes them, and follow calls
+meanwhile. LEAVE has the rest follow; STAY has what went ahead forgotten. To the other host the
+guest's end says AHEAD in the place of HELLO, which is answered by MORE, and passes the rounds on;
+ARRIVE says later where the ring is.
 */
 
 // aheadPart is how much of a round is one frame: calls' frames come between two of them.

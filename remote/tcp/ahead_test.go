@@ -34,7 +34,9 @@ func hears(t *testing.T, c net.Conn, n int) {
 	}
 }
 
-// TestRounds: rounds of memory are asked for one behind another, and no more of one is sent than was granted; LEAVE has the rest follow, and says whether any of it went ahead; STAY has it forgotten, also in the middle.
+// TestRounds: rounds of memory are asked for one behind another, and no more of one is sent than
+// was granted; LEAVE has the rest follow, and says whether any of it went ahead; STAY has it
+// forgotten, also in the middle.
 func TestRounds(t *testing.T) {
 	s := open(t)
 	const all = frames.AheadWindow + 3000
@@ -169,7 +171,8 @@ func comes(t testing.TB) *session {
 	return &session{c, guest}
 }
 
-// TestArriveBehind: a session whose memory comes ahead of it says behind that where its ring is, which takes records from there on.
+// TestArriveBehind: a session whose memory comes ahead of it says behind that where its ring is,
+// which takes records from there on.
 func TestArriveBehind(t *testing.T) {
 	const head = 3*remote.RingSize + 64
 	s := comes(t)
@@ -231,7 +234,8 @@ func TestArriveBehind(t *testing.T) {
 	_ = guest.Close()
 }
 
-// FuzzRounds: a guest's end says whatever it likes while a worker sends it rounds, or takes those that it brings. The session ends, and nothing is left of it.
+// FuzzRounds: a guest's end says whatever it likes while a worker sends it rounds, or takes those
+// that it brings. The session ends, and nothing is left of it.
 func FuzzRounds(f *testing.F) {
 	f.Add(false, slices.Concat(frame(ahead, 0, 1, nil), frame(more, 0, 4096, nil), frame(stay, 0, 0, nil)))
 	f.Add(false, slices.Concat(frame(ahead, 0, 1, nil), frame(leave, 0, 0, nil)))

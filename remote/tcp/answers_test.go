@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// TestReadsGoOn: of reads one after the other some are refused, whole or in the middle of their answer; those behind them get their own bytes.
+// TestReadsGoOn: of reads one after the other some are refused, whole or in the middle of their
+// answer; those behind them get their own bytes.
 func TestReadsGoOn(t *testing.T) {
 	s := open(t)
 	const size = 4096
@@ -51,7 +52,8 @@ func TestReadsGoOn(t *testing.T) {
 	}
 }
 
-// TestHeadsInQuarters: the guest is told what was consumed once per quarter of the ring, as often as it fills it.
+// TestHeadsInQuarters: the guest is told what was consumed once per quarter of the ring, as often
+// as it fills it.
 func TestHeadsInQuarters(t *testing.T) {
 	s := open(t)
 	const size, turns = 64 << 10, 3

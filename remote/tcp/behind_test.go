@@ -6,7 +6,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestAnswersComeBehindWrites: a frame by which a program may learn that a copy is done names, once, how many WRITEs went before it by each branch; no other does.
+// TestAnswersComeBehindWrites: a frame by which a program may learn that a copy is done names,
+// once, how many WRITEs went before it by each branch; no other does.
 func TestAnswersComeBehindWrites(t *testing.T) {
 	for _, kind := range []frame.Kind{frame.Slot, frame.Word, frame.Control, frame.State} {
 		w := &wide{}

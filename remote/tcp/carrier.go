@@ -44,7 +44,8 @@ var _ remote.Carrier = (*Carrier)(nil)
 // helloLimit bounds the handshake of a connection that says nothing.
 const helloLimit = 10 * time.Second
 
-// Accept receives the guest's HELLO on a connection, which it takes over. The caller answers by Welcome.
+// Accept receives the guest's HELLO on a connection, which it takes over. The caller answers by
+// Welcome.
 func Accept(conn frame.Stream) (*Carrier, error) {
 	c, err := newCarrier(conn)
 	if err != nil {

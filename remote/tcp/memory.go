@@ -131,8 +131,8 @@ func (m *memory) Await(ctx context.Context, id uint32) (remote.Declared, error) 
 	}
 }
 
-// check finds out whether an extent lies in a declared region: the guest would end the session otherwise. Region 0 can be
-// read, not written.
+// check finds out whether an extent lies in a declared region: the guest would end the session
+// otherwise. Region 0 can be read, not written.
 func (m *memory) check(id uint32, off, n uint64, write bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,8 +186,9 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 	return m.request(id, p, off), nil
 }
 
-// request sends READs of p, which is not empty. The list and the connection have the same order, which orderMu keeps: mu must not be held while
-// sending, because the receiver takes it. Once listed, each is answered, by fail if need be.
+// request sends READs of p, which is not empty. The list and the connection have the same order,
+// which orderMu keeps: mu must not be held while sending, because the receiver takes it. Once
+// listed, each is answered, by fail if need be.
 func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
 	part := m.c.wide.part(len(p))
 	w := &whole{left: (len(p) + part - 1) / part, done: make(chan error, 1)}
@@ -221,7 +222,8 @@ func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
 	return w.done
 }
 
-// data takes a DATA frame. It runs on the receiver of a stream, by its number. READs are answered in their order, by the trunk; where there are branches in any, each by one stream.
+// data takes a DATA frame. It runs on the receiver of a stream, by its number. READs are answered
+// in their order, by the trunk; where there are branches in any, each by one stream.
 func (m *memory) data(h frame.Header, in *bufio.Reader, by int) error {
 	r, err := m.due(h, by)
 	if err != nil {
@@ -272,7 +274,8 @@ func (m *memory) due(h frame.Header, by int) (*read, error) {
 	return r, nil
 }
 
-// WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it, and takes along what is not sent yet.
+// WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it, and
+// takes along what is not sent yet.
 func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
 	if err := m.check(id, off, uint64(len(p)), true); err != nil {
 		return err

@@ -12,10 +12,14 @@ import (
 )
 
 /*
-A session moves to another host's worker by its guest's end, which alone knows when nothing of it is under way: it stands still, says LEAVE, and has what the session is made of in STATE frames. It begins with the other host by ARRIVE in
-the place of HELLO, declares its regions, and passes the STATE frames on there. WELCOME is the answer to all of it. Then it ends this connection; or it says STAY, and the session goes on here. What the bytes mean is the workers' affair.
+A session moves to another host's worker by its guest's end, which alone knows when nothing of it is
+under way: it stands still, says LEAVE, and has what the session is made of in STATE frames. It
+begins with the other host by ARRIVE in the place of HELLO, declares its regions, and passes the
+STATE frames on there. WELCOME is the answer to all of it. Then it ends this connection; or it says
+STAY, and the session goes on here. What the bytes mean is the workers' affair.
 
-Memory may go ahead of it, in rounds (ahead.go): then it begins with the other host by AHEAD, and says ARRIVE when it stands still.
+Memory may go ahead of it, in rounds (ahead.go): then it begins with the other host by AHEAD, and
+says ARRIVE when it stands still.
 */
 
 // statePart is how much of a state is one frame.
@@ -43,7 +47,8 @@ type moves struct {
 	into    *io.PipeWriter // nil: nothing is due
 }
 
-// Leaving is a session whose guest's end stands still, and wants what it is made of. One goroutine writes.
+// Leaving is a session whose guest's end stands still, and wants what it is made of. One goroutine
+// writes.
 type Leaving struct {
 	c     *Carrier
 	at    uint64
@@ -66,7 +71,8 @@ func (c *Carrier) arrives(head uint64) error {
 	return c.ringAt(head)
 }
 
-// Arrival is what the session is made of that comes from elsewhere; false: it begins here. It ends with io.EOF where all has come. Close has what follows passed over.
+// Arrival is what the session is made of that comes from elsewhere; false: it begins here. It ends
+// with io.EOF where all has come. Close has what follows passed over.
 func (c *Carrier) Arrival() (io.ReadCloser, bool) {
 	if c.moves.arrival == nil {
 		return nil, false

@@ -43,7 +43,9 @@ func say(t testing.TB, c net.Conn, b ...[]byte) {
 	}
 }
 
-// TestLeave: a guest's end that wants to go elsewhere is heard when all of its records are consumed, and is told what the session is made of, or why not; when it stays, or has gone, that is said, and who stays sends records again.
+// TestLeave: a guest's end that wants to go elsewhere is heard when all of its records are
+// consumed, and is told what the session is made of, or why not; when it stays, or has gone, that
+// is said, and who stays sends records again.
 func TestLeave(t *testing.T) {
 	s := open(t)
 	rec := make([]byte, 32)
@@ -139,7 +141,9 @@ func opens(t testing.TB, b []byte) (*session, error) {
 	return &session{c, guest}, err
 }
 
-// TestArrive: a session that comes begins at its place in the ring with its regions, and is told what it is made of; who does not want that has the rest passed over. STATE behind its end, and going away before it, break a rule.
+// TestArrive: a session that comes begins at its place in the ring with its regions, and is told
+// what it is made of; who does not want that has the rest passed over. STATE behind its end, and
+// going away before it, break a rule.
 func TestArrive(t *testing.T) {
 	const head = 3*remote.RingSize + 64
 	s, err := opens(t, arriveFrame(head))
@@ -199,7 +203,8 @@ func TestArrive(t *testing.T) {
 	_ = guest.Close()
 }
 
-// TestArriveEnds: a session that comes and is closed before anybody wants what it is made of ends all the same, as does one whose connection is lost.
+// TestArriveEnds: a session that comes and is closed before anybody wants what it is made of ends
+// all the same, as does one whose connection is lost.
 func TestArriveEnds(t *testing.T) {
 	s, err := opens(t, append(arriveFrame(0), frame(state, 0, 0, make([]byte, 1<<20))...))
 	if err != nil {
@@ -227,7 +232,8 @@ func TestArriveEnds(t *testing.T) {
 	}
 }
 
-// FuzzArrival: a guest's end whose session comes says whatever it likes. The session ends, and nothing is left of it.
+// FuzzArrival: a guest's end whose session comes says whatever it likes. The session ends, and
+// nothing is left of it.
 func FuzzArrival(f *testing.F) {
 	f.Add(frame(state, 0, 0, []byte("abc")))
 	f.Add(append(frame(state, 0, 0, nil), frame(leave, 0, 64, nil)...))

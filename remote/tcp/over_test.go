@@ -10,7 +10,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// TestDataOfASessionThatIsOver: an answer that a branch had in its buffer when the session ended breaks no rule: the session ends for the reason that it has.
+// TestDataOfASessionThatIsOver: an answer that a branch had in its buffer when the session ended
+// breaks no rule: the session ends for the reason that it has.
 func TestDataOfASessionThatIsOver(t *testing.T) {
 	m := newMemory(&Carrier{})
 	m.reads = []*read{{id: 1, p: make([]byte, 8), whole: &whole{left: 1, done: make(chan error, 1)}}}
@@ -25,7 +26,8 @@ func TestDataOfASessionThatIsOver(t *testing.T) {
 	}
 }
 
-// TestReadsOfASessionThatIsOver: what is asked for when the session has ended, or was before, is answered once, in however many parts it would have come.
+// TestReadsOfASessionThatIsOver: what is asked for when the session has ended, or was before, is
+// answered once, in however many parts it would have come.
 func TestReadsOfASessionThatIsOver(t *testing.T) {
 	for _, most := range []int{0, 4} {
 		for _, n := range []int{1, wideLeast + 1, frame.MaxRead, 2*frame.MaxRead + 1} {

@@ -10,11 +10,14 @@ import (
 )
 
 /*
-A relay over RDMA may grant its guest's regions, one by one: then this end reads and writes them by itself, and the relay has no part in it. What is granted is recalled when the guest's pages are to go; a RECALLED frame answers
-once nothing is under way. Meanwhile, and for regions that are not granted, READ and WRITE frames do the same.
+A relay over RDMA may grant its guest's regions, one by one: then this end reads and writes them by
+itself, and the relay has no part in it. What is granted is recalled when the guest's pages are to
+go; a RECALLED frame answers once nothing is under way. Meanwhile, and for regions that are not
+granted, READ and WRITE frames do the same.
 */
 
-// storeLeast is what leaves beside frames, in bytes: with less a frame, which goes with the next, costs less.
+// storeLeast is what leaves beside frames, in bytes: with less a frame, which goes with the next,
+// costs less.
 const storeLeast = 4 << 10
 
 // reach is what this end reaches by itself. memory.mu guards it.

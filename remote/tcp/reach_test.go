@@ -81,7 +81,8 @@ func TestGrantRules(t *testing.T) {
 	}
 }
 
-// TestReach: what is granted is reached without a frame, what is not by frames; a recall is answered once nothing is under way, and what begins meanwhile goes by frames.
+// TestReach: what is granted is reached without a frame, what is not by frames; a recall is
+// answered once nothing is under way, and what begins meanwhile goes by frames.
 func TestReach(t *testing.T) {
 	const size = 1 << 20
 	guest, host := net.Pipe()

@@ -8,8 +8,8 @@ import (
 	"causeway/remote/shm"
 )
 
-// ring is the mirror's ring, whose replies leave as frames. Errors of sending are the receiver's to notice: the connection is
-// gone then.
+// ring is the mirror's ring, whose replies leave as frames. Errors of sending are the receiver's to
+// notice: the connection is gone then.
 type ring struct {
 	*shm.Ring
 	c    *Carrier
@@ -23,7 +23,8 @@ var (
 	_ remote.Foresight = (*ring)(nil)
 )
 
-// publish stores the tail, up to which the mirror has records: they stay as they are until they are consumed. It reports whether the consumer sleeps.
+// publish stores the tail, up to which the mirror has records: they stay as they are until they are
+// consumed. It reports whether the consumer sleeps.
 func (r *ring) publish(tail uint64) bool {
 	r.tail.Store(tail)
 	return r.Publish(tail)
@@ -56,7 +57,8 @@ func (r *ring) Advance() bool {
 	return false
 }
 
-// SetState implements remote.Ring. The guest needs no doorbell, so that all it must know is the end.
+// SetState implements remote.Ring. The guest needs no doorbell, so that all it must know is the
+// end.
 func (r *ring) SetState(state uint32) {
 	r.Ring.SetState(state)
 	if state == remote.WorkerDead {

@@ -194,7 +194,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzFrames: after the hello a guest sends whatever it likes. The session ends, and nothing is left of it.
+// FuzzFrames: after the hello a guest sends whatever it likes. The session ends, and nothing is
+// left of it.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(ring, 0, 0, make([]byte, 64)))
 	f.Add(append(regionFrame(1, 4096), frame(regionEnd, 0, 1, nil)...))
@@ -238,7 +239,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// walk consumes what comes in the ring until the session ends, and looks at each record beforehand: it is the one that is delivered then, and where nothing is delivered nothing is seen.
+// walk consumes what comes in the ring until the session ends, and looks at each record beforehand:
+// it is the one that is delivered then, and where nothing is delivered nothing is seen.
 func walk(t testing.TB, s *session) {
 	r := s.Ring()
 	far := r.(remote.Foresight)

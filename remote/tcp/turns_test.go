@@ -60,7 +60,9 @@ func bare(t *testing.T, most int) (*Carrier, *taken) {
 	return c, conn
 }
 
-// TestTurnsOfReads: READs have numbers of their own, and are answered in their order where there is one stream; with branches in any, each by the stream that began to, and by no more than was asked for.
+// TestTurnsOfReads: READs have numbers of their own, and are answered in their order where there is
+// one stream; with branches in any, each by the stream that began to, and by no more than was asked
+// for.
 func TestTurnsOfReads(t *testing.T) {
 	for _, most := range []int{0, 2} {
 		c, conn := bare(t, most)
@@ -127,7 +129,8 @@ func TestTurnsOfReads(t *testing.T) {
 
 var errTurn = errors.New("over")
 
-// TestCutAnswers: a stream that ends within an answer ends that, once; the session's end tells who waits for it.
+// TestCutAnswers: a stream that ends within an answer ends that, once; the session's end tells who
+// waits for it.
 func TestCutAnswers(t *testing.T) {
 	c, conn := bare(t, 0)
 	done, err := c.mem.Begin(1, make([]byte, 8), 0)
@@ -144,7 +147,8 @@ func TestCutAnswers(t *testing.T) {
 	}
 }
 
-// TestRegionBounds: regions are declared once, up to their number, and end; what leaves one is found out here, and region 0 is not written.
+// TestRegionBounds: regions are declared once, up to their number, and end; what leaves one is
+// found out here, and region 0 is not written.
 func TestRegionBounds(t *testing.T) {
 	c, _ := bare(t, 0)
 	m := c.mem
@@ -225,7 +229,8 @@ func extents(c *taken) (list []frame.Extent) {
 	return list
 }
 
-// follow reports whether extents of region 1 lie one behind the other from an offset on, and are so many bytes.
+// follow reports whether extents of region 1 lie one behind the other from an offset on, and are so
+// many bytes.
 func follow(list []frame.Extent, off, n uint64) bool {
 	for _, e := range list {
 		if e.Region != 1 || e.Offset != off || e.Size > n {
@@ -236,7 +241,8 @@ func follow(list []frame.Extent, off, n uint64) bool {
 	return n == 0
 }
 
-// TestParts: a copy is asked for in parts where there are branches that bring them, none of them small, and else at once; its WRITEs are cut as frames are.
+// TestParts: a copy is asked for in parts where there are branches that bring them, none of them
+// small, and else at once; its WRITEs are cut as frames are.
 func TestParts(t *testing.T) {
 	for _, x := range []struct {
 		most, n, want int
@@ -280,7 +286,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestRingSays: of what its worker is the guest hears only that it is dead, and all else of a ring as it comes; nothing of slots and words that are not.
+// TestRingSays: of what its worker is the guest hears only that it is dead, and all else of a ring
+// as it comes; nothing of slots and words that are not.
 func TestRingSays(t *testing.T) {
 	c, conn := bare(t, 0)
 	r := c.ring
@@ -312,7 +319,8 @@ func TestRingSays(t *testing.T) {
 	}
 }
 
-// TestBehindTheTail: what lies behind the tail is of an earlier turn of the ring, and no record that comes.
+// TestBehindTheTail: what lies behind the tail is of an earlier turn of the ring, and no record
+// that comes.
 func TestBehindTheTail(t *testing.T) {
 	const size = 32
 	c, _ := bare(t, 0)

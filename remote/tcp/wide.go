@@ -11,13 +11,19 @@ import (
 )
 
 /*
-A relay's session may have branches beside its first stream (frame.Branching), which the relay begins once there is something to copy. Then copies go by them, cut into parts: READs are answered over whichever the relay
-has free, WRITEs go over the one that has least to send, or over the trunk while none has a connection. Calls stay on the trunk, where they wait for nothing but, if a WRITE may be what they are about, that one: a frame BEHIND goes ahead of them.
+A relay's session may have branches beside its first stream (frame.Branching), which the relay
+begins once there is something to copy. Then copies go by them, cut into parts: READs are answered
+over whichever the relay has free, WRITEs go over the one that has least to send, or over the trunk
+while none has a connection. Calls stay on the trunk, where they wait for nothing but, if a WRITE
+may be what they are about, that one: a frame BEHIND goes ahead of them.
 
-What two WRITEs, or a WRITE and a READ, of the same bytes leave is not said where no such frame went between them. None does: guest memory that is copied from or to is a chunk of the guest's library, which it does not use again before it has seen the copy's completion word.
+What two WRITEs, or a WRITE and a READ, of the same bytes leave is not said where no such frame went
+between them. None does: guest memory that is copied from or to is a chunk of the guest's library,
+which it does not use again before it has seen the copy's completion word.
 */
 
-// trunk is the session's first stream, for who brings a READ's answer. Branches count from behind it.
+// trunk is the session's first stream, for who brings a READ's answer. Branches count from behind
+// it.
 const trunk = 1
 
 // Parts of what goes by branches, in bytes: so many parts of a copy, but none so small.
@@ -80,7 +86,8 @@ func (w *wide) close() {
 	w.mu.Unlock()
 }
 
-// routineBranch follows a branch to its end, which is the session's: only what breaks a rule is said here.
+// routineBranch follows a branch to its end, which is the session's: only what breaks a rule is
+// said here.
 func (c *Carrier) routineBranch(n int, up frame.Branch) {
 	in := bufio.NewReaderSize(up, 64<<10)
 	for {
@@ -124,7 +131,8 @@ func (w *wide) least() (b *branch) {
 	return b
 }
 
-// behind appends what is to precede a frame that may be about WRITEs that went by branches. Carrier.writeMu is held.
+// behind appends what is to precede a frame that may be about WRITEs that went by branches.
+// Carrier.writeMu is held.
 func (w *wide) behind(b []byte, kind frame.Kind) []byte {
 	list := w.all.Load()
 	if list == nil || kind != frame.Slot && kind != frame.Word && kind != frame.Control && kind != frame.State {

@@ -29,7 +29,8 @@ func openForked(t testing.TB, n int) (*session, []*remotetest.Fork) {
 	return &session{c, guest}, f.Forks
 }
 
-// asked begins a copy of n bytes from region 1, which the guest's end answers by nothing, and returns the READs that it is asked for.
+// asked begins a copy of n bytes from region 1, which the guest's end answers by nothing, and
+// returns the READs that it is asked for.
 func (s *session) asked(t testing.TB, n int) (ids []uint64, done chan error) {
 	t.Helper()
 	done = make(chan error, 1)
@@ -57,7 +58,8 @@ func (s *session) asked(t testing.TB, n int) (ids []uint64, done chan error) {
 	return ids, done
 }
 
-// branchRules are frames that break a rule where they come on a branch while READs 1 and 2, of 256 KiB each, wait for their answers.
+// branchRules are frames that break a rule where they come on a branch while READs 1 and 2, of 256
+// KiB each, wait for their answers.
 func branchRules() map[string][]byte {
 	return map[string][]byte{
 		"ring":               frame(ring, 0, 0, make([]byte, 32)),
@@ -112,7 +114,8 @@ func TestReadOfTwo(t *testing.T) {
 	_ = s.guest.Close()
 }
 
-// TestWriteBeside: WRITEs go by branches that have a connection, and over the first stream while none has.
+// TestWriteBeside: WRITEs go by branches that have a connection, and over the first stream while
+// none has.
 func TestWriteBeside(t *testing.T) {
 	s, forks := openForked(t, 2)
 	if _, err := s.guest.Write(regionFrame(1, 1<<20)); err != nil {
@@ -158,7 +161,8 @@ func TestWriteBeside(t *testing.T) {
 	}
 }
 
-// FuzzBranchFrames: a guest's end says whatever it likes on a branch. The session ends, and nothing is left of it.
+// FuzzBranchFrames: a guest's end says whatever it likes on a branch. The session ends, and nothing
+// is left of it.
 func FuzzBranchFrames(f *testing.F) {
 	for _, b := range branchRules() {
 		f.Add(b[:min(len(b), 4096)])

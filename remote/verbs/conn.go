@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of a connection. Receives are for all immediates that the other end may have outstanding: mostMessages with bytes, and credit, of which one is for at least a
-// quarter of the window or of mostMessages.
+// Of a connection. Receives are for all immediates that the other end may have outstanding:
+// mostMessages with bytes, and credit, of which one is for at least a quarter of the window or of
+// mostMessages.
 const (
 	windowSize   = MostWindow
 	receives     = 256
@@ -57,7 +58,8 @@ type Conn struct {
 	sought  bool      // its cause was looked for
 	closed  bool
 
-	// Bytes and immediates that left: sent and not credited; work requests posted, and how many of them are known to be done.
+	// Bytes and immediates that left: sent and not credited; work requests posted, and how many of
+	// them are known to be done.
 	sent, credited uint64
 	messages       int
 	posted, done   uint64
@@ -214,7 +216,8 @@ func (c *Conn) failLocked(err error) error {
 	return c.err
 }
 
-// Close implements net.Conn. What was written reaches the peer's memory first, as far as the peer is there.
+// Close implements net.Conn. What was written reaches the peer's memory first, as far as the peer
+// is there.
 func (c *Conn) Close() error {
 	err := net.ErrClosed
 	c.closeOnce.Do(func() { err = c.close() })
@@ -235,7 +238,8 @@ func (c *Conn) close() error {
 	return c.release()
 }
 
-// drain waits until all that was posted is done, and reports whether the peer is there to hear how much that was.
+// drain waits until all that was posted is done, and reports whether the peer is there to hear how
+// much that was.
 func (c *Conn) drain() bool {
 	end := deadline{at: time.Now().Add(drainLimit)}
 	c.mu.Lock()
@@ -260,7 +264,8 @@ func (c *Conn) wake() {
 	c.changedLocked()
 }
 
-// changedLocked is wake for what no completion tells of. Who takes completions sleeps in Queue.Wait, and nobody else does.
+// changedLocked is wake for what no completion tells of. Who takes completions sleeps in
+// Queue.Wait, and nobody else does.
 func (c *Conn) changedLocked() {
 	c.cond.Broadcast()
 	if c.polling {

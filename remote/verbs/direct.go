@@ -5,7 +5,8 @@ import (
 	"causeway/remote/frame"
 )
 
-// Of transfers between the other end's memory and a GPU's: bytes of a work request, and how many are under way at once.
+// Of transfers between the other end's memory and a GPU's: bytes of a work request, and how many
+// are under way at once.
 const (
 	directPart  = 1 << 20
 	directUnder = 16
@@ -13,7 +14,8 @@ const (
 
 var _ frame.Direct = (*Conn)(nil)
 
-// FetchTo implements frame.Direct: by RDMA READs. The adapter may write to m until it returns, or, if it fails, until the connection is closed.
+// FetchTo implements frame.Direct: by RDMA READs. The adapter may write to m until it returns, or,
+// if it fails, until the connection is closed.
 func (c *Conn) FetchTo(m remote.Registered, at, n uint64, from frame.Granted, off uint64) error {
 	return c.direct(Read, m, at, n, from, off)
 }

@@ -24,7 +24,8 @@ func (c *Conn) Arrives(uncredited int, immediate uint32) error {
 	return c.immediateLocked(immediate)
 }
 
-// RailLost is the word by which a queue pair for copies is given up, and PieceSize the bytes of a part of a copy.
+// RailLost is the word by which a queue pair for copies is given up, and PieceSize the bytes of a
+// part of a copy.
 const (
 	RailLost  = railLost
 	PieceSize = pieceSize

@@ -8,12 +8,15 @@ import (
 	"sync"
 )
 
-// GPUAdapter is implemented by an Adapter that may be told of a GPU's memory. What it registers is for its own work requests alone: no peer has a key of it.
+// GPUAdapter is implemented by an Adapter that may be told of a GPU's memory. What it registers is
+// for its own work requests alone: no peer has a key of it.
 type GPUAdapter interface {
 	Adapter
-	// RegisterFile registers size bytes of a dma-buf, from off on, which work requests name from an address on.
+	// RegisterFile registers size bytes of a dma-buf, from off on, which work requests name from an
+	// address on.
 	RegisterFile(f *os.File, off, size, address uint64) (Memory, error)
-	// RegisterAddress registers memory by the addresses that the GPU's driver has for it, which a module of the kernel's knows (nvidia-peermem).
+	// RegisterAddress registers memory by the addresses that the GPU's driver has for it, which a
+	// module of the kernel's knows (nvidia-peermem).
 	RegisterAddress(address, size uint64) (Memory, error)
 }
 
@@ -29,7 +32,8 @@ type GPUMemory struct {
 	Export func() (f *os.File, off uint64, err error)
 }
 
-// Bounds of what is registered of a session's: GPUs have so much of their memory shown to adapters (BAR1), and adapters keep tables.
+// Bounds of what is registered of a session's: GPUs have so much of their memory shown to adapters
+// (BAR1), and adapters keep tables.
 const (
 	mostGPU    = 64
 	givenUp    = 3 // failures in a row after which a way is not tried any more
@@ -45,7 +49,8 @@ type gpuWay struct {
 	off      bool
 }
 
-// GPURegions are a session's registrations of GPU memory: as few as there is use for, the longest unused of which give way. Any goroutine.
+// GPURegions are a session's registrations of GPU memory: as few as there is use for, the longest
+// unused of which give way. Any goroutine.
 type GPURegions struct {
 	told func(string)
 
@@ -89,7 +94,8 @@ func NewGPURegions(a Adapter, told func(string)) *GPURegions {
 	return r
 }
 
-// String says how the adapter reaches GPU memory, and why not in a better way. Empty: it was not tried.
+// String says how the adapter reaches GPU memory, and why not in a better way. Empty: it was not
+// tried.
 func (r *GPURegions) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +125,8 @@ func (r *GPURegions) refuseLocked(why error) {
 	r.sayLocked("")
 }
 
-// Use registers memory, if it is not, and has it stay so until done is called. false: it is not registered, and bytes go through this process's memory.
+// Use registers memory, if it is not, and has it stay so until done is called. false: it is not
+// registered, and bytes go through this process's memory.
 func (r *GPURegions) Use(g GPUMemory) (m Memory, done func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +248,8 @@ func refusal(err error) string {
 	return text[:min(len(text), maxRefusal)]
 }
 
-// Forget ends what is registered of an allocation that begins at an address, or in which one begins, ahead of its end. Nothing reaches it when this returns.
+// Forget ends what is registered of an allocation that begins at an address, or in which one
+// begins, ahead of its end. Nothing reaches it when this returns.
 func (r *GPURegions) Forget(address, size uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,7 +51,8 @@ func (g *gpu) adapter(f *verbstest.Fabric) *verbstest.WithGPU {
 	return &verbstest.WithGPU{Adapter: f.Adapter("far", here), At: func(address, size uint64) []byte { return g.mem[address-base:][:size] }}
 }
 
-// TestDirect: bytes go between the client's memory and a GPU's without the server's, by several at once, beside the stream.
+// TestDirect: bytes go between the client's memory and a GPU's without the server's, by several at
+// once, beside the stream.
 func TestDirect(t *testing.T) {
 	const each, users = 3 << 20, 3
 	f, g := verbstest.New(), newGPU(t, each*users)
@@ -105,7 +106,8 @@ func TestDirect(t *testing.T) {
 	e.end(t)
 }
 
-// TestDirectFaults: a transfer that fails says why, and nothing of it is under way once the connection has ended.
+// TestDirectFaults: a transfer that fails says why, and nothing of it is under way once the
+// connection has ended.
 func TestDirectFaults(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault func(e ends, revoke func())
@@ -139,7 +141,8 @@ func TestDirectFaults(t *testing.T) {
 	}
 }
 
-// TestGPUWays: memory is registered in the best way that there is, and people are told which, and why not a better.
+// TestGPUWays: memory is registered in the best way that there is, and people are told which, and
+// why not a better.
 func TestGPUWays(t *testing.T) {
 	no, never := errors.New("too much"), errors.Join(verbs.ErrNoWay, errors.New("an old library"))
 	for name, x := range map[string]struct {
@@ -181,7 +184,8 @@ func TestGPUWays(t *testing.T) {
 			t.Errorf("%s: %d things are left", name, f.Left())
 		}
 	}
-	// One allocation without a file is no reason against the next; three are, but not with others in between.
+	// One allocation without a file is no reason against the next; three are, but not with others
+	// in between.
 	f, g := verbstest.New(), newGPU(t, 1<<20)
 	a := g.adapter(f)
 	a.NoAddress = verbs.ErrNoWay
@@ -208,7 +212,8 @@ func TestGPUWays(t *testing.T) {
 	}
 }
 
-// TestGPURegions: so many are registered at most, the longest unused of which give way; what ends, or is another allocation's, is registered no more, once nothing of it is under way.
+// TestGPURegions: so many are registered at most, the longest unused of which give way; what ends,
+// or is another allocation's, is registered no more, once nothing of it is under way.
 func TestGPURegions(t *testing.T) {
 	f, g := verbstest.New(), newGPU(t, 1<<20)
 	r := verbs.NewGPURegions(g.adapter(f), func(string) {})

@@ -76,7 +76,8 @@ func TestHostileImmediates(t *testing.T) {
 	}
 }
 
-// TestOften: a peer that writes more often than it may, while no credit can leave, is stopped before what it is owed can no longer be said.
+// TestOften: a peer that writes more often than it may, while no credit can leave, is stopped
+// before what it is owed can no longer be said.
 func TestOften(t *testing.T) {
 	_, conn := against(t, verbstest.New())
 	c := conn.(*verbs.Conn)
@@ -89,7 +90,8 @@ func TestOften(t *testing.T) {
 	c.Abort()
 }
 
-// TestFlood: a peer that rings without end fills nothing: its own queue pair fails when it runs out of receives.
+// TestFlood: a peer that rings without end fills nothing: its own queue pair fails when it runs out
+// of receives.
 func TestFlood(t *testing.T) {
 	f := verbstest.New()
 	p, conn := against(t, f)

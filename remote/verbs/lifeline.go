@@ -9,8 +9,9 @@ import (
 	"causeway/remote"
 )
 
-// Words of the TLS connection beside a stream, each with a number: the end, of so many bytes; and that it was heard. Who ends keeps its queue pair until then, so that the other
-// end never writes to one that is gone without knowing.
+// Words of the TLS connection beside a stream, each with a number: the end, of so many bytes; and
+// that it was heard. Who ends keeps its queue pair until then, so that the other end never writes
+// to one that is gone without knowing.
 const (
 	endMagic = "CWVBYE\x00\x01"
 	ackMagic = "CWVACK\x00\x01"

@@ -9,7 +9,8 @@ import (
 	"causeway/remote"
 )
 
-// Offer is what an end says of itself over TLS: a queue pair, its address, and a window. Declined, if not empty, is why there is none.
+// Offer is what an end says of itself over TLS: a queue pair, its address, and a window. Declined,
+// if not empty, is why there is none.
 type Offer struct {
 	Declined string
 	Link     Link
@@ -21,7 +22,8 @@ type Offer struct {
 	Window   Window
 	// Reach: it reads and writes memory of the other end that this grants.
 	Reach bool
-	// Alone: the end has no other way than its adapter, so that both have patience with the connection. Pass says so for its client.
+	// Alone: the end has no other way than its adapter, so that both have patience with the
+	// connection. Pass says so for its client.
 	Alone bool
 	// Rails is how many queue pairs it would have for copies beside this one (rails.go).
 	Rails int
@@ -52,8 +54,9 @@ const (
 	maxReason  = 400
 )
 
-// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 1 if it reaches memory; 1 if it is alone; queue, PSN, key and size, u32 each;
-// address, u64; GID; how many rails, u8; padding), then the reason. Little-endian.
+// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU;
+// LID, u16; 1 if it reaches memory; 1 if it is alone; queue, PSN, key and size, u32 each; address,
+// u64; GID; how many rails, u8; padding), then the reason. Little-endian.
 func (o Offer) Append(b []byte) []byte {
 	reason := o.Declined
 	if len(reason) > maxReason {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Partition is an entry of a port's table of P_Keys: fifteen bits that name a partition of the fabric, and one that says whether the port is a full member of it. Limited
-// members reach full ones alone. 0 is none, and where one is wished for the table's first.
+// Partition is an entry of a port's table of P_Keys: fifteen bits that name a partition of the
+// fabric, and one that says whether the port is a full member of it. Limited members reach full
+// ones alone. 0 is none, and where one is wished for the table's first.
 type Partition uint16
 
 // fullMember is the bit of full members.

@@ -17,8 +17,11 @@ import (
 	"causeway/remote"
 )
 
-// Words beside a stream that are only those of who passes on. cutMagic tells the server, in the place of the end's word, that the client is gone, and nothing more comes. lostMagic says that the way is lost: to the client,
-// which answers with it, and how many bytes of the stream it has received. foundMagic has the client go on over another queue pair, and says how many of its bytes the server has.
+// Words beside a stream that are only those of who passes on. cutMagic tells the server, in the
+// place of the end's word, that the client is gone, and nothing more comes. lostMagic says that the
+// way is lost: to the client, which answers with it, and how many bytes of the stream it has
+// received. foundMagic has the client go on over another queue pair, and says how many of its bytes
+// the server has.
 const (
 	cutMagic   = "CWVCUT\x00\x01"
 	lostMagic  = "CWVLST\x00\x01"
@@ -34,13 +37,20 @@ type Passed struct{ ToServer, ToClient uint64 }
 // Total is how many there were in both directions.
 func (p Passed) Total() uint64 { return p.ToServer + p.ToClient }
 
-// Another makes another connection to the server, in place of one that is lost for a reason. The client has received so many bytes of the stream; it returns how many of the client's the server has. It tries until ctx ends.
+// Another makes another connection to the server, in place of one that is lost for a reason. The
+// client has received so many bytes of the stream; it returns how many of the client's the server
+// has. It tries until ctx ends.
 type Another func(ctx context.Context, why error, got uint64) (server net.Conn, received uint64, err error)
 
-// Pass has another process, at c, be the client's end of an Upgrade that server, a TLS connection of this one's, begins: it passes on what the two ends say beside the fabric, and nothing else, since what it takes from
-// the client is read as an offer, as a reason, or as a word, and said again as that. The keys of the TLS connection stay here; what goes by RDMA does not come this way. began hears of each connection
-// that the two have agreed on. Where the way between them is lost, another makes a connection inside which they agree again, if it is not nil, within limit (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client is gone,
-// or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and neither broke a rule; ErrStays if they could not.
+// Pass has another process, at c, be the client's end of an Upgrade that server, a TLS connection
+// of this one's, begins: it passes on what the two ends say beside the fabric, and nothing else,
+// since what it takes from the client is read as an offer, as a reason, or as a word, and said
+// again as that. The keys of the TLS connection stay here; what goes by RDMA does not come this
+// way. began hears of each connection that the two have agreed on. Where the way between them is
+// lost, another makes a connection inside which they agree again, if it is not nil, within limit
+// (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client
+// is gone, or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and
+// neither broke a rule; ErrStays if they could not.
 func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another, limit time.Duration) (Passed, error) {
 	p := &pass{another: another, limit: limit}
 	p.closeClient = sync.OnceFunc(func() {

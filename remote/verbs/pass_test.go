@@ -42,7 +42,8 @@ func (c *tuned) Tune(limit time.Duration) error {
 	return nil
 }
 
-// pass has both ends begin, each of which would have further queue pairs for copies, that nobody passes on. The client's adapters may be none.
+// pass has both ends begin, each of which would have further queue pairs for copies, that nobody
+// passes on. The client's adapters may be none.
 func pass(t *testing.T, clients []verbs.Adapter) (p *passing, nearErr, farErr error) {
 	t.Helper()
 	p = &passing{Fabric: verbstest.New(), about: make(chan string, 1), ended: make(chan error, 1)}
@@ -89,7 +90,8 @@ func (p *passing) end(t *testing.T) error {
 	}
 }
 
-// TestPass: the two ends agree through a third, which sees some hundred bytes, and nothing of what goes by RDMA; the end of the one is heard by the other.
+// TestPass: the two ends agree through a third, which sees some hundred bytes, and nothing of what
+// goes by RDMA; the end of the one is heard by the other.
 func TestPass(t *testing.T) {
 	p, err1, err2 := pass(t, nil)
 	if err := errors.Join(err1, err2); err != nil {
@@ -122,7 +124,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestNotAlone: ends that find one another without a third are not patient, since another connection can come.
+// TestNotAlone: ends that find one another without a third are not patient, since another
+// connection can come.
 func TestNotAlone(t *testing.T) {
 	f := verbstest.New()
 	near, far, err := remotetest.PairTCP()
@@ -149,7 +152,8 @@ func TestNotAlone(t *testing.T) {
 	(<-done).(*verbs.Conn).Abort()
 }
 
-// TestPassCut: a client's process that is killed says nothing. The server hears that this was all, at once, and not that a connection was lost, behind which another could come.
+// TestPassCut: a client's process that is killed says nothing. The server hears that this was all,
+// at once, and not that a connection was lost, behind which another could come.
 func TestPassCut(t *testing.T) {
 	for name, end := range map[string]func(p *passing){
 		"killed": func(p *passing) { _ = p.nearBase.Close() },
@@ -178,7 +182,8 @@ func TestPassCut(t *testing.T) {
 	}
 }
 
-// TestPassStays: a client's end without an adapter says why, and who passes on knows; the server's end has its connection still, which ends.
+// TestPassStays: a client's end without an adapter says why, and who passes on knows; the server's
+// end has its connection still, which ends.
 func TestPassStays(t *testing.T) {
 	p, nearErr, farErr := pass(t, []verbs.Adapter{})
 	if !errors.Is(nearErr, verbs.ErrStays) || !errors.Is(farErr, verbs.ErrStays) {
@@ -192,7 +197,8 @@ func TestPassStays(t *testing.T) {
 	}
 }
 
-// TestPassRules: what a hostile client says that is no offer, reason or word ends it, and reaches no server.
+// TestPassRules: what a hostile client says that is no offer, reason or word ends it, and reaches
+// no server.
 func TestPassRules(t *testing.T) {
 	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}
 	bad := good
@@ -232,7 +238,8 @@ func TestPassRules(t *testing.T) {
 	}
 }
 
-// FuzzPass: whatever a client says, each connection to the server hears an offer that is one, reasons and words, and nothing else.
+// FuzzPass: whatever a client says, each connection to the server hears an offer that is one,
+// reasons and words, and nothing else.
 func FuzzPass(f *testing.F) {
 	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}.Append(nil)
 	begun := append(bytes.Clone(good), 0, 0, 0, 0)

@@ -10,10 +10,15 @@ import (
 )
 
 /*
-Where the way between a client that is another process and the server is lost, the session is not. Either is seen first here, or by the client: its queue pair has failed, or the connection to the server has ended with nobody having
-said that this was all, as it does when the server's queue pair has failed. From then on, in this order: the client is told (lostMagic), if it did not say so first; it has given its queue pair up when it says how far it is (lostMagic);
-another connection is made, on which the server gives up its own and says how far that is; the client hears of it (foundMagic), and both agree as they did on the first. If they cannot, the client says how far it is again.
-All of it has a limit, behind which the client's channel is closed. What was not received is sent again by the two ends, each of which keeps it: nothing of it comes this way.
+Where the way between a client that is another process and the server is lost, the session is not.
+Either is seen first here, or by the client: its queue pair has failed, or the connection to the
+server has ended with nobody having said that this was all, as it does when the server's queue pair
+has failed. From then on, in this order: the client is told (lostMagic), if it did not say so first;
+it has given its queue pair up when it says how far it is (lostMagic); another connection is made,
+on which the server gives up its own and says how far that is; the client hears of it (foundMagic),
+and both agree as they did on the first. If they cannot, the client says how far it is again. All of
+it has a limit, behind which the client's channel is closed. What was not received is sent again by
+the two ends, each of which keeps it: nothing of it comes this way.
 */
 
 var (
@@ -24,7 +29,8 @@ var (
 // lostText is said in the place of a server's offer or reason that does not come.
 const lostText = "the connection to the GPU server is lost"
 
-// words passes words on until one side is gone. lost: the session goes on, of whose stream the client has got so many bytes.
+// words passes words on until one side is gone. lost: the session goes on, of whose stream the
+// client has got so many bytes.
 func (p *pass) words() (got uint64, lost bool, err error) {
 	server := p.toConn()
 	heard := make(chan error, 1)
@@ -39,7 +45,8 @@ func (p *pass) words() (got uint64, lost bool, err error) {
 	return got, lost && !p.ended.Load() && err == nil, err
 }
 
-// fromClient passes the client's words on. The server is told of its end, unless the client has said that this was all.
+// fromClient passes the client's words on. The server is told of its end, unless the client has
+// said that this was all.
 func (p *pass) fromClient(server io.Writer) (got uint64, lost bool, err error) {
 	var b [endSize]byte
 	for said := false; ; {
@@ -66,7 +73,8 @@ func (p *pass) fromClient(server io.Writer) (got uint64, lost bool, err error) {
 	}
 }
 
-// fromServer passes the server's words on. When they end without one that this was all, the client is asked how far it is.
+// fromServer passes the server's words on. When they end without one that this was all, the client
+// is asked how far it is.
 func (p *pass) fromServer(server io.Reader) error {
 	var b [endSize]byte
 	for {
@@ -129,7 +137,8 @@ func (p *pass) again(ctx context.Context, got uint64) (string, error) {
 	}
 }
 
-// find makes another connection, unless the client goes meanwhile, which says nothing until it is told of it.
+// find makes another connection, unless the client goes meanwhile, which says nothing until it is
+// told of it.
 func (p *pass) find(ctx context.Context, why error, got uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,7 +160,8 @@ func (p *pass) find(ctx context.Context, why error, got uint64) error {
 	return <-seen
 }
 
-// agreeAgain is agree where a server that is lost meanwhile is nobody's end: the client hears a reason, as of any other that has come to nothing.
+// agreeAgain is agree where a server that is lost meanwhile is nobody's end: the client hears a
+// reason, as of any other that has come to nothing.
 func (p *pass) agreeAgain() (string, error) {
 	server := p.toConn()
 	near, err := ReadOffer(p.client)

@@ -18,7 +18,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// channel is a client's, of which an Upgrade has so much until the client goes on by itself: then words of who passes on are its own, as in a guest library.
+// channel is a client's, of which an Upgrade has so much until the client goes on by itself: then
+// words of who passes on are its own, as in a guest library.
 type channel struct {
 	net.Conn
 	lost chan []byte
@@ -137,7 +138,8 @@ func (g *gap) exchange(t *testing.T) (far net.Conn) {
 	return far
 }
 
-// TestPassAgain: where the way is lost, whoever finds it, both ends agree again inside another connection, at once or when it comes to that; and the session ends as any.
+// TestPassAgain: where the way is lost, whoever finds it, both ends agree again inside another
+// connection, at once or when it comes to that; and the session ends as any.
 func TestPassAgain(t *testing.T) {
 	g := newGap(t)
 	far := g.exchange(t)
@@ -180,7 +182,8 @@ func TestPassAgain(t *testing.T) {
 	}
 }
 
-// TestPassAgainEnds: a client that goes while another connection is looked for, or says what it may not then, is waited for no more.
+// TestPassAgainEnds: a client that goes while another connection is looked for, or says what it may
+// not then, is waited for no more.
 func TestPassAgainEnds(t *testing.T) {
 	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}.Append(nil)
 	begun := append(bytes.Clone(good), 0, 0, 0, 0)
@@ -231,7 +234,8 @@ func TestPassAgainEnds(t *testing.T) {
 	}
 }
 
-// late is a connection whose time is up when its deadline is taken back: who accepts others has closed it.
+// late is a connection whose time is up when its deadline is taken back: who accepts others has
+// closed it.
 type late struct{ net.Conn }
 
 func (c late) SetDeadline(t time.Time) error {
@@ -241,7 +245,8 @@ func (c late) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// TestUpgradeOfAConnectionThatIsClosed: what had been made for it is given back once, whether the two had agreed or not.
+// TestUpgradeOfAConnectionThatIsClosed: what had been made for it is given back once, whether the
+// two had agreed or not.
 func TestUpgradeOfAConnectionThatIsClosed(t *testing.T) {
 	for _, agrees := range []bool{true, false} {
 		f := verbstest.New()

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// MTU is the most bytes of a packet, by libibverbs' numbers (enum ibv_mtu): 1 is 256 bytes, 5 is 4096.
+// MTU is the most bytes of a packet, by libibverbs' numbers (enum ibv_mtu): 1 is 256 bytes, 5 is
+// 4096.
 type MTU uint8
 
 // Bytes is how many.
@@ -49,11 +50,13 @@ type Port struct {
 	LID    uint16 // InfiniBand's address within a subnet
 	MTU    MTU    // in use
 	GIDs   []GID
-	// PKey is where in the port's table the partition of its queue pairs stands, and Partition what stands there; 0: the kernel shows no table.
+	// PKey is where in the port's table the partition of its queue pairs stands, and Partition what
+	// stands there; 0: the kernel shows no table.
 	PKey      int
 	Partition Partition
-	// Software: there is no adapter, the kernel makes its packets (soft RoCE). Each post is then a write(2), which it takes only with the very credentials that opened
-	// the device: from threads that have confined themselves since it does not.
+	// Software: there is no adapter, the kernel makes its packets (soft RoCE). Each post is then a
+	// write(2), which it takes only with the very credentials that opened the device: from threads
+	// that have confined themselves since it does not.
 	Software bool
 }
 
@@ -69,8 +72,10 @@ func (p Port) String() string {
 // ErrNoPort: no RDMA port goes where a connection goes.
 var ErrNoPort = errors.New("no RDMA port is on the connection's network")
 
-// Choose finds the port and its GID for a connection that has the address local here: on Ethernet the RoCE v2 GID which is that address, so that the bytes go the way that the
-// connection goes, and to the end that it proved; failing that an InfiniBand port, whose addresses are of another kind. The first that does is taken.
+// Choose finds the port and its GID for a connection that has the address local here: on Ethernet
+// the RoCE v2 GID which is that address, so that the bytes go the way that the connection goes, and
+// to the end that it proved; failing that an InfiniBand port, whose addresses are of another kind.
+// The first that does is taken.
 func Choose(adapters []Adapter, local netip.Addr) (Adapter, GID, error) {
 	want := local.Unmap().As16()
 	for _, a := range adapters {

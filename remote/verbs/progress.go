@@ -11,7 +11,8 @@ import (
 	"causeway/remote"
 )
 
-// Immediates. Without the highest bit: so many bytes came. With it, credit: bytes in the lowest 21 bits, immediates with bytes in the ten above.
+// Immediates. Without the highest bit: so many bytes came. With it, credit: bytes in the lowest 21
+// bits, immediates with bytes in the ten above.
 const (
 	creditBit   = 1 << 31
 	creditShift = 21
@@ -41,7 +42,8 @@ func (c *Conn) awaitLocked(d *deadline, ready func() bool) error {
 	return err
 }
 
-// pollLocked waits as awaitLocked does, also on a connection that is being closed. It takes completions if nobody does.
+// pollLocked waits as awaitLocked does, also on a connection that is being closed. It takes
+// completions if nobody does.
 func (c *Conn) pollLocked(d *deadline, ready func() bool) error {
 	for {
 		switch {
@@ -74,7 +76,8 @@ func (c *Conn) pollLocked(d *deadline, ready func() bool) error {
 	}
 }
 
-// shortLocked reports whether bytes are missing that the other end said it had written before it was gone. It says so when its adapter has them acknowledged, so what came of them can be polled.
+// shortLocked reports whether bytes are missing that the other end said it had written before it
+// was gone. It says so when its adapter has them acknowledged, so what came of them can be polled.
 func (c *Conn) shortLocked() bool { return c.cut && c.ends && c.got < c.final }
 
 // causeLocked looks, when work was flushed, for what made it so: that may be told a little later.
@@ -94,7 +97,8 @@ func (c *Conn) causeLocked() {
 	}
 }
 
-// take returns completions, or none for no reason. It sleeps if there are none for a while, and it may.
+// take returns completions, or none for no reason. It sleeps if there are none for a while, and it
+// may.
 func (c *Conn) take(cs []Completion, sleep bool) (int, error) {
 	n, err := c.queue.Poll(cs)
 	for start := time.Now(); n == 0 && err == nil && time.Since(start) < c.spin; {
@@ -162,7 +166,8 @@ func (c *Conn) immediateLocked(v uint32) error {
 	return nil
 }
 
-// creditLocked tells the peer what is free again, once that is worth it. Without room for it in the send queue it waits for the next time.
+// creditLocked tells the peer what is free again, once that is worth it. Without room for it in the
+// send queue it waits for the next time.
 func (c *Conn) creditLocked() {
 	if c.err != nil || c.ends || c.owedBytes < len(c.window.mem)/4 && c.owedCount < mostMessages/4 || c.posted-c.done >= sends {
 		return

@@ -1,6 +1,7 @@
 package verbs
 
-// Access is what a peer may do to registered memory. The adapter that it is registered with may always write to it.
+// Access is what a peer may do to registered memory. The adapter that it is registered with may
+// always write to it.
 type Access uint8
 
 // Accesses.
@@ -15,7 +16,8 @@ type Adapter interface {
 	Port() Port
 	// Register pins memory, which must stay where it is until Close.
 	Register(mem []byte, may Access) (Memory, error)
-	// NewQueue makes a queue pair that is connected to nobody. Its completions, of both directions, come to one queue.
+	// NewQueue makes a queue pair that is connected to nobody. Its completions, of both directions,
+	// come to one queue.
 	NewQueue(q QueueSize) (Queue, error)
 }
 
@@ -35,7 +37,8 @@ type QueueSize struct {
 	Inline        int // bytes of a work request that are taken when it is posted; 0: none
 }
 
-// Queue is a queue pair of a reliable connection. Work may be posted by several goroutines; one polls and waits.
+// Queue is a queue pair of a reliable connection. Work may be posted by several goroutines; one
+// polls and waits.
 type Queue interface {
 	// Number is the queue pair's, 24 bits.
 	Number() uint32
@@ -43,13 +46,15 @@ type Queue interface {
 	Inline() int
 	// Connect readies it for both directions with one peer.
 	Connect(p Path) error
-	// Post hands over work requests, in their order, with one ring of the adapter's doorbell. An error is final: how many of them were taken is not known.
+	// Post hands over work requests, in their order, with one ring of the adapter's doorbell. An
+	// error is final: how many of them were taken is not known.
 	Post(ws []Work) error
 	// PostReceive makes room for so many immediates of the peer.
 	PostReceive(n int) error
 	// Poll takes completions, without waiting.
 	Poll(cs []Completion) (int, error)
-	// Arm has Wait return at the next completion; those that are there already are to be polled after it.
+	// Arm has Wait return at the next completion; those that are there already are to be polled
+	// after it.
 	Arm() error
 	// Wait returns after Arm when there may be a completion, or after Kick.
 	Wait() error

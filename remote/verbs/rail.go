@@ -11,16 +11,19 @@ import (
 	"causeway/remote"
 )
 
-// Of a queue pair for copies: pieces of pieceSize under way at once; and the least copy, in bytes, that goes by several.
+// Of a queue pair for copies: pieces of pieceSize under way at once; and the least copy, in bytes,
+// that goes by several.
 const (
 	railPieces = 4
 	railLeast  = 2 * pieceSize
 )
 
-// railLost tells the other end that a queue pair for copies is given up, by its number: the server says it, and the client answers with it when it has done the same.
+// railLost tells the other end that a queue pair for copies is given up, by its number: the server
+// says it, and the client answers with it when it has done the same.
 const railLost = "CWVRAIL\x02"
 
-// rail is a queue pair that copies go by, beside that of the frames. At the client it is its adapter's to serve, and nothing more.
+// rail is a queue pair that copies go by, beside that of the frames. At the client it is its
+// adapter's to serve, and nothing more.
 type rail struct {
 	place  place
 	number int // of the client's adapter
@@ -63,8 +66,8 @@ func (r *rail) post(op Op, at uint64, n int, remote uint64, key uint32) error {
 	}})
 }
 
-// await waits until a work request is done, or over says that nothing is to be waited for any more; who changes what it says kicks the queue. What
-// has come counts, however late this thread looks.
+// await waits until a work request is done, or over says that nothing is to be waited for any more;
+// who changes what it says kicks the queue. What has come counts, however late this thread looks.
 func (r *rail) await(id uint64, over func() error) error {
 	var cs [32]Completion
 	take := func() (int, error) {
@@ -96,7 +99,8 @@ func (r *rail) await(id uint64, over func() error) error {
 	return nil
 }
 
-// apply notes what completions say. The first of a failure that is no consequence of another is its cause.
+// apply notes what completions say. The first of a failure that is no consequence of another is its
+// cause.
 func (r *rail) apply(cs []Completion) error {
 	var failed *QueueError
 	for _, x := range cs {
@@ -148,7 +152,8 @@ func (c *Conn) railOver(r *rail) error {
 	return nil
 }
 
-// haul does parts of a transfer by a rail until there are none left. What a rail that fails has not done comes back.
+// haul does parts of a transfer by a rail until there are none left. What a rail that fails has not
+// done comes back.
 func (c *Conn) haul(r *rail, x *spread) {
 	undone, err := r.haul(x, func() error { return c.railOver(r) })
 	if err == nil {
@@ -209,7 +214,8 @@ func (r *rail) haul(x *spread, over func() error) (undone []span, err error) {
 	if len(written) == 0 {
 		return nil, nil
 	}
-	// What is said next goes by another adapter there, which may be ahead of this one's writes to memory; a read is not.
+	// What is said next goes by another adapter there, which may be ahead of this one's writes to
+	// memory; a read is not.
 	err = r.post(Read, 0, 1, remote(written[len(written)-1].at), key.Key)
 	if err == nil {
 		err = r.await(r.posted, over)
@@ -223,7 +229,8 @@ func (r *rail) haul(x *spread, over func() error) (undone []span, err error) {
 // goneLimit is how long the other end may take to give a rail up, too.
 const goneLimit = 15 * time.Second
 
-// lose gives a rail up: nothing uses it any more. wrote: writes of it may be on their way, so the other end has given it up, too, when it returns. An error is the connection's.
+// lose gives a rail up: nothing uses it any more. wrote: writes of it may be on their way, so the
+// other end has given it up, too, when it returns. An error is the connection's.
 func (c *Conn) lose(r *rail, why error, wrote bool) error {
 	c.mu.Lock()
 	r.dead, r.why = true, why
@@ -309,7 +316,8 @@ func (c *Conn) kickRailsLocked() {
 	}
 }
 
-// closeRails gives back those that are left. Nothing uses them any more, but what mu guards may be looked at.
+// closeRails gives back those that are left. Nothing uses them any more, but what mu guards may be
+// looked at.
 func closeRails(mu sync.Locker, rails []*rail) error {
 	var err error
 	for _, r := range rails {
@@ -346,7 +354,8 @@ func (c *Conn) Pairs() int {
 	return n
 }
 
-// railsText says what copies go by, where there was more to agree on than the queue pair of the frames.
+// railsText says what copies go by, where there was more to agree on than the queue pair of the
+// frames.
 func railsText(first string, rails []*rail) string {
 	if len(rails) == 0 {
 		return ""

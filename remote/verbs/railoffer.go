@@ -15,7 +15,8 @@ const MostPairs = 8
 // mostRails is how many there are beside that.
 const mostRails = MostPairs - 1
 
-// RailOffer is what an end says of a queue pair for copies. Queue 0: it has none there, which only who answers may say.
+// RailOffer is what an end says of a queue pair for copies. Queue 0: it has none there, which only
+// who answers may say.
 type RailOffer struct {
 	Link  Link
 	MTU   MTU
@@ -23,7 +24,8 @@ type RailOffer struct {
 	Queue uint32
 	PSN   uint32
 	GID   [16]byte
-	// Adapter is the client's by which its memory is reached there, by the number of the key (frame.Granted).
+	// Adapter is the client's by which its memory is reached there, by the number of the key
+	// (frame.Granted).
 	Adapter int
 }
 
@@ -46,7 +48,9 @@ const (
 	railSize   = 32
 )
 
-// AppendRails appends what an end says of its queue pairs for copies: 16 bytes (magic; how many, u8; padding), then 32 for each (link; MTU; LID, u16; queue and PSN, u32 each; number of the adapter, u8; padding; GID). Little-endian.
+// AppendRails appends what an end says of its queue pairs for copies: 16 bytes (magic; how many,
+// u8; padding), then 32 for each (link; MTU; LID, u16; queue and PSN, u32 each; number of the
+// adapter, u8; padding; GID). Little-endian.
 func AppendRails(b []byte, rails []RailOffer) []byte {
 	le := binary.LittleEndian
 	b = append(b, railsMagic...)
@@ -62,7 +66,9 @@ func AppendRails(b []byte, rails []RailOffer) []byte {
 	return b
 }
 
-// ReadRails reads what AppendRails wrote, and nothing behind it, and checks it: at most so many, none of them twice, nor the queue pair of the frames. answers: it is an answer to so many, any of which may be none.
+// ReadRails reads what AppendRails wrote, and nothing behind it, and checks it: at most so many,
+// none of them twice, nor the queue pair of the frames. answers: it is an answer to so many, any of
+// which may be none.
 func ReadRails(r io.Reader, most int, answers bool, frames Peer) ([]RailPeer, error) {
 	var b [railsHead + mostRails*railSize]byte
 	if _, err := io.ReadFull(r, b[:railsHead]); err != nil {
@@ -108,7 +114,8 @@ func parseRail(b []byte, answers bool) (RailOffer, error) {
 	return o, o.pair().checkPair()
 }
 
-// name is what no other queue pair has: InfiniBand's subnets have its GIDs unique, too, where they are told.
+// name is what no other queue pair has: InfiniBand's subnets have its GIDs unique, too, where they
+// are told.
 func (o Offer) name() [20]byte {
 	var b [20]byte
 	copy(b[:], o.GID[:])

@@ -41,7 +41,8 @@ const (
 // at is where in what an end says of its queue pairs for copies one begins.
 func at(i int) int { return 16 + 32*i }
 
-// TestHostileRails: an end that says of its queue pairs for copies what cannot be ends the connection, and nothing is left.
+// TestHostileRails: an end that says of its queue pairs for copies what cannot be ends the
+// connection, and nothing is left.
 func TestHostileRails(t *testing.T) {
 	set := func(off int, v byte) func(b []byte) []byte {
 		return func(b []byte) []byte { b[off] = v; return b }
@@ -103,7 +104,8 @@ func TestHostileRails(t *testing.T) {
 	}
 }
 
-// TestHostileRailWords: an end that gives up what there is not, or is given up already, ends the connection.
+// TestHostileRailWords: an end that gives up what there is not, or is given up already, ends the
+// connection.
 func TestHostileRailWords(t *testing.T) {
 	word := func(n uint64) []byte { return binary.LittleEndian.AppendUint64([]byte(verbs.RailLost), n) }
 	for name, x := range map[string]struct {

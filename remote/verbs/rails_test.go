@@ -90,7 +90,8 @@ func until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// TestRails: how many queue pairs copies have, and by which ports, by what each end has and says; both say the same, and bytes are right.
+// TestRails: how many queue pairs copies have, and by which ports, by what each end has and says;
+// both say the same, and bytes are right.
 func TestRails(t *testing.T) {
 	for name, x := range map[string]struct {
 		near, far, nearPairs, farPairs, want int
@@ -168,7 +169,8 @@ func TestRailsMany(t *testing.T) {
 
 const railCopy = 4 << 20
 
-// begin begins a copy either way while the frames' queue pair stands still: that has a MiB of it at most, and rails the rest.
+// begin begins a copy either way while the frames' queue pair stands still: that has a MiB of it at
+// most, and rails the rest.
 func (w wide) begin(write bool, p []byte, g frame.Granted) chan error {
 	w.Stick(w.farPorts[0])
 	done := make(chan error, 1)
@@ -214,7 +216,8 @@ func (w wide) memory(t *testing.T, write bool) (mem, p []byte, g frame.Granted, 
 	return mem, p, x, revoke
 }
 
-// TestRailFaults: a rail that fails in the middle of a copy is given up at both ends, its parts are repeated, and the copy and all that follow are whole; both ends say it.
+// TestRailFaults: a rail that fails in the middle of a copy is given up at both ends, its parts are
+// repeated, and the copy and all that follow are whole; both ends say it.
 func TestRailFaults(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault func(w wide)
@@ -266,7 +269,8 @@ func (c slowWords) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestRailGone: what a rail that has failed was to write is written again when the other end has given it up, too, and not before: its adapter might write it over what is there by then.
+// TestRailGone: what a rail that has failed was to write is written again when the other end has
+// given it up, too, and not before: its adapter might write it over what is there by then.
 func TestRailGone(t *testing.T) {
 	may := make(chan struct{})
 	w := openWide(t, 2, func(near net.Conn) net.Conn { return slowWords{near, verbs.RailLost, may} })
@@ -291,7 +295,8 @@ func TestRailGone(t *testing.T) {
 	w.end(t)
 }
 
-// TestRailsEnd: whoever copies by rails is let go when either end closes, or the connection fails, and nothing is left.
+// TestRailsEnd: whoever copies by rails is let go when either end closes, or the connection fails,
+// and nothing is left.
 func TestRailsEnd(t *testing.T) {
 	for name, x := range map[string]struct {
 		end  func(w wide)
@@ -324,7 +329,8 @@ func TestRailsEnd(t *testing.T) {
 	}
 }
 
-// TestRailsThatDoNotCome: what carries nothing from the beginning is not used, nor is what cannot be had; the rest is.
+// TestRailsThatDoNotCome: what carries nothing from the beginning is not used, nor is what cannot
+// be had; the rest is.
 func TestRailsThatDoNotCome(t *testing.T) {
 	for name, x := range map[string]struct {
 		before    func(f *verbstest.Fabric, near, far []*verbstest.Adapter)
@@ -354,7 +360,8 @@ func TestRailsThatDoNotCome(t *testing.T) {
 	}
 }
 
-// TestRailGoneWithPeer: a rail that fails when the other end has gone, and cannot give it up any more, ends the copy with an error.
+// TestRailGoneWithPeer: a rail that fails when the other end has gone, and cannot give it up any
+// more, ends the copy with an error.
 func TestRailGoneWithPeer(t *testing.T) {
 	w := openWide(t, 2, nil)
 	_, g, revoke := granted(t, w.ends, railCopy)

@@ -18,8 +18,11 @@ import (
 )
 
 /*
-Queue pairs for copies beside the one of the frames (rails), over as many pairs of ports as there are. Where both ends want some, they agree on them inside of TLS once the first queue pair carries bytes: the client says which it has, the server chooses a port of its own
-for each and says so, the client says which of them it has connected, and the server, once its adapter has sent something by each, which are used. What comes to nothing on the way is not used, and nothing else fails of it.
+Queue pairs for copies beside the one of the frames (rails), over as many pairs of ports as there
+are. Where both ends want some, they agree on them inside of TLS once the first queue pair carries
+bytes: the client says which it has, the server chooses a port of its own for each and says so, the
+client says which of them it has connected, and the server, once its adapter has sent something by
+each, which are used. What comes to nothing on the way is not used, and nothing else fails of it.
 */
 
 // railsMask says which are connected, and which are used, as a mask of their numbers.
@@ -42,7 +45,8 @@ func (p place) String() string {
 	return fmt.Sprintf("%s/%d", port.Device, port.Number)
 }
 
-// places are the ports that copies may go by, the frames' first: of its link, and of the connection's kind of address.
+// places are the ports that copies may go by, the frames' first: of its link, and of the
+// connection's kind of address.
 func places(first place, adapters []Adapter, local netip.Addr) []place {
 	all := []place{first}
 	for _, a := range adapters {
@@ -58,13 +62,15 @@ func places(first place, adapters []Adapter, local netip.Addr) []place {
 	return all
 }
 
-// alike reports whether a GID may be reached from where local is: both IPv4's, or neither, and more than the link's own.
+// alike reports whether a GID may be reached from where local is: both IPv4's, or neither, and more
+// than the link's own.
 func alike(gid [16]byte, local netip.Addr) bool {
 	a := netip.AddrFrom16(gid)
 	return a.Is4In6() == local.Unmap().Is4() && !a.Unmap().IsLinkLocalUnicast()
 }
 
-// near reports whether two addresses look like those of one network, whose mask an address does not tell.
+// near reports whether two addresses look like those of one network, whose mask an address does not
+// tell.
 func near(l Link, a, b [16]byte) bool {
 	n := 8 // InfiniBand's subnet, and IPv6's usual one
 	if l == Ethernet && netip.AddrFrom16(a).Is4In6() {
@@ -83,7 +89,8 @@ func alikeness(a, b [16]byte) int {
 	return 128
 }
 
-// wanted is how many rails an end would have, which wants so many queue pairs in all; 0: one for each port.
+// wanted is how many rails an end would have, which wants so many queue pairs in all; 0: one for
+// each port.
 func wanted(pairs, ports int) int {
 	if pairs == 0 {
 		pairs = ports
@@ -91,7 +98,8 @@ func wanted(pairs, ports int) int {
 	return min(max(pairs-1, 0), mostRails)
 }
 
-// agreeRails has both ends agree on queue pairs for copies. An error is the connection's, or the other end broke a rule.
+// agreeRails has both ends agree on queue pairs for copies. An error is the connection's, or the
+// other end broke a rule.
 func (u *upgrade) agreeRails(own Offer, peer Peer) error {
 	most := min(own.Rails, peer.offer.Rails)
 	reach := peer.offer.Reach && u.client || own.Reach && !u.client
@@ -172,7 +180,9 @@ func (u *upgrade) answerRails(most int, peer Peer) error {
 	return u.keep(mask)
 }
 
-// choosePlace is the port for a queue pair of the other end's: of those that look like its network's, or of all, the least used, and of these the one whose address is most like its own, as the two ends of a cable may have.
+// choosePlace is the port for a queue pair of the other end's: of those that look like its
+// network's, or of all, the least used, and of these the one whose address is most like its own, as
+// the two ends of a cable may have.
 func choosePlace(places []place, uses map[Adapter]int, l Link, gid [16]byte) place {
 	return slices.MinFunc(places, func(a, b place) int {
 		if x, y := near(l, a.gid.Addr, gid), near(l, b.gid.Addr, gid); x != y {
@@ -188,7 +198,8 @@ func choosePlace(places []place, uses map[Adapter]int, l Link, gid [16]byte) pla
 	})
 }
 
-// number is that of the client's adapter: memory is registered with a device once, whatever its ports. A session that goes on has the numbers that it had, as memory may be granted by them.
+// number is that of the client's adapter: memory is registered with a device once, whatever its
+// ports. A session that goes on has the numbers that it had, as memory may be granted by them.
 func (u *upgrade) number(a Adapter) (int, bool) {
 	i := slices.IndexFunc(u.granters, func(g Adapter) bool { return g != nil && g.Port().Device == a.Port().Device })
 	switch {

@@ -8,13 +8,16 @@ import (
 	"causeway/remote/frame"
 )
 
-// Pieces of registered memory through which an end reads and writes the other's: as many bytes may be under way, in so many work requests.
+// Pieces of registered memory through which an end reads and writes the other's: as many bytes may
+// be under way, in so many work requests.
 const (
 	pieces    = 8
 	pieceSize = 128 << 10
 )
 
-// reach is a connection's part in memory that the client has registered and the server reads and writes by itself. Conn.mu guards it, but not the bytes of pieces, which are whoever's that took them.
+// reach is a connection's part in memory that the client has registered and the server reads and
+// writes by itself. Conn.mu guards it, but not the bytes of pieces, which are whoever's that took
+// them.
 type reach struct {
 	granters []Adapter // the client's, if the server reaches memory: that of the frames, and those of rails, by their numbers; nil: none has the number
 	land     *buffer   // the server's, of pieces; nil: it reaches none
@@ -52,7 +55,8 @@ func (r *reach) begin(land *buffer, granters []Adapter, rails []*rail) {
 // Grants implements frame.Granting.
 func (c *Conn) Grants() bool { return len(c.reach.granters) > 0 }
 
-// Grant implements frame.Granting. The key that it makes opens these bytes, and nothing beside them, to the queue pairs of this process, of which the server's end has one.
+// Grant implements frame.Granting. The key that it makes opens these bytes, and nothing beside
+// them, to the queue pairs of this process, of which the server's end has one.
 func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
 	m, err := c.reach.granters[0].Register(mem, RemoteRead|RemoteWrite)
 	if err != nil {
@@ -117,7 +121,8 @@ func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
 	return c.transfer(Write, p, to, off, c.storeParts)
 }
 
-// transfer has all parts of a transfer done, by the queue pair of the frames, and by rails if it is a large one. Nothing of a rail's is under way any more when it returns.
+// transfer has all parts of a transfer done, by the queue pair of the frames, and by rails if it is
+// a large one. Nothing of a rail's is under way any more when it returns.
 func (c *Conn) transfer(op Op, p []byte, g frame.Granted, off uint64, parts func(*spread) error) error {
 	if err := c.enter(len(p), g, off); err != nil {
 		return err
@@ -200,7 +205,8 @@ func (c *Conn) storeParts(x *spread) error {
 	return nil
 }
 
-// claim is a piece that nothing uses, with room for its work request; without waiting for one, if there is any. Who waits has none.
+// claim is a piece that nothing uses, with room for its work request; without waiting for one, if
+// there is any. Who waits has none.
 func (c *Conn) claim(wait bool) (x piece, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +233,8 @@ func (c *Conn) pieceLocked() bool {
 	return len(r.free) > 0 && c.posted-c.done < sends-reserved
 }
 
-// put gives a piece back. Who waits for one may be who takes completions, and none may come any more.
+// put gives a piece back. Who waits for one may be who takes completions, and none may come any
+// more.
 func (c *Conn) put(x piece) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

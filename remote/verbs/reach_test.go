@@ -32,7 +32,8 @@ func granted(t *testing.T, e ends, size int) (mem []byte, g frame.Granted, revok
 	return mem, g, revoke
 }
 
-// TestReach: bytes of all sizes, at any place, by several at once; the end whose memory it is has no part in it. What is written is there before what the stream says afterwards.
+// TestReach: bytes of all sizes, at any place, by several at once; the end whose memory it is has
+// no part in it. What is written is there before what the stream says afterwards.
 func TestReach(t *testing.T) {
 	e := open(t)
 	const each, users = 3 << 20, 3
@@ -107,7 +108,8 @@ func TestReach(t *testing.T) {
 	e.end(t)
 }
 
-// TestReachFaults: what a failure is called at the end that reaches, and that both ends' streams end with it.
+// TestReachFaults: what a failure is called at the end that reaches, and that both ends' streams
+// end with it.
 func TestReachFaults(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault func(e ends, revoke func())
@@ -147,7 +149,8 @@ func TestReachFaults(t *testing.T) {
 	}
 }
 
-// TestReachEnds: who reaches memory when its own end closes is told so, and nothing is touched afterwards.
+// TestReachEnds: who reaches memory when its own end closes is told so, and nothing is touched
+// afterwards.
 func TestReachEnds(t *testing.T) {
 	e := open(t)
 	_, g, revoke := granted(t, e, 4<<20)
@@ -171,7 +174,8 @@ func TestReachEnds(t *testing.T) {
 	}
 }
 
-// TestReachWithoutMemory: where the server may not pin what bytes pass through, all goes by the stream, and both say so.
+// TestReachWithoutMemory: where the server may not pin what bytes pass through, all goes by the
+// stream, and both say so.
 func TestReachWithoutMemory(t *testing.T) {
 	f := verbstest.New()
 	f.Pin(2*verbs.MostWindow + 4096) // the two windows

@@ -9,7 +9,9 @@ import (
 // span is a part of a transfer.
 type span struct{ at, n int }
 
-// spread is a transfer that several queue pairs do in parts, each of which takes the next when it has room. A part that one has taken and has not done comes back when nothing of it can be under way any more.
+// spread is a transfer that several queue pairs do in parts, each of which takes the next when it
+// has room. A part that one has taken and has not done comes back when nothing of it can be under
+// way any more.
 type spread struct {
 	op   Op
 	p    []byte

@@ -8,7 +8,8 @@ import (
 // ErrQueue: the connection between the queue pairs has failed. The error is a *QueueError.
 var ErrQueue = errors.New("the RDMA connection failed")
 
-// Status is how a work request ended, by libibverbs' numbers (enum ibv_wc_status). Those that are not 0 are errors, for errors.Is.
+// Status is how a work request ended, by libibverbs' numbers (enum ibv_wc_status). Those that are
+// not 0 are errors, for errors.Is.
 type Status uint32
 
 // What work requests of a reliable connection end with.
@@ -57,7 +58,8 @@ func (s Status) Error() string {
 	return fmt.Sprintf("status %d", uint32(s))
 }
 
-// QueueError says why a connection failed: the first failure that is no consequence of another, as far as this end was told of one.
+// QueueError says why a connection failed: the first failure that is no consequence of another, as
+// far as this end was told of one.
 type QueueError struct {
 	Status Status
 	Vendor uint32

@@ -25,14 +25,18 @@ const (
 // ErrStays: a session's bytes stay on the TLS connection. The error says why.
 var ErrStays = errors.New("no RDMA")
 
-// Upgrade agrees with the other end of a TLS connection to go on over RDMA. Both ends call it, one of them as the client, before they send anything else. why says why there
-// are no adapters, if there are none. It takes the connection over, and returns what the session goes on with: a *Conn, or base itself and an ErrStays. Another error is
-// base's, or the other end broke a rule; nothing is left then, and base is closed.
+// Upgrade agrees with the other end of a TLS connection to go on over RDMA. Both ends call it, one
+// of them as the client, before they send anything else. why says why there are no adapters, if
+// there are none. It takes the connection over, and returns what the session goes on with: a *Conn,
+// or base itself and an ErrStays. Another error is base's, or the other end broke a rule; nothing
+// is left then, and base is closed.
 func Upgrade(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool) (net.Conn, error) {
 	return UpgradeWide(ctx, base, adapters, why, client, 1)
 }
 
-// UpgradeWide is Upgrade of an end whose copies may go by so many queue pairs, that of the frames included, over the ports of all adapters; 0: by one for each port. It is the fewer that either end says.
+// UpgradeWide is Upgrade of an end whose copies may go by so many queue pairs, that of the frames
+// included, over the ports of all adapters; 0: by one for each port. It is the fewer that either
+// end says.
 func UpgradeWide(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool, pairs int) (net.Conn, error) {
 	u := &upgrade{base: base, client: client, patience: probeLimit, adapters: adapters, pairs: pairs}
 	return u.upgrade(ctx, adapters, why)
@@ -44,7 +48,8 @@ func UpgradeAgain(ctx context.Context, base net.Conn, a Adapter, client bool) (n
 	return u.upgrade(ctx, []Adapter{a}, "")
 }
 
-// Again is UpgradeAgain for a session that went over c first: by that one's port, and with what copies went by.
+// Again is UpgradeAgain for a session that went over c first: by that one's port, and with what
+// copies went by.
 func (c *Conn) Again(ctx context.Context, base net.Conn, client bool) (net.Conn, error) {
 	u := &upgrade{base: base, client: client, patience: probeAgain, adapters: c.adapters, pairs: c.pairs, granters: slices.Clone(c.reach.granters), again: true}
 	return u.upgrade(ctx, []Adapter{c.adapter}, "")

@@ -147,7 +147,8 @@ func TestSmall(t *testing.T) {
 	e.end(t)
 }
 
-// TestEnd: what was written before the end is read, and then there is no more; who writes hears of it.
+// TestEnd: what was written before the end is read, and then there is no more; who writes hears of
+// it.
 func TestEnd(t *testing.T) {
 	e := open(t)
 	last := bytes.Repeat([]byte("last"), 50_000)
@@ -219,7 +220,8 @@ func TestDeadlines(t *testing.T) {
 	e.end(t)
 }
 
-// TestFaults: whatever a queue pair can fail with has a name, ends both who reads and who writes, and leaves nothing behind.
+// TestFaults: whatever a queue pair can fail with has a name, ends both who reads and who writes,
+// and leaves nothing behind.
 func TestFaults(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault func(f *verbstest.Fabric)
@@ -286,7 +288,8 @@ func TestLifeline(t *testing.T) {
 	e.end(t)
 }
 
-// TestStays: without an adapter, a way through, or room at either end both go on over the connection that they had, and both know why.
+// TestStays: without an adapter, a way through, or room at either end both go on over the
+// connection that they had, and both know why.
 func TestStays(t *testing.T) {
 	f := verbstest.New()
 	near, far := f.Adapter("near", here), f.Adapter("far", here)
@@ -329,7 +332,8 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// TestPartitions: what is not of the same partition of the fabric, with a full member at one end, does not reach it, and the session stays on TLS.
+// TestPartitions: what is not of the same partition of the fabric, with a full member at one end,
+// does not reach it, and the session stays on TLS.
 func TestPartitions(t *testing.T) {
 	for _, x := range []struct {
 		near, far verbs.Partition

@@ -35,7 +35,8 @@ func soon(t *testing.T, what string, done <-chan error) error {
 	}
 }
 
-// TestPieceWakes: who waits for a piece is woken by who puts one back, also if it is the one that takes completions, and no more of these come.
+// TestPieceWakes: who waits for a piece is woken by who puts one back, also if it is the one that
+// takes completions, and no more of these come.
 func TestPieceWakes(t *testing.T) {
 	e := open(t)
 	mem, g, revoke := granted(t, e, 4096)
@@ -74,7 +75,8 @@ func TestPieceWakes(t *testing.T) {
 	e.end(t)
 }
 
-// TestFailedPostWakes: who reads hears of a connection that failed under who writes, though the adapter says nothing.
+// TestFailedPostWakes: who reads hears of a connection that failed under who writes, though the
+// adapter says nothing.
 func TestFailedPostWakes(t *testing.T) {
 	e := open(t)
 	done := make(chan error, 1)
@@ -92,7 +94,8 @@ func TestFailedPostWakes(t *testing.T) {
 	e.end(t)
 }
 
-// TestCreditLater: credit for which there was no room in the send queue goes when there is room, though nothing else comes: the peer may have nothing that it may send.
+// TestCreditLater: credit for which there was no room in the send queue goes when there is room,
+// though nothing else comes: the peer may have nothing that it may send.
 func TestCreditLater(t *testing.T) {
 	f := verbstest.New()
 	near, far := f.Adapter("near", here), f.Adapter("far", here)
@@ -138,7 +141,8 @@ func TestCreditLater(t *testing.T) {
 	}
 }
 
-// TestShortEnd: a peer that says that it has written more than comes, and is gone, has said a lie, or its link has gone: who reads does not wait for the rest.
+// TestShortEnd: a peer that says that it has written more than comes, and is gone, has said a lie,
+// or its link has gone: who reads does not wait for the rest.
 func TestShortEnd(t *testing.T) {
 	near, far, err := remotetest.PairTCP()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 // errAborted is the error of a connection that this end has given up.
 var errAborted = errors.New("given up")
 
-// Alone reports whether the other end is a guest's own (Pass), which goes on by its adapter or not at all.
+// Alone reports whether the other end is a guest's own (Pass), which goes on by its adapter or not
+// at all.
 func (c *Conn) Alone() bool { return c.peer.offer.Alone }
 
 // Adapter is this end's port.
@@ -31,7 +32,8 @@ func (c *Conn) Ended() bool {
 	return c.ends
 }
 
-// Abort ends the connection without a word, and waits for nothing of the other end's. When it returns the queue pair is gone: what may still be on its way arrives nowhere.
+// Abort ends the connection without a word, and waits for nothing of the other end's. When it
+// returns the queue pair is gone: what may still be on its way arrives nowhere.
 func (c *Conn) Abort() {
 	c.closeOnce.Do(func() {
 		c.mu.Lock()

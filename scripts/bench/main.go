@@ -1,5 +1,6 @@
-// Command bench runs the measuring program natively and through Causeway in one go and prints one line per metric:
-// name, value, unit, baseline, ratio, goal. Ratios compare within this run; absolute times are the machine's mood.
+// Command bench runs the measuring program natively and through Causeway in one go and prints one
+// line per metric: name, value, unit, baseline, ratio, goal. Ratios compare within this run;
+// absolute times are the machine's mood.
 package main
 
 import (
@@ -145,7 +146,8 @@ func deviceCost(o options) (share float64, rss int64, err error) {
 	return used.Seconds() / time.Since(start).Seconds(), rssOf(c.Process.Pid), nil // the worker that waits ready is another process
 }
 
-// goals of the project's issues: a limit on the value without a native baseline, on the ratio with one.
+// goals of the project's issues: a limit on the value without a native baseline, on the ratio with
+// one.
 var goals = map[string]string{
 	"sync_idle":   "<= 1.5 us",
 	"launch_call": "<= 0.4 us",
@@ -234,8 +236,8 @@ func (r *results) add(cmd ...string) error {
 	return nil
 }
 
-// idleCost starts a session that does nothing and watches every process of it: the share of a core that they use
-// together, and the largest resident set among Causeway's own.
+// idleCost starts a session that does nothing and watches every process of it: the share of a core
+// that they use together, and the largest resident set among Causeway's own.
 func idleCost(o options, prefix []string) (share float64, rss int64, err error) {
 	fmt.Fprintf(os.Stderr, "bench: watching an idle session for %d s\n", o.idle)
 	c := exec.Command(prefix[0], append(prefix[1:], "idle", strconv.Itoa(o.idle+3))...)

@@ -39,7 +39,8 @@ func statFields(pid int) []string {
 	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
 }
 
-// cpuOfTree sums run time by the scheduler's nanosecond count, all threads: /proc/PID/stat's 10 ms ticks are too coarse for idleness.
+// cpuOfTree sums run time by the scheduler's nanosecond count, all threads: /proc/PID/stat's 10 ms
+// ticks are too coarse for idleness.
 func cpuOfTree(root int) time.Duration {
 	var sum time.Duration
 	for _, pid := range tree(root) {

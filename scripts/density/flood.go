@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// floods has one VM open sessions as fast as it can, and measures how long another's take to start meanwhile.
+// floods has one VM open sessions as fast as it can, and measures how long another's take to start
+// meanwhile.
 func (t *test) floods(ctx context.Context) error {
 	if t.flood == 0 {
 		return nil
@@ -36,7 +37,8 @@ func (t *test) floods(ctx context.Context) error {
 	return errors.Join(err, t.settle("worker", 0, settling), t.settle("device", 0, settling))
 }
 
-// flooded returns how long good's sessions take to start, the median, alone and while bad opens as many as it can.
+// flooded returns how long good's sessions take to start, the median, alone and while bad opens as
+// many as it can.
 func (t *test) flooded(ctx context.Context, good, bad *vm) (time.Duration, time.Duration, error) {
 	alone, err := sample(good, 20, time.Now())
 	if err != nil {

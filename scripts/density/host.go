@@ -30,7 +30,8 @@ sessions = %d
 overcommit = 100.0
 `
 
-// startHost copies the program, so that its processes can be told from others', and starts causewayd.
+// startHost copies the program, so that its processes can be told from others', and starts
+// causewayd.
 func startHost(ctx context.Context, o *options) (h *host, err error) {
 	// Not the usual TMPDIR: paths of sockets are short.
 	dir, err := os.MkdirTemp("/tmp", "cwd")
@@ -94,7 +95,8 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// attach is libvirt's hook and QEMU: a vGPU whose socket is ready, then a VM that is connected to it.
+// attach is libvirt's hook and QEMU: a vGPU whose socket is ready, then a VM that is connected to
+// it.
 func (h *host) attach(ctx context.Context, name string, sessions int) (v *vm, ready, connected time.Duration, err error) {
 	begin := time.Now()
 	got, err := h.client.Ensure(ctx, api.Spec{VM: name, Name: "gpu0", GPU: "soft", Limits: api.Limits{Memory: 64 << 20}}.Wish())

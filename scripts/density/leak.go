@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Bounds of what may be more afterwards. Threads of Go programs stay, and a heap of live data L grows to 4 MiB or 2 L before it is
-// looked at: of the few processes that all rounds go through, a leak of 6 KiB in each of 1000 rounds shows.
+// Bounds of what may be more afterwards. Threads of Go programs stay, and a heap of live data L
+// grows to 4 MiB or 2 L before it is looked at: of the few processes that all rounds go through, a
+// leak of 6 KiB in each of 1000 rounds shows.
 const (
 	moreFDs     = 0
 	moreThreads = 4       // per process

@@ -42,7 +42,8 @@ func main() {
 	}
 }
 
-// Bounds of what things cost, some four times what they do cost: they find what went wrong, not what got a little worse.
+// Bounds of what things cost, some four times what they do cost: they find what went wrong, not
+// what got a little worse.
 const (
 	mostVGPU         = 16 << 20 // bytes
 	mostSession      = 12 << 20

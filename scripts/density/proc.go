@@ -23,7 +23,8 @@ type process struct {
 	wakeups                  int64 // times that a thread slept and was woken
 }
 
-// ours finds all processes that run a program, whoever started them, by the file's identity: sandboxes know it by other names.
+// ours finds all processes that run a program, whoever started them, by the file's identity:
+// sandboxes know it by other names.
 func ours(program string) ([]process, error) {
 	want, err := os.Stat(program)
 	if err != nil {

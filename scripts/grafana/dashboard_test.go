@@ -111,7 +111,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// Alerts are tried by promtool (../prometheus/test); here their names are compared with what there is.
+// Alerts are tried by promtool (../prometheus/test); here their names are compared with what there
+// is.
 func TestRules(t *testing.T) {
 	b, err := os.ReadFile("../prometheus/causeway.rules.yml")
 	if err != nil {

@@ -1,2 +1,3 @@
-// Package grafana holds the dashboard for Grafana, and what keeps it and the alerts for Prometheus in step with what causewayd exports.
+// Package grafana holds the dashboard for Grafana, and what keeps it and the alerts for Prometheus
+// in step with what causewayd exports.
 package grafana

@@ -1,4 +1,5 @@
-// Command kube is the programs of a Kubernetes cluster in one binary, for tests: they share most of their code, and are compiled and linked once.
+// Command kube is the programs of a Kubernetes cluster in one binary, for tests: they share most of
+// their code, and are compiled and linked once.
 //
 //	kube etcd|apiserver|controller-manager|scheduler|kubelet|kubectl [flags]
 package main

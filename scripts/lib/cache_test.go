@@ -37,7 +37,8 @@ CACHE=; [ -z "$(a text)" ] || die "a name without a cache"`
 	inCache(t, dir, script)
 }
 
-// A folder is made once, whoever asks for it next has it, and one that was made from something else is not taken.
+// A folder is made once, whoever asks for it next has it, and one that was made from something else
+// is not taken.
 func TestCacheKeepsFolders(t *testing.T) {
 	dir := t.TempDir()
 	script := `make_it() { rm -rf "$1"; mkdir -p "$1/sub"; echo "$2" >"$1/.stamp"; echo made >"$1/sub/f"; chmod 755 "$1/sub/f"; echo "made $1"; }
@@ -55,7 +56,8 @@ ls cache/*`
 	}
 }
 
-// An object is newer than its source when it is taken, or make would make it again; what cannot be kept is no failure.
+// An object is newer than its source when it is taken, or make would make it again; what cannot be
+// kept is no failure.
 func TestCacheFiles(t *testing.T) {
 	dir := t.TempDir()
 	script := `echo object >made; touch -d 2020-01-01 made

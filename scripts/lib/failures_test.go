@@ -65,7 +65,8 @@ FAIL	causeway/host/device	600.1s
 ok  	causeway/virtio	2.0s
 `
 
-// TestFailures: the stage that runs the unit tests says at its end what failed, and of a package that hangs which test it was, and where that and others stood.
+// TestFailures: the stage that runs the unit tests says at its end what failed, and of a package
+// that hangs which test it was, and where that and others stood.
 func TestFailures(t *testing.T) {
 	cmd := exec.Command("awk", "-f", "failures.awk")
 	cmd.Stdin = strings.NewReader(output)

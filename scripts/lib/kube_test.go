@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// kubeScript runs a cluster's frame without a cluster: what is inside says where its folder is, and goes on until it is ended.
+// kubeScript runs a cluster's frame without a cluster: what is inside says where its folder is, and
+// goes on until it is ended.
 const kubeScript = `set -euo pipefail
 dir=$1
 . common.sh
@@ -27,7 +28,9 @@ until_true() { until "$@"; do sleep 0.05; done; }
 begin() { (kube_apart "$dir/inside" "$dir/$1") >"$dir/said" 2>&1 & outside=$!; until_true [ -e "$dir/$1" ]; folder=$(<"$dir/$1"); }
 `
 
-// TestClusterEnds: a cluster that is interrupted has left nothing when its script ends, its logs are kept, and what one left that was killed goes when the next begins, not before its processes have ended.
+// TestClusterEnds: a cluster that is interrupted has left nothing when its script ends, its logs
+// are kept, and what one left that was killed goes when the next begins, not before its processes
+// have ended.
 func TestClusterEnds(t *testing.T) {
 	if os.Getuid() != 0 || exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").Run() != nil {
 		t.Skip("no name spaces can be made here")

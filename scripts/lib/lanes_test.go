@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// laneScript runs one stage, whose runs say what stands in the files 1, 2, ... of the folder before they fail; without such a file a run passes.
+// laneScript runs one stage, whose runs say what stands in the files 1, 2, ... of the folder before
+// they fail; without such a file a run passes.
 const laneScript = `set -uo pipefail
 . common.sh
 . lanes.sh
@@ -28,7 +29,8 @@ func laneOf(t *testing.T, runs string) string {
 	return string(out)
 }
 
-// TestStageOnceMore: a stage that lost its guest to the emulator, by what nobody else can have done, runs once more, which is said; not a third time, and not for anything else that failed.
+// TestStageOnceMore: a stage that lost its guest to the emulator, by what nobody else can have
+// done, runs once more, which is said; not a third time, and not for anything else that failed.
 func TestStageOnceMore(t *testing.T) {
 	const (
 		timer     = "say_in 1 \"        QEMU's emulator lost a timer of the guest's, which does not boot\"\n"
@@ -51,7 +53,8 @@ func TestStageOnceMore(t *testing.T) {
 	}
 }
 
-// TestLostTimer: whoever waits for a guest to boot whose kernel says that a timer was lost says so at once; what another guest's said before is not this one's, nor what is said once it has booted.
+// TestLostTimer: whoever waits for a guest to boot whose kernel says that a timer was lost says so
+// at once; what another guest's said before is not this one's, nor what is said once it has booted.
 func TestLostTimer(t *testing.T) {
 	const script = `set -uo pipefail
 . common.sh

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// homes are what one package does for all others: its text stands in no other Go file, but for tests, fakes (packages named ...test) and lint.
+// homes are what one package does for all others: its text stands in no other Go file, but for
+// tests, fakes (packages named ...test) and lint.
 var homes = []struct{ text, home, use string }{
 	{"unix.Eventfd(", bottom, "NewEvent"},
 	{"unix.ParseUnixRights(", bottom, "Rights"},

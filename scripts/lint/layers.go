@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// layers are the rooms below host/ and what they stand on, from the top. Files other than tests import packages of their own room and
-// of rooms further down, never one beside or above theirs: two rooms that need each other hold something that belongs in a third.
-// What stands outside host/ has the fences of rules.go besides. See docs/ARCHITECTURE.md.
+// layers are the rooms below host/ and what they stand on, from the top. Files other than tests
+// import packages of their own room and of rooms further down, never one beside or above theirs:
+// two rooms that need each other hold something that belongs in a third. What stands outside host/
+// has the fences of rules.go besides. See docs/ARCHITECTURE.md.
 var layers = [][]string{
 	{"host/causeway", "host/fleet"},
 	{"host/daemon", "host/device", "host/doctor", "host/libvirt", "host/report", "host/slurm"},
@@ -20,7 +21,8 @@ var layers = [][]string{
 	{bottom},
 }
 
-// bottom is the one package of another room that everything may import; it imports nothing of this module.
+// bottom is the one package of another room that everything may import; it imports nothing of this
+// module.
 const bottom = "remote/sys"
 
 // roomOf is the room of a package, the longest name that holds it, and its layer; -1: it has none.
@@ -36,7 +38,8 @@ func roomOf(pkg string) (room string, layer int) {
 	return room, layer
 }
 
-// judgeLayer says what is wrong with an import of another package of this module by a file of package pkg; empty: nothing.
+// judgeLayer says what is wrong with an import of another package of this module by a file of
+// package pkg; empty: nothing.
 func judgeLayer(pkg, imported string) string {
 	imported, ours := strings.CutPrefix(imported, module+"/")
 	if !ours || !below(pkg, "host") {

@@ -2,8 +2,8 @@
 //
 //	go run ./scripts/lint [DIR]
 //
-// It reads every file that git tracks or would track below DIR (default: the working directory), prints one line per
-// violation and exits 1 if there is any. The rules are in rules.go.
+// It reads every file that git tracks or would track below DIR (default: the working directory),
+// prints one line per violation and exits 1 if there is any. The rules are in rules.go.
 package main
 
 import (

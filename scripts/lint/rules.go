@@ -38,8 +38,8 @@ type fence struct {
 	reason string
 }
 
-// Imports point one way: host -> {vhostuser, virtio, remote, cuda} -> remote/sys. Within host the layers say which. See
-// docs/ARCHITECTURE.md.
+// Imports point one way: host -> {vhostuser, virtio, remote, cuda} -> remote/sys. Within host the
+// layers say which. See docs/ARCHITECTURE.md.
 var fences = []fence{
 	{bottom, []string{"cuda", "host", "guest", "remote", "vhostuser", "virtio"}, "everything may stand on it"},
 	{"vhostuser", []string{"cuda", "host", "remote", "guest", "virtio"}, "the vhost-user protocol knows nothing above it"},
@@ -75,6 +75,7 @@ func judge(name string, text []byte) []violation {
 	if path.Ext(name) == ".go" {
 		found = append(found, judgeImports(name, text)...)
 		found = append(found, judgeHomes(name, text)...)
+		found = append(found, judgeComments(name, text)...)
 	}
 	return found
 }
@@ -139,8 +140,9 @@ func judgeImports(name string, text []byte) []violation {
 	return found
 }
 
-// hasPart reports whether a file name's underscore-separated end names the part: driver_cgo, map_unsafe_linux.
-// The name before the first underscore does not count. A cgo file may use unsafe: C pointers need it.
+// hasPart reports whether a file name's underscore-separated end names the part: driver_cgo,
+// map_unsafe_linux. The name before the first underscore does not count. A cgo file may use unsafe:
+// C pointers need it.
 func hasPart(base, part string) bool {
 	parts := strings.Split(base, "_")
 	for _, p := range parts[1:] {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// What a line of C has that a mistake is plausible at, and by what it is taken for. The code is as clang-format leaves it: one statement a line.
+// What a line of C has that a mistake is plausible at, and by what it is taken for. The code is as
+// clang-format leaves it: one statement a line.
 var cChanges = []struct {
 	what *regexp.Regexp
 	by   string
@@ -26,8 +27,8 @@ var (
 )
 
 var (
-	// cUnseen are statements whose absence no test of behaviour sees: how the time is passed before something is looked at again, a thread's name, advice to the
-	// kernel.
+	// cUnseen are statements whose absence no test of behaviour sees: how the time is passed before
+	// something is looked at again, a thread's name, advice to the kernel.
 	cUnseen = regexp.MustCompile(`^\t+(nanosleep|cw_pause|sched_yield|rest|prctl|madvise|va_start|va_end)\(`)
 	// cTells begins a statement that only puts text together for people, on one line or several.
 	cTells = regexp.MustCompile(`^\t+(cw_why\(|cw_log\(|snprintf\(why, |((case \w+|default): )?return "|\*?what = ")`)
@@ -35,8 +36,9 @@ var (
 	cDescriptor = regexp.MustCompile(`\b(\w*fd|mem|file|bell)$|\b(fds?|file)\[\w+\]$`)
 )
 
-// cSites are those of a C file, within functions. Not drawn, beside cUnseen and cTells: declarations, locks, whether a descriptor may be 0, the bound at which one value is limited to another, and acquire and release, which x86 has
-// anyway.
+// cSites are those of a C file, within functions. Not drawn, beside cUnseen and cTells:
+// declarations, locks, whether a descriptor may be 0, the bound at which one value is limited to
+// another, and acquire and release, which x86 has anyway.
 func cSites(file string, text []byte) (sites []site) {
 	at, comment, tells := 0, false, false
 	lines := bytes.SplitAfter(text, []byte("\n"))
@@ -89,7 +91,8 @@ func cSites(file string, text []byte) (sites []site) {
 	return sites
 }
 
-// cLimits reports whether a comparison only limits one value to another, at which bound nothing changes: a < b ? a : b, or if (a > b) with a = b on the next line.
+// cLimits reports whether a comparison only limits one value to another, at which bound nothing
+// changes: a < b ? a : b, or if (a > b) with a = b on the next line.
 func cLimits(s string, at []int, next string) bool {
 	if op := strings.TrimSpace(s[at[0]:at[1]]); !strings.ContainsAny(op, "<>") {
 		return false

@@ -28,8 +28,9 @@ type finder struct {
 	sites  []site
 }
 
-// goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons, conditions that are left out, statements that are
-// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none, nor is what no test of behaviour can see:
+// goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons,
+// conditions that are left out, statements that are forgotten, numbers that are off by one. Logs,
+// texts of errors and declarations are none, nor is what no test of behaviour can see:
 //   - the bound of `if a > b { a = b }`, also beside other conditions: at it nothing changes;
 //   - a context's cancel, or a timer's stop, when a function returns: the garbage collector has both;
 //   - which thread a goroutine has, how it passes the time while it looks again (runtime.Gosched, sys.Pause), what is kept alive for the collector, or fetched ahead;
@@ -154,7 +155,9 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	f.add(n, cs...)
 }
 
-// clamp is the comparison of a statement that only has one value be no more, or no less, than another: if a > b { a = b }, if len(a) > b { a = a[:b] }, or such a one beside other conditions; nil: it has none.
+// clamp is the comparison of a statement that only has one value be no more, or no less, than
+// another: if a > b { a = b }, if len(a) > b { a = a[:b] }, or such a one beside other conditions;
+// nil: it has none.
 func (f *finder) clamp(n *ast.IfStmt) *ast.BinaryExpr {
 	if n.Else != nil || len(n.Body.List) != 1 {
 		return nil
@@ -187,7 +190,8 @@ func (f *finder) clamp(n *ast.IfStmt) *ast.BinaryExpr {
 	return find(n.Cond)
 }
 
-// says reports whether a statement only has something said to people, or memory fetched ahead, or not.
+// says reports whether a statement only has something said to people, or memory fetched ahead, or
+// not.
 func (f *finder) says(n *ast.IfStmt) bool {
 	return n.Else == nil && len(n.Body.List) > 0 && !slices.ContainsFunc(n.Body.List, func(s ast.Stmt) bool {
 		e, ok := s.(*ast.ExprStmt)
@@ -199,7 +203,8 @@ func (f *finder) says(n *ast.IfStmt) bool {
 	})
 }
 
-// condition is one that is forgotten, or taken for its opposite. That an error is looked at is not among them: nobody forgets it here, and each test would tell.
+// condition is one that is forgotten, or taken for its opposite. That an error is looked at is not
+// among them: nobody forgets it here, and each test would tell.
 func (f *finder) condition(c ast.Expr) {
 	if s := f.source(c); s == "err != nil" || s == "err == nil" {
 		return
@@ -235,7 +240,8 @@ func (f *finder) statement(s ast.Stmt) {
 // stops are calls that end a timer.
 var stops = regexp.MustCompile(`^(t|tick|ticker|timer|\w+Timer)\.Stop$`)
 
-// unseen reports whether nobody sees that a call is left out; that a lock is forgotten is seen by the race detector, or at the first use.
+// unseen reports whether nobody sees that a call is left out; that a lock is forgotten is seen by
+// the race detector, or at the first use.
 func unseen(call string) bool {
 	for _, end := range []string{"Unlock", "Lock", "ockOSThread", ".reached"} {
 		if strings.HasSuffix(call, end) {

@@ -1,18 +1,23 @@
-// Command mutants changes the behaviour of the state machines in small, plausible ways, one at a time, and says which changes no test of the same
-// package notices.
+// Command mutants changes the behaviour of the state machines in small, plausible ways, one at a
+// time, and says which changes no test of the same package notices.
 //
 //	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-jobs N] [-cjobs N] [-within 8m] [-report FILE] [-tree] [-list] [-only NAME,...] [-in FILE,...] [-run PATTERN] [-limit 5m]
 //
-// The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
-// change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit; with -tree of the files as they lie. A mutant is killed if the tests
-// fail, twice and by the same one where that can be told, or do not end within the limit, or within four times what they take without it; tests that fail without it have no say. Whether a survivor behaves differently at all is for people to say.
+// The draw is a function of the seed and of the last commit: an area of areas.go, all with the same
+// chance, then one place in its files, then one change there. What does not compile is left out,
+// and the draw goes on. All of it happens in a copy of that commit; with -tree of the files as they
+// lie. A mutant is killed if the tests fail, twice and by the same one where that can be told, or
+// do not end within the limit, or within four times what they take without it; tests that fail
+// without it have no say. Whether a survivor behaves differently at all is for people to say.
 //
 // With -run only the tests of Go that match have a say: what some new ones notice by themselves.
 //
-// With -in the draw is from these files alone, wherever their names end so: with a large -go once at each place.
+// With -in the draw is from these files alone, wherever their names end so: with a large -go once
+// at each place.
 //
-// With -jobs so many mutants of Go are tried beside each other, with -cjobs so many of C, and both kinds beside each other. What has no verdict -within
-// that time is none. With -report each survivor is appended to that file, as the change that it is.
+// With -jobs so many mutants of Go are tried beside each other, with -cjobs so many of C, and both
+// kinds beside each other. What has no verdict -within that time is none. With -report each
+// survivor is appended to that file, as the change that it is.
 package main
 
 import (
@@ -135,7 +140,9 @@ func main() {
 	}
 }
 
-// enterCopy makes a copy of the last commit, or of the tree as it lies where there is none or that is asked for, beside what has been built and vendored, and has this process be in it. It says what it took.
+// enterCopy makes a copy of the last commit, or of the tree as it lies where there is none or that
+// is asked for, beside what has been built and vendored, and has this process be in it. It says
+// what it took.
 func enterCopy(ctx context.Context, tree bool) (dir, of string, err error) {
 	at, pack, of := ".", `tar -C "$0" -c --exclude=./build --exclude=./vendor --exclude=./.git .`, "the files as they lie"
 	if said, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel", "HEAD^{tree}", "HEAD").Output(); err == nil && !tree {
@@ -177,7 +184,8 @@ type runner interface {
 	close()
 }
 
-// examine tries n mutants of the draw, or those of the names, jobs at a time. That the time is over before all are tried is no error.
+// examine tries n mutants of the draw, or those of the names, jobs at a time. That the time is over
+// before all are tried is no error.
 func examine(ctx context.Context, d *draw, n, jobs int, only map[string]bool, limit time.Duration,
 	tests func(context.Context, []area, int) (runner, error), out *report) error {
 	r, err := tests(ctx, d.areas, jobs)

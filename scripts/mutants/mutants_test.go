@@ -60,7 +60,8 @@ const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a 
 	"static int g(int a)\n{\n\textern int b;\n\tcw_why(s, \"%s\",\n\t       a == 0 ? \"none\" : \"some\");\n\tswitch (a) {\n\tcase 4: return \"four\";\n\t}\n\twhat = \"a port\";\n\tif (mem >= 0)\n\t\ta = b - a < b ? b - a : b;\n" +
 	"\tif (a > b)\n\t\ta = b;\n\tn = a < b ? a : c;\n}\n"
 
-// TestSites: what is changed, and what is not: texts for people, locks, declarations, errors that are looked at.
+// TestSites: what is changed, and what is not: texts for people, locks, declarations, errors that
+// are looked at.
 func TestSites(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -126,7 +127,8 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestReport: the file has what git apply takes: the change of a survivor leads from the file as it is to the mutant.
+// TestReport: the file has what git apply takes: the change of a survivor leads from the file as it
+// is to the mutant.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

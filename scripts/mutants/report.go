@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// report is a file for people who write the tests that are missing; none if nobody asked for it. All of it may be called from several goroutines.
+// report is a file for people who write the tests that are missing; none if nobody asked for it.
+// All of it may be called from several goroutines.
 type report struct {
 	mu   sync.Mutex
 	file *os.File // nil: none

@@ -91,7 +91,8 @@ func (r *goRunner) tests(ctx context.Context, pkg, program string, args ...strin
 	return cmd
 }
 
-// asIs finds out once which tests of a package fail as they are, where something is missing that they need, and whether they can say anything.
+// asIs finds out once which tests of a package fail as they are, where something is missing that
+// they need, and whether they can say anything.
 func (r *goRunner) asIs(ctx context.Context, pkg string, limit time.Duration) asIs {
 	r.mu.Lock()
 	is := r.as[pkg]
@@ -150,7 +151,8 @@ func judged(cmd *exec.Cmd) (verdict, string) {
 // noticed finds the first test that failed in what one of Go, or one of C, said.
 var noticed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)|^(\S+\.[ch]:\d+): failed|^(SUMMARY: .*)`)
 
-// ends runs a command, whose children end with it, and reports what it said and whether it ended well.
+// ends runs a command, whose children end with it, and reports what it said and whether it ended
+// well.
 func ends(cmd *exec.Cmd) ([]byte, bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

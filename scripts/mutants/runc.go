@@ -24,7 +24,8 @@ type cTests struct {
 	took     time.Duration // all of them
 }
 
-// newCRunner builds the areas' tests, finds out which of them pass as they are, and has a workspace for each job.
+// newCRunner builds the areas' tests, finds out which of them pass as they are, and has a workspace
+// for each job.
 func newCRunner(ctx context.Context, areas []area, jobs int) (runner, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
 	r := &cRunner{dir, make(chan string, jobs), map[string]cTests{}}

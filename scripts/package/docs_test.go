@@ -97,7 +97,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// named says whether a document is where its name leads: from the root, from the folder of whoever names it, or in docs/.
+// named says whether a document is where its name leads: from the root, from the folder of whoever
+// names it, or in docs/.
 func named(dir, doc string) bool {
 	for _, path := range []string{doc, filepath.Join(dir, doc), filepath.Join("docs", filepath.Base(doc))} {
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
@@ -107,7 +108,8 @@ func named(dir, doc string) bool {
 	return false
 }
 
-// TestPackaged: documents that go into packages link to nothing that does not: to each other, and to pictures below docs/images.
+// TestPackaged: documents that go into packages link to nothing that does not: to each other, and
+// to pictures below docs/images.
 func TestPackaged(t *testing.T) {
 	packaged := 0
 	for _, name := range documents(t) {
@@ -213,7 +215,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestChangelog: releases are in order, each with its day, and what is not released stands above them.
+// TestChangelog: releases are in order, each with its day, and what is not released stands above
+// them.
 func TestChangelog(t *testing.T) {
 	var heads []string
 	for line := range strings.Lines(read(t, "CHANGELOG.md")) {

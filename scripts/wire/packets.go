@@ -98,7 +98,8 @@ func deviceHere(space, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// carry passes packets from one device to the other. A device that is not up takes none, which loses them.
+// carry passes packets from one device to the other. A device that is not up takes none, which
+// loses them.
 func (w *way) carry(from, to *os.File) {
 	go w.deliver(func(p []byte) { _, _ = to.Write(p) })
 	b := make([]byte, mtu+64)

@@ -125,7 +125,8 @@ func (k *link) reset() {
 	}
 }
 
-// serve takes connections; while the link is down those that come wait, as their first packets would.
+// serve takes connections; while the link is down those that come wait, as their first packets
+// would.
 func (k *link) serve() {
 	for {
 		c, err := k.listener.Accept()

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// sent has a way take n packets, one each interval, and returns the order in which they come, and when the last does.
+// sent has a way take n packets, one each interval, and returns the order in which they come, and
+// when the last does.
 func sent(w weather, n, size int, interval time.Duration) (order []int, took time.Duration, sum tally) {
 	way := newWay(w, rand.New(rand.NewPCG(1, 1)))
 	began := time.Unix(0, 0)

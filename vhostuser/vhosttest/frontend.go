@@ -18,8 +18,8 @@ var le = binary.LittleEndian
 // ErrRefused says that the back end acknowledged a message with a failure.
 var ErrRefused = errors.New("the back end refused the message")
 
-// Frontend is a QEMU of a few lines. Its methods return errors instead of failing a test, so that fuzz targets and
-// benchmarks can use it.
+// Frontend is a QEMU of a few lines. Its methods return errors instead of failing a test, so that
+// fuzz targets and benchmarks can use it.
 type Frontend struct {
 	Sock *net.UnixConn
 

@@ -1,5 +1,5 @@
-// Package vhosttest is the other side of package vhostuser, for tests and fuzzing: guest memory in a memfd, and a
-// front end that speaks the protocol over a unix socket as QEMU does.
+// Package vhosttest is the other side of package vhostuser, for tests and fuzzing: guest memory in
+// a memfd, and a front end that speaks the protocol over a unix socket as QEMU does.
 package vhosttest
 
 import (
@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is guest RAM: a memfd mapped here, with a bump allocator for what a guest would keep in it.
+// Memory is guest RAM: a memfd mapped here, with a bump allocator for what a guest would keep in
+// it.
 type Memory struct {
 	GPA   uint64 // guest-physical address
 	User  uint64 // address in the (imaginary) front end's process

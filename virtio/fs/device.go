@@ -20,18 +20,21 @@ type Options struct {
 	MaxPages      int          // pieces of guest memory in pending requests (about 100 bytes here each); default 1 Mi
 	Logger        *slog.Logger // default slog.Default()
 
-	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep it short.
+	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep
+	// it short.
 	RevokeLimit time.Duration
 
-	// PauseLimit bounds Pauser.Pause, for which QEMU waits with its VM standing; default 5 s. MoveLimit is the same while the VM is about to
-	// move, when what is kept ends the move; default 10 s.
+	// PauseLimit bounds Pauser.Pause, for which QEMU waits with its VM standing; default 5 s.
+	// MoveLimit is the same while the VM is about to move, when what is kept ends the move; default
+	// 10 s.
 	PauseLimit, MoveLimit time.Duration
 
-	// Track keeps what is in flight on a queue for a process that takes over; nil: nobody does. See Ended.
+	// Track keeps what is in flight on a queue for a process that takes over; nil: nobody does. See
+	// Ended.
 	Track func(queue int) *virtio.InFlight
 
-	// OnReset is called after the guest was reset and all handles were released; OnDisconnect likewise after the
-	// front end went away. Both on the connection's goroutine.
+	// OnReset is called after the guest was reset and all handles were released; OnDisconnect
+	// likewise after the front end went away. Both on the connection's goroutine.
 	OnReset, OnDisconnect func()
 }
 
@@ -120,7 +123,8 @@ func (d *Device) node(id uint64) *node {
 // Handle implements virtio.Handler.
 func (d *Device) Handle(queue int, c *virtio.Chain) { d.queues[queue].serve(c) }
 
-// Pause implements virtio.Pauser: the rings stand because the VM does, mostly, and whoever cannot let go of its pages keeps them until it goes on.
+// Pause implements virtio.Pauser: the rings stand because the VM does, mostly, and whoever cannot
+// let go of its pages keeps them until it goes on.
 func (d *Device) Pause(queue int) bool {
 	if d.leaving.Load() {
 		d.Quiesce(queue)
@@ -163,8 +167,8 @@ func (d *Device) Quiesce(queue int) {
 	d.revoke(func(p *pending) bool { return p.queue == queue })
 }
 
-// CancelPending takes back the pages of all pending requests: it calls Revoke of each handle concerned, then completes
-// what is left. The guest may issue new ones at once.
+// CancelPending takes back the pages of all pending requests: it calls Revoke of each handle
+// concerned, then completes what is left. The guest may issue new ones at once.
 func (d *Device) CancelPending() {
 	d.revoke(func(*pending) bool { return true })
 }

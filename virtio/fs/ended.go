@@ -10,8 +10,9 @@ import (
 	"causeway/virtio"
 )
 
-// Ended is what is left of a Device whose process has died: requests that it had, and those to come, are answered with ENOTCONN, for a guest waits
-// for every answer for ever, and can neither unmount nor let go of the device meanwhile. It implements vhostuser.Resumable.
+// Ended is what is left of a Device whose process has died: requests that it had, and those to
+// come, are answered with ENOTCONN, for a guest waits for every answer for ever, and can neither
+// unmount nor let go of the device meanwhile. It implements vhostuser.Resumable.
 type Ended struct {
 	*virtio.Runner
 	left func(queue int) *virtio.InFlight
@@ -22,7 +23,8 @@ var (
 	_ virtio.Handler      = ending{}
 )
 
-// NewEnded makes one over mem, with as many request queues as the Device had, and what that kept by Options.Track.
+// NewEnded makes one over mem, with as many request queues as the Device had, and what that kept by
+// Options.Track.
 func NewEnded(mem *vhostuser.Memory, requestQueues int, track func(queue int) *virtio.InFlight, log *slog.Logger) Ended {
 	return Ended{virtio.NewRunner(mem, 1+requestQueues, ending{}, log), track}
 }

@@ -13,9 +13,10 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// FuzzRequests gives the device FUSE requests as a guest kernel under control of an attacker may. Each is encoded in
-// the input as: opcode, node, file handle, room for the answer (u16), segmentation, number of body bytes (u16), body.
-// The device must complete each chain once, with an answer whose header matches, and keep nothing after Quiesce.
+// FuzzRequests gives the device FUSE requests as a guest kernel under control of an attacker may.
+// Each is encoded in the input as: opcode, node, file handle, room for the answer (u16),
+// segmentation, number of body bytes (u16), body. The device must complete each chain once, with an
+// answer whose header matches, and keep nothing after Quiesce.
 func FuzzRequests(f *testing.F) {
 	req := func(op, node, fh byte, room int, cut byte, body []byte) []byte {
 		b := []byte{op, node, fh}

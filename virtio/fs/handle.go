@@ -119,8 +119,9 @@ func (d *Device) releaseAll() {
 
 func (d *Device) revoke(match func(*pending) bool) { d.revokeHandles(d.allHandles(), match) }
 
-// revokeGrace is how long a handle that ignores its context may overrun before its pages are taken anyway. QEMU's
-// main loop is blocked meanwhile, so waiting for ever would hang the guest instead of one process in it.
+// revokeGrace is how long a handle that ignores its context may overrun before its pages are taken
+// anyway. QEMU's main loop is blocked meanwhile, so waiting for ever would hang the guest instead
+// of one process in it.
 const revokeGrace = time.Second
 
 // revokeHandles takes back the pages of matching requests of hs.
@@ -131,8 +132,8 @@ func (d *Device) revokeHandles(hs []*handle, match func(*pending) bool) {
 	})
 }
 
-// ask asks the owners of matching requests of hs for their pages, all at once, then completes what is still pending, but for those of handles
-// that keep them. It reports whether one does.
+// ask asks the owners of matching requests of hs for their pages, all at once, then completes what
+// is still pending, but for those of handles that keep them. It reports whether one does.
 func (d *Device) ask(hs []*handle, match func(*pending) bool, limit time.Duration, owner func(context.Context, *handle, []Request) bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

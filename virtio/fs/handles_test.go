@@ -12,7 +12,8 @@ import (
 	"causeway/virtio/fs/fstest"
 )
 
-// TestHandlesBelongToTheirFile: a handle of one control file is none of another, and one that was closed is none of any.
+// TestHandlesBelongToTheirFile: a handle of one control file is none of another, and one that was
+// closed is none of any.
 func TestHandlesBelongToTheirFile(t *testing.T) {
 	one, other := &testControl{}, &testControl{}
 	root := fs.NewDir()
@@ -83,7 +84,8 @@ func TestHandlesBelongToTheirFile(t *testing.T) {
 	}
 }
 
-// TestCompletedTwice: a request that its owner completes again stays completed, and no other of the file is lost by it.
+// TestCompletedTwice: a request that its owner completes again stays completed, and no other of the
+// file is lost by it.
 func TestCompletedTwice(t *testing.T) {
 	ctl := &testControl{}
 	mem := vhostuser.NewMemory()

@@ -137,8 +137,8 @@ func TestRevokeThatHangs(t *testing.T) {
 	}
 }
 
-// TestLeaseIsLogged: while a migration runs, the end of a lease marks all its pages, for anything in them may have
-// changed.
+// TestLeaseIsLogged: while a migration runs, the end of a lease marks all its pages, for anything
+// in them may have changed.
 func TestLeaseIsLogged(t *testing.T) {
 	x := newDirect(t)
 	const size = 4096
@@ -175,7 +175,8 @@ func TestLeaseIsLogged(t *testing.T) {
 	}
 }
 
-// A request that the front end's end took away touches no memory any more, which is unmapped by then.
+// A request that the front end's end took away touches no memory any more, which is unmapped by
+// then.
 func TestRequestsOfTheGone(t *testing.T) {
 	ctl := &testControl{}
 	g, _ := boot(t, ctl, fs.Options{RequestQueues: 2})

@@ -59,9 +59,9 @@ type op struct {
 	errno   syscall.Errno // the answer where handler is nil
 }
 
-// ops is the whole file system. To add an operation: its number above, a row here, a case in ops_test.go. What is
-// missing answers ENOSYS, which the kernel remembers and does not ask for again: never give it to an operation that
-// some files have (FLUSH).
+// ops is the whole file system. To add an operation: its number above, a row here, a case in
+// ops_test.go. What is missing answers ENOSYS, which the kernel remembers and does not ask for
+// again: never give it to an operation that some files have (FLUSH).
 var ops = [opCount]op{
 	opLookup:      {"LOOKUP", 1, true, (*request).lookup, 0},
 	opForget:      {"FORGET", 0, false, (*request).silent, 0},

@@ -12,8 +12,8 @@ const direntSize = 24 // ino u64, off u64, namelen u32, type u32
 func (r *request) readdir(n *node) syscall.Errno     { return r.list(n, false) }
 func (r *request) readdirplus(n *node) syscall.Errno { return r.list(n, true) }
 
-// list fills the reply with entries from the requested position: 0 is ".", 1 is "..", children follow. An entry's
-// offset is the position of the next one.
+// list fills the reply with entries from the requested position: 0 is ".", 1 is "..", children
+// follow. An entry's offset is the position of the next one.
 func (r *request) list(n *node, plus bool) syscall.Errno {
 	in := as[fuse.ReadIn](r.in)
 	if !n.isDir() {

@@ -11,9 +11,10 @@ import (
 	"causeway/virtio"
 )
 
-// controlFlags: every process of a guest opens the same inode. Without PARALLEL_DIRECT_WRITES the guest kernel holds the
-// inode's lock while a WRITE is answered, and a flush at close takes it too: one process's pending request would hold up
-// the doorbells and exits of all others. Kernels before 6.2 do not know the flag (fs/fuse/file.c).
+// controlFlags: every process of a guest opens the same inode. Without PARALLEL_DIRECT_WRITES the
+// guest kernel holds the inode's lock while a WRITE is answered, and a flush at close takes it too:
+// one process's pending request would hold up the doorbells and exits of all others. Kernels before
+// 6.2 do not know the flag (fs/fuse/file.c).
 const controlFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 
 // open gives control files a handle; other files need none, for their content is found by inode.
@@ -154,7 +155,8 @@ func (r *request) write(n *node) syscall.Errno {
 	return 0
 }
 
-// park moves the chain to p, whose owner completes it, unless the guest keeps too much pending already.
+// park moves the chain to p, whose owner completes it, unless the guest keeps too much pending
+// already.
 func (r *request) park(h *handle, p *pending, owner Request) bool {
 	if n := int64(len(p.segs)); r.d.parked.Add(n) > int64(r.d.opts.MaxPages) {
 		r.d.parked.Add(-n)

@@ -19,8 +19,8 @@ const (
 	blockSize    = 4096
 )
 
-// wanted is what INIT accepts of the guest's offer. ASYNC_DIO lets direct AIO stay pending without blocking
-// io_submit; MAX_PAGES allows requests of more than 128 KiB.
+// wanted is what INIT accepts of the guest's offer. ASYNC_DIO lets direct AIO stay pending without
+// blocking io_submit; MAX_PAGES allows requests of more than 128 KiB.
 const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_BIG_WRITES | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_ASYNC_DIO |
 	fuse.CAP_MAX_PAGES | fuse.CAP_PARALLEL_DIROPS | fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO |
 	fuse.CAP_CACHE_SYMLINKS
@@ -56,8 +56,8 @@ func (r *request) destroy(*node) syscall.Errno {
 	return 0
 }
 
-// silent takes requests that have no answer. Inodes are static, so there is nothing to forget, and virtio-fs
-// never interrupts.
+// silent takes requests that have no answer. Inodes are static, so there is nothing to forget, and
+// virtio-fs never interrupts.
 func (r *request) silent(*node) syscall.Errno {
 	r.late = true
 	r.c.Complete(0)

@@ -34,8 +34,8 @@ func u64s(vs ...uint64) (b []byte) {
 	return b
 }
 
-// TestOperations sends every operation, rightly and wrongly. Nodes of testTree in order of creation: 1 root, 2 lib,
-// 3 lib/libx.so.1, 4 lib/libx.so, 5 disk, 6 session.
+// TestOperations sends every operation, rightly and wrongly. Nodes of testTree in order of
+// creation: 1 root, 2 lib, 3 lib/libx.so.1, 4 lib/libx.so, 5 disk, 6 session.
 func TestOperations(t *testing.T) {
 	g, _ := boot(t, &testControl{}, fs.Options{})
 	open, read := make([]byte, 8), append(u64s(0, 0), append(u32s(4096, 0), append(u64s(0), u32s(0, 0)...)...)...)
@@ -159,7 +159,8 @@ func TestUnansweredOperations(t *testing.T) {
 	}
 }
 
-// TestReplyWithoutRoom: an answer that does not fit becomes EIO; one without room for a header is only given back.
+// TestReplyWithoutRoom: an answer that does not fit becomes EIO; one without room for a header is
+// only given back.
 func TestReplyWithoutRoom(t *testing.T) {
 	g, _ := boot(t, &testControl{}, fs.Options{})
 	if _, errno, err := g.Do(3, 1, make([]byte, 16), 50); errno != syscall.EIO || err != nil {
@@ -174,7 +175,8 @@ func TestReplyWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestDirectoryPages reads a directory in small pieces; names, types and inodes must come once each.
+// TestDirectoryPages reads a directory in small pieces; names, types and inodes must come once
+// each.
 func TestDirectoryPages(t *testing.T) {
 	checkLeaks(t)
 	root := fs.NewDir()

@@ -13,8 +13,8 @@ const (
 	outHeaderSize = 16
 )
 
-// pending is a request of a control file that its owner has not completed. It stays reachable by the owner for ever,
-// hence it is not pooled: done makes late calls harmless.
+// pending is a request of a control file that its owner has not completed. It stays reachable by
+// the owner for ever, hence it is not pooled: done makes late calls harmless.
 type pending struct {
 	h      *handle
 	owner  Request
@@ -30,7 +30,8 @@ type pending struct {
 	prev, next *pending
 }
 
-// hold has requests of a queue wait for it. All of them may be done by now: their owner, which has said that it keeps them, is told all the same that the queue goes on.
+// hold has requests of a queue wait for it. All of them may be done by now: their owner, which has
+// said that it keeps them, is told all the same that the queue goes on.
 func (h *handle) hold(list []*pending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,7 +44,8 @@ func (h *handle) hold(list []*pending) {
 	}
 }
 
-// unhold completes what was completed meanwhile. It reports whether the owner has kept requests of that queue.
+// unhold completes what was completed meanwhile. It reports whether the owner has kept requests of
+// that queue.
 func (h *handle) unhold(queue int) (kept bool) {
 	var late []func()
 	h.mu.Lock()
@@ -86,7 +88,8 @@ func (h *handle) holds() bool {
 	return false
 }
 
-// later keeps what completes a request for when its queue goes on; false: now will do. Only the first counts.
+// later keeps what completes a request for when its queue goes on; false: now will do. Only the
+// first counts.
 func (p *pending) later(complete func()) (held, first bool) {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
@@ -144,14 +147,15 @@ type ReadRequest struct {
 
 func (r *ReadRequest) request() *pending { return &r.p }
 
-// Ranges names the destination pages in guest-physical memory, in file order. The slice is the caller's.
+// Ranges names the destination pages in guest-physical memory, in file order. The slice is the
+// caller's.
 func (r *ReadRequest) Ranges() []virtio.Range { return ranges(r.p.segs) }
 
 // Segments are the destination pages, mapped here, to be touched until Complete.
 func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
 
-// CopyIn writes b to the destination at byte off, and returns how much fitted: nothing once the request was completed or cancelled, when
-// the pages may be gone with the guest.
+// CopyIn writes b to the destination at byte off, and returns how much fitted: nothing once the
+// request was completed or cancelled, when the pages may be gone with the guest.
 func (r *ReadRequest) CopyIn(b []byte, off int) int {
 	r.p.h.mu.Lock()
 	defer r.p.h.mu.Unlock()
@@ -161,9 +165,10 @@ func (r *ReadRequest) CopyIn(b []byte, off int) int {
 	return virtio.CopyTo(r.p.segs, off, b)
 }
 
-// Complete ends the READ with n bytes that the caller placed in the pages, or with an error. n = 0 leaves the pages as
-// they are: nothing is copied in the guest either. It returns false, and does nothing, if the request was completed
-// or cancelled before. Whoever may touch the pages must have stopped.
+// Complete ends the READ with n bytes that the caller placed in the pages, or with an error. n = 0
+// leaves the pages as they are: nothing is copied in the guest either. It returns false, and does
+// nothing, if the request was completed or cancelled before. Whoever may touch the pages must have
+// stopped.
 func (r *ReadRequest) Complete(n int, errno syscall.Errno) bool {
 	if held, first := r.p.later(func() { r.Complete(n, errno) }); held {
 		return first
@@ -204,12 +209,12 @@ func (w *WriteRequest) request() *pending { return &w.p }
 // Ranges names the source pages in guest-physical memory, in file order. The slice is the caller's.
 func (w *WriteRequest) Ranges() []virtio.Range { return ranges(w.p.segs) }
 
-// Segments are the source pages, mapped here, to be read until Complete. The guest may change them at any time:
-// read each byte once.
+// Segments are the source pages, mapped here, to be read until Complete. The guest may change them
+// at any time: read each byte once.
 func (w *WriteRequest) Segments() []virtio.Segment { return w.p.segs }
 
-// Data is a private copy of the data, made by the first call: empty if the request was completed or cancelled before that.
-// Calls must not overlap.
+// Data is a private copy of the data, made by the first call: empty if the request was completed or
+// cancelled before that. Calls must not overlap.
 func (w *WriteRequest) Data() []byte {
 	w.p.h.mu.Lock()
 	defer w.p.h.mu.Unlock()
@@ -220,8 +225,8 @@ func (w *WriteRequest) Data() []byte {
 	return w.data
 }
 
-// Complete ends the WRITE: n bytes were taken, or an error. It returns false, and does nothing, if the request was
-// completed or cancelled before.
+// Complete ends the WRITE: n bytes were taken, or an error. It returns false, and does nothing, if
+// the request was completed or cancelled before.
 func (w *WriteRequest) Complete(n int, errno syscall.Errno) bool {
 	if held, first := w.p.later(func() { w.Complete(n, errno) }); held {
 		return first
@@ -242,8 +247,8 @@ func (w *WriteRequest) Complete(n int, errno syscall.Errno) bool {
 	return true
 }
 
-// answer completes a chain with a header, payload, and extra bytes that are already in place behind it. The used
-// length is the header's: Linux 7.1 and newer compare them.
+// answer completes a chain with a header, payload, and extra bytes that are already in place behind
+// it. The used length is the header's: Linux 7.1 and newer compare them.
 func answer(c *virtio.Chain, unique uint64, errno syscall.Errno, payload []byte, extra int) {
 	if !c.Live() {
 		c.Complete(0)

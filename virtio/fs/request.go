@@ -10,14 +10,15 @@ import (
 	"causeway/virtio"
 )
 
-// Requests and replies that are decoded or built in private memory. WRITE data and READ data of files bypass it.
+// Requests and replies that are decoded or built in private memory. WRITE data and READ data of
+// files bypass it.
 const (
 	maxIn  = inHeaderSize + 4096 + 64 // a name of PATH_MAX and the largest fixed arguments
 	maxOut = 32 << 10                 // directory listings; shorter than asked is legal
 )
 
-// request is the request being decoded. One exists per queue, and is reused: a handler that completes later moves
-// what it needs to a pending.
+// request is the request being decoded. One exists per queue, and is reused: a handler that
+// completes later moves what it needs to a pending.
 type request struct {
 	d     *Device
 	queue int

@@ -7,8 +7,9 @@ import (
 )
 
 /*
-What the request queue holds. A READ that lends pages takes an entry of it for as long as they are lent, so the queue bounds how many there are; how
-many pages each has the guest's kernel decides: Linux 256, or what the queue's size leaves, and since 6.13 what its sysctl fs.fuse.max_pages_limit
+What the request queue holds. A READ that lends pages takes an entry of it for as long as they are
+lent, so the queue bounds how many there are; how many pages each has the guest's kernel decides:
+Linux 256, or what the queue's size leaves, and since 6.13 what its sysctl fs.fuse.max_pages_limit
 says. It does not tell, so what is known is the largest that came.
 */
 
@@ -17,7 +18,8 @@ const (
 	mostPages  = 1020 // what QEMU's largest queue leaves
 	usualQueue = 1024 // as long as no queue ran
 
-	// overhead is how many entries a request takes beside its pages, as Linux counts (FUSE_HEADER_OVERHEAD).
+	// overhead is how many entries a request takes beside its pages, as Linux counts
+	// (FUSE_HEADER_OVERHEAD).
 	overhead = 4
 )
 
@@ -65,7 +67,8 @@ func (r *room) saw(size int) {
 	}
 }
 
-// LargestRead is how many bytes of whole pages the guest's kernel has in one READ, as far as is known.
+// LargestRead is how many bytes of whole pages the guest's kernel has in one READ, as far as is
+// known.
 func (d *Device) LargestRead() int { return d.room.largest() * pageSize }
 
 // MostPending is how many such requests the guest's kernel can have in flight.

@@ -10,7 +10,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestLargestRead: until a larger READ of a control file comes a guest's kernel is taken for one that has 256 pages in each; another mount begins anew.
+// TestLargestRead: until a larger READ of a control file comes a guest's kernel is taken for one
+// that has 256 pages in each; another mount begins anew.
 func TestLargestRead(t *testing.T) {
 	const page = 4096
 	ctl := &testControl{}
@@ -45,7 +46,8 @@ func TestLargestRead(t *testing.T) {
 	want("of another mount", 256)
 }
 
-// TestRoomOfQueues: a queue's size bounds both how many requests there are and how many pages each has; without indirect descriptors each takes many entries.
+// TestRoomOfQueues: a queue's size bounds both how many requests there are and how many pages each
+// has; without indirect descriptors each takes many entries.
 func TestRoomOfQueues(t *testing.T) {
 	dev, err := fs.New(vhostuser.NewMemory(), testTree(t, &testControl{}), fs.Options{RequestQueues: 2, Logger: quiet()})
 	if err != nil {

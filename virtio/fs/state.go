@@ -18,22 +18,26 @@ import (
 // A MovableFile is a ControlFile whose handles can go to another host with their guest.
 type MovableFile interface {
 	ControlFile
-	// Expect is Open with the head that a handle's SaveHead wrote at the source, perhaps altered on its way. All handles are expected before the
-	// first of them is loaded: what takes long begins here, and goes on behind the handle. Guest memory is out of reach.
+	// Expect is Open with the head that a handle's SaveHead wrote at the source, perhaps altered on
+	// its way. All handles are expected before the first of them is loaded: what takes long begins
+	// here, and goes on behind the handle. Guest memory is out of reach.
 	Expect(c Caller, head []byte) (MovableHandle, error)
 }
 
 // A MovableHandle is a handle of a MovableFile. Its requests were revoked.
 type MovableHandle interface {
 	ControlHandle
-	// Movable says beforehand why Save would fail; nil if nothing is known. It must return before ctx ends.
+	// Movable says beforehand why Save would fail; nil if nothing is known. It must return before
+	// ctx ends.
 	Movable(ctx context.Context) error
-	// SaveHead returns what Expect needs, MostHead bytes at most, and Save writes what Load needs besides. Several handles' are called at once. The
-	// handle stays as it is: the guest may come back to it.
+	// SaveHead returns what Expect needs, MostHead bytes at most, and Save writes what Load needs
+	// besides. Several handles' are called at once. The handle stays as it is: the guest may come
+	// back to it.
 	SaveHead() ([]byte, error)
 	Save(w io.Writer) error
-	// Load takes what Save wrote, perhaps altered on its way, and returns when the handle is as it was. Those of all handles run at once, and what they
-	// read comes in turn. It must end when reading fails or ctx has ended; Release follows after an error.
+	// Load takes what Save wrote, perhaps altered on its way, and returns when the handle is as it
+	// was. Those of all handles run at once, and what they read comes in turn. It must end when
+	// reading fails or ctx has ended; Release follows after an error.
 	Load(ctx context.Context, r io.Reader) error
 }
 
@@ -41,10 +45,12 @@ type MovableHandle interface {
 var errNotMovable = errors.New("this control file cannot be moved")
 
 /*
-The state of a device: stateMagic, the tree, the last number of a handle, the heads of handles, what is in them, and a checksum of it all. The tree is
-a sum for each node, because guests keep numbers and contents of nodes. A head is a handle's number, its node, its caller, and what its SaveHead wrote
-behind its length. What Saves wrote comes in parts, in any order among handles: the handle's place among the heads, from 0 on, a length, and bytes; one of length
-0 is the handle's last. Numbers are little-endian.
+The state of a device: stateMagic, the tree, the last number of a handle, the heads of handles, what
+is in them, and a checksum of it all. The tree is a sum for each node, because guests keep numbers
+and contents of nodes. A head is a handle's number, its node, its caller, and what its SaveHead
+wrote behind its length. What Saves wrote comes in parts, in any order among handles: the handle's
+place among the heads, from 0 on, a length, and bytes; one of length 0 is the handle's last. Numbers
+are little-endian.
 */
 
 // stateMagic opens a saved state: name and version.
@@ -71,7 +77,8 @@ type savedHandle struct {
 // moveLook bounds how long the guest stands while its handles are asked whether they can move.
 const moveLook = 300 * time.Millisecond
 
-// Movable says why Save would fail now, as far as handles know within a moment; nil: nothing is known.
+// Movable says why Save would fail now, as far as handles know within a moment; nil: nothing is
+// known.
 func (d *Device) Movable() error {
 	ctx, cancel := context.WithTimeout(context.Background(), moveLook)
 	defer cancel()
@@ -195,7 +202,8 @@ func (n *node) sumContent(h hash.Hash) error {
 	return err
 }
 
-// SumTree adds up the contents of the tree, which takes milliseconds. Save and Load do, while the guest stands, if nobody has before.
+// SumTree adds up the contents of the tree, which takes milliseconds. Save and Load do, while the
+// guest stands, if nobody has before.
 func (d *Device) SumTree() { _, _ = d.sums() }
 
 // sumNodes are the sums of all nodes.

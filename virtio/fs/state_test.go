@@ -183,7 +183,8 @@ func loaded(t testing.TB, content string, state []byte) (texts [][]byte, err err
 	return texts, err
 }
 
-// TestStateOfOpenFiles: open files go along, with what they hold, however long; what is not all of that state is refused.
+// TestStateOfOpenFiles: open files go along, with what they hold, however long; what is not all of
+// that state is refused.
 func TestStateOfOpenFiles(t *testing.T) {
 	want := [][]byte{bytes.Repeat([]byte("one"), 1<<20), nil, []byte("three")}
 	b := saved(t, want...)
@@ -216,7 +217,8 @@ func TestStateOfOpenFiles(t *testing.T) {
 	}
 }
 
-// TestHandlesMoveSideBySide: none waits for another, neither at the source nor where it comes; and one that fails there ends all.
+// TestHandlesMoveSideBySide: none waits for another, neither at the source nor where it comes; and
+// one that fails there ends all.
 func TestHandlesMoveSideBySide(t *testing.T) {
 	const n = 2 // as many as any machine saves at a time
 	synctest.Test(t, func(t *testing.T) {
@@ -300,7 +302,8 @@ type named struct {
 
 func (n named) Sum() []byte { return []byte(n.name) }
 
-// TestSummedContent: what says by itself what it is is not read for a move, and must be that at the other end.
+// TestSummedContent: what says by itself what it is is not read for a move, and must be that at the
+// other end.
 func TestSummedContent(t *testing.T) {
 	c := &counted{Content: fs.Bytes([]byte("a large file"))}
 	device := func(name string) *fs.Device {
@@ -334,7 +337,8 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { _, _ = loaded(t, "a library", b) })
 }
 
-// TestPausedRequests: requests that a handle keeps over a pause are completed when the rings go on, whatever completes them meanwhile.
+// TestPausedRequests: requests that a handle keeps over a pause are completed when the rings go on,
+// whatever completes them meanwhile.
 func TestPausedRequests(t *testing.T) {
 	m := &moving{}
 	g, dev := boot(t, m, fs.Options{RequestQueues: 1})
@@ -401,7 +405,8 @@ func TestPausedRequests(t *testing.T) {
 	}
 }
 
-// TestPausedForNothing: an owner that keeps its requests, and has completed them by the time that they are noted, hears that the rings go on like any, once for each pause.
+// TestPausedForNothing: an owner that keeps its requests, and has completed them by the time that
+// they are noted, hears that the rings go on like any, once for each pause.
 func TestPausedForNothing(t *testing.T) {
 	m := &moving{}
 	g, dev := boot(t, m, fs.Options{RequestQueues: 1})
@@ -448,7 +453,8 @@ func TestPausedForNothing(t *testing.T) {
 	resumed(2)
 }
 
-// TestPausedAndReset: of requests that were kept nothing is left when the guest is reset, or its device starts anew.
+// TestPausedAndReset: of requests that were kept nothing is left when the guest is reset, or its
+// device starts anew.
 func TestPausedAndReset(t *testing.T) {
 	m := &moving{}
 	g, _ := boot(t, m, fs.Options{RequestQueues: 1})

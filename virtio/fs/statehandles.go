@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// savesAtOnce is how many handles are saved at a time, and so about how many their destination makes side by side.
+// savesAtOnce is how many handles are saved at a time, and so about how many their destination
+// makes side by side.
 func savesAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
 
 // saveHandles writes the heads of handles, then what is in them.
@@ -68,7 +69,8 @@ type parts struct {
 	err error
 }
 
-// each has f do something for each handle, and returns when all have: err is the first that failed then. Those behind it are left out.
+// each has f do something for each handle, and returns when all have: err is the first that failed
+// then. Those behind it are left out.
 func (p *parts) each(hs []*handle, f func(i int, h *handle) error) {
 	turns := make(chan struct{}, savesAtOnce())
 	var wg sync.WaitGroup
@@ -146,7 +148,8 @@ type arriving struct {
 	over bool // its last part has come
 }
 
-// loadHandles reads what saveHandles wrote of n handles, the last of which has that number. With an error nothing is left of them.
+// loadHandles reads what saveHandles wrote of n handles, the last of which has that number. With an
+// error nothing is left of them.
 func (d *Device) loadHandles(r io.Reader, last uint64, n int) error {
 	var list []*arriving
 	var err error
@@ -239,7 +242,8 @@ func (d *Device) expect(r io.Reader, last uint64, list *[]*arriving) error {
 	return nil
 }
 
-// readParts gives handles what comes for them, until each has its last part. ctx ends when one of them fails.
+// readParts gives handles what comes for them, until each has its last part. ctx ends when one of
+// them fails.
 func readParts(ctx context.Context, r io.Reader, list []*arriving) error {
 	for left := len(list); left > 0; {
 		var at struct{ I, Size uint32 }

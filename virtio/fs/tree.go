@@ -12,18 +12,21 @@ import (
 // ErrBadTree is wrapped in the error of New for a tree that cannot be served.
 var ErrBadTree = errors.New("invalid tree")
 
-// ControlSize is the size that control files report: the guest kernel does not send a READ beyond it.
+// ControlSize is the size that control files report: the guest kernel does not send a READ beyond
+// it.
 const ControlSize = 1 << 62
 
 const rootID = 1 // FUSE_ROOT_ID
 
-// Content is what a regular file holds. ReadAt may be called from several goroutines. Size must not change.
+// Content is what a regular file holds. ReadAt may be called from several goroutines. Size must not
+// change.
 type Content interface {
 	io.ReaderAt
 	Size() int64
 }
 
-// Summed is a Content that says by itself what it is, in place of its bytes: of a move the other end must serve the same.
+// Summed is a Content that says by itself what it is, in place of its bytes: of a move the other
+// end must serve the same.
 type Summed interface {
 	Content
 	Sum() []byte
@@ -47,7 +50,8 @@ func (m memory) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Live serves what f returns at each reading: a short text that changes while the device exists. Guests keep no copy of it. Any goroutine.
+// Live serves what f returns at each reading: a short text that changes while the device exists.
+// Guests keep no copy of it. Any goroutine.
 type Live func() []byte
 
 // Size is that of now.
@@ -75,8 +79,8 @@ type osFile struct {
 
 func (f osFile) Size() int64 { return f.size }
 
-// Dir is a directory of a tree under construction. Its methods record mistakes (a bad or repeated name), which New
-// reports. A tree must not change once New has it.
+// Dir is a directory of a tree under construction. Its methods record mistakes (a bad or repeated
+// name), which New reports. A tree must not change once New has it.
 type Dir struct{ n *node }
 
 // NewDir returns an empty root.

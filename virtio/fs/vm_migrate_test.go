@@ -177,9 +177,9 @@ func drain[T any](ch <-chan T) {
 	}
 }
 
-// TestVMSuspendMigrateUnplug takes one guest with a pending lease through QEMU's stop and cont, a migration that must
-// fail and resume (a session is open), one that succeeds into a second QEMU on the same socket, memory hot-plug and
-// hot-unplug of the device.
+// TestVMSuspendMigrateUnplug takes one guest with a pending lease through QEMU's stop and cont, a
+// migration that must fail and resume (a session is open), one that succeeds into a second QEMU on
+// the same socket, memory hot-plug and hot-unplug of the device.
 func TestVMSuspendMigrateUnplug(t *testing.T) {
 	qemu := findQEMU(t)
 	programs := guestPrograms(t)

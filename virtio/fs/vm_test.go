@@ -16,7 +16,8 @@ import (
 	"causeway/virtio/fs"
 )
 
-// missing skips a test that needs something this machine lacks. CAUSEWAY_REQUIRE_VM=1 promises that it is there.
+// missing skips a test that needs something this machine lacks. CAUSEWAY_REQUIRE_VM=1 promises that
+// it is there.
 func missing(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CAUSEWAY_REQUIRE_VM") == "1" {
@@ -48,8 +49,9 @@ func findKernel(t *testing.T, version, programs string) (kernel, initrd string) 
 	return kernel, initramfs(t, filepath.Join(programs, "init"), filepath.Join(dir, "modules"))
 }
 
-// TestVM boots stock kernels twice each: checks, reboot with a READ pending, power-off with a READ pending.
-// CAUSEWAY_VM_KERNELS names the kernels (folders of build/kernels), 6.12 by default; CAUSEWAY_REQUIRE_VM=1 wants all.
+// TestVM boots stock kernels twice each: checks, reboot with a READ pending, power-off with a READ
+// pending. CAUSEWAY_VM_KERNELS names the kernels (folders of build/kernels), 6.12 by default;
+// CAUSEWAY_REQUIRE_VM=1 wants all.
 func TestVM(t *testing.T) {
 	qemu := findQEMU(t)
 	kernels := strings.Fields(os.Getenv("CAUSEWAY_VM_KERNELS"))
@@ -186,7 +188,8 @@ func qemuArgs(kernel, initrd, sock, mode string) []string {
 	}
 	return append(accel, "-smp", "2", "-m", "512M,slots=2,maxmem=1G",
 		"-object", "memory-backend-memfd,id=m,size=512M,share=on", "-machine", "q35,memory-backend=m",
-		// no_timer_check: on a loaded machine emulation misses the ticks that the kernel's check wants.
+		// no_timer_check: on a loaded machine emulation misses the ticks that the kernel's check
+		// wants.
 		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 no_timer_check "+mode,
 		"-nodefaults", "-nographic", "-serial", "stdio", "-device", "pcie-root-port,id=rp1",
 		"-chardev", "socket,id=c,path="+sock,

@@ -2,8 +2,8 @@ package fs
 
 import "unsafe"
 
-// as reads b as a wire structure. T holds integers only, b is 8-aligned and long enough, which the caller checks.
-// The protocol is in the host's byte order, and the guest runs on this host.
+// as reads b as a wire structure. T holds integers only, b is 8-aligned and long enough, which the
+// caller checks. The protocol is in the host's byte order, and the guest runs on this host.
 func as[T any](b []byte) *T {
 	_ = b[unsafe.Sizeof(*new(T))-1]
 	return (*T)(unsafe.Pointer(unsafe.SliceData(b)))

@@ -1,6 +1,6 @@
-// Package virtiotest is a guest's virtqueue driver, for tests and fuzzing of devices: it lays rings out in real
-// (shared) memory and drives them as Linux does. Everything it writes can be overwritten by a hostile test through
-// Memory.
+// Package virtiotest is a guest's virtqueue driver, for tests and fuzzing of devices: it lays rings
+// out in real (shared) memory and drives them as Linux does. Everything it writes can be
+// overwritten by a hostile test through Memory.
 package virtiotest
 
 import (
@@ -85,7 +85,8 @@ func (d *Driver) PutDesc(table uint64, i int, addr uint64, length uint32, flags,
 	le.PutUint16(b[14:], next)
 }
 
-// Add makes a chain available: first what the device reads, then what it writes. It returns the chain's head.
+// Add makes a chain available: first what the device reads, then what it writes. It returns the
+// chain's head.
 func (d *Driver) Add(readable, writable []Buffer) (uint16, error) {
 	n := len(readable) + len(writable)
 	need := n

@@ -1,7 +1,8 @@
-// Package apitest holds a fake causewayd and fake device processes: they speak package api over real Unix sockets and have nothing behind them.
+// Package apitest holds a fake causewayd and fake device processes: they speak package api over
+// real Unix sockets and have nothing behind them.
 //
-// A Fake's fields are set before Serve; afterwards they are read and changed through Change alone, which holds its lock. Its goroutines end
-// with the test.
+// A Fake's fields are set before Serve; afterwards they are read and changed through Change alone,
+// which holds its lock. Its goroutines end with the test.
 package apitest
 
 import (

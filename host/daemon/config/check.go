@@ -119,7 +119,8 @@ func (c *Config) Check() error {
 // rdma is what Remote.RDMA may be.
 var rdma = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[0-9]{1,3})?$`)
 
-// Limits are those of a vGPU's control group. Before memory is refused, and a worker ends, the group is slowed down for the last sixteenth of it.
+// Limits are those of a vGPU's control group. Before memory is refused, and a worker ends, the
+// group is slowed down for the last sixteenth of it.
 func (i *Isolation) Limits() cgroup.Limits {
 	memory := i.Memory.Of(limit.OfHost())
 	return cgroup.Limits{CPUWeight: i.Weight, CPU: i.CPU, Memory: memory, High: memory - memory/16, Processes: i.Processes}

@@ -120,7 +120,8 @@ type Remote struct {
 	Listen string   `toml:"listen"`
 	Allow  []string `toml:"allow"`
 	Fleet  []string `toml:"fleet"`
-	// Unreserved is how much of each GPU's memory hosts may lease that no controller of Fleet has reserved; 0: none.
+	// Unreserved is how much of each GPU's memory hosts may lease that no controller of Fleet has
+	// reserved; 0: none.
 	Unreserved limit.Memory `toml:"unreserved"`
 
 	Servers []string `toml:"servers"`
@@ -133,7 +134,8 @@ type Remote struct {
 	GPUDirect bool `toml:"gpu_direct"`
 
 	CopyConnections int `toml:"copy_connections"`
-	// RDMAPairs is how many queue pairs a program's copies by RDMA may have; 0: one for each port of the adapters.
+	// RDMAPairs is how many queue pairs a program's copies by RDMA may have; 0: one for each port
+	// of the adapters.
 	RDMAPairs int `toml:"rdma_queue_pairs"`
 }
 
@@ -197,7 +199,8 @@ func (c *Config) Below(dir string) {
 	c.RunDir, c.StateDir, c.LogDir = dir, filepath.Join(dir, "state"), filepath.Join(dir, "log")
 }
 
-// Owner is who opens vhost-user sockets: the configured one, or else the user that this host's libvirt runs QEMU as. Empty: root.
+// Owner is who opens vhost-user sockets: the configured one, or else the user that this host's
+// libvirt runs QEMU as. Empty: root.
 func (d *Devices) Owner() string {
 	if d.SocketOwner != "" {
 		return d.SocketOwner

@@ -48,7 +48,8 @@ func Parse(b []byte) (Config, error) {
 	return c, nil
 }
 
-// numbers are the limits for which a file may have numbers where words or units are wanted, which a decoded Config does not show any more.
+// numbers are the limits for which a file may have numbers where words or units are wanted, which a
+// decoded Config does not show any more.
 type numbers struct {
 	Memory any `toml:"memory"`
 	Cap    any `toml:"cap"`

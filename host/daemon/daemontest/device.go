@@ -22,7 +22,8 @@ import (
 	sizes "causeway/host/limit"
 )
 
-// Environment variables of the fake device process. Tests set them through the configuration's devices.environment.
+// Environment variables of the fake device process. Tests set them through the configuration's
+// devices.environment.
 const (
 	// FailEnv: it says this on stderr and ends with status 1 before it is ready.
 	FailEnv = "FAKE_DEVICE_FAIL"
@@ -42,17 +43,21 @@ const (
 	FillEnv = "FAKE_DEVICE_FILL"
 	// StaysEnv: a migration of its VM is under way that will fail, for this reason.
 	StaysEnv = "FAKE_DEVICE_STAYS"
-	// CalledOffEnv names a file that gets a line for each migration that is called off; without it none is.
+	// CalledOffEnv names a file that gets a line for each migration that is called off; without it
+	// none is.
 	CalledOffEnv = "FAKE_CALLED_OFF"
-	// HoldEnv names a file: while it is there nobody is told that no host may take over the lease any more.
+	// HoldEnv names a file: while it is there nobody is told that no host may take over the lease
+	// any more.
 	HoldEnv = "FAKE_DEVICE_HOLD"
-	// HoldRelayEnv names a file: while it is there it does not go on with another lease, nor answers.
+	// HoldRelayEnv names a file: while it is there it does not go on with another lease, nor
+	// answers.
 	HoldRelayEnv = "FAKE_DEVICE_HOLD_RELAY"
 	// CountEnv names a file that gets a line for each start.
 	CountEnv = "FAKE_DEVICE_COUNT"
 )
 
-// Main is called first by TestMain. If the program was started as a device process or a scheduler, it is one, and does not return.
+// Main is called first by TestMain. If the program was started as a device process or a scheduler,
+// it is one, and does not return.
 func Main() {
 	if len(os.Args) < 2 {
 		return
@@ -301,7 +306,8 @@ func (d *device) setLimits(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(now)
 }
 
-// move refuses to leave a GPU with a session whose program is called "stays", for tests of what is refused.
+// move refuses to leave a GPU with a session whose program is called "stays", for tests of what is
+// refused.
 func (d *device) move(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,8 +11,10 @@ import (
 	"causeway/host/daemon/lease"
 )
 
-// DivertEnv names a file that says what becomes of a move to another GPU server; without one, or with nothing in it, the programs go. "refuse": they do not. "lost": they go, and "vain": they do not, and
-// the answer is lost either way. "wait": neither is decided until the file says something else.
+// DivertEnv names a file that says what becomes of a move to another GPU server; without one, or
+// with nothing in it, the programs go. "refuse": they do not. "lost": they go, and "vain": they do
+// not, and the answer is lost either way. "wait": neither is decided until the file says something
+// else.
 const DivertEnv = "FAKE_DEVICE_DIVERT"
 
 func divertWord() string {

@@ -14,7 +14,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Heard is what a fake device process of a lease says on each connection that is handed to it, before it says what it hears.
+// Heard is what a fake device process of a lease says on each connection that is handed to it,
+// before it says what it hears.
 const Heard = "heard "
 
 // serveLease takes connections that are handed over, as a device process of a lease does.
@@ -66,7 +67,8 @@ func told[T any](d *device, set func(*api.Status, *T)) http.HandlerFunc {
 	}
 }
 
-// handedOver is told of hand-overs. That none may take over the lease any more waits as long as there is the file of HoldEnv; FILE.held says that it does.
+// handedOver is told of hand-overs. That none may take over the lease any more waits as long as
+// there is the file of HoldEnv; FILE.held says that it does.
 func (d *device) handedOver() http.HandlerFunc {
 	note, hold := told(d, showHandover), os.Getenv(HoldEnv)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +83,8 @@ func (d *device) handedOver() http.HandlerFunc {
 	}
 }
 
-// otherLease is told of another lease, which waits as long as there is the file of HoldRelayEnv; FILE.held says that it does. Who does not wait for the answer has not told it.
+// otherLease is told of another lease, which waits as long as there is the file of HoldRelayEnv;
+// FILE.held says that it does. Who does not wait for the answer has not told it.
 func (d *device) otherLease() http.HandlerFunc {
 	note, hold := told(d, showRelay), os.Getenv(HoldRelayEnv)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +107,9 @@ func held(r *http.Request, hold string) {
 	}
 }
 
-// What it was told of its GPU server, and which host may take over the lease, are its account of limits that do not hold, why none may that of how a pre-copy ended; the lease with which it goes on is its GPU.
+// What it was told of its GPU server, and which host may take over the lease, are its account of
+// limits that do not hold, why none may that of how a pre-copy ended; the lease with which it goes
+// on is its GPU.
 func showUpstream(st *api.Status, s *api.UpstreamState) { st.Unheld = s.Why }
 func showHandover(st *api.Status, h *api.Handover) {
 	st.Unheld, st.Heir, st.CopyEnd = h.Host, h.Host, h.Why

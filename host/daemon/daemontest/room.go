@@ -9,7 +9,8 @@ import (
 	"causeway/host/api"
 )
 
-// serveRoom is what a fake device process does about room: a session of it needs some, gets it, and gives it up, as PUT /fake/room has said.
+// serveRoom is what a fake device process does about room: a session of it needs some, gets it, and
+// gives it up, as PUT /fake/room has said.
 func (d *device) serveRoom(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/room", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("wait") != "" {

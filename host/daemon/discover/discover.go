@@ -1,5 +1,6 @@
-// Package discover finds GPU servers by DNS SRV records (RFC 2782), _causeway._tcp.DOMAIN. A record names a server and its port and proves nothing: who
-// connects knows a server by its certificate, which must be for the name in the record.
+// Package discover finds GPU servers by DNS SRV records (RFC 2782), _causeway._tcp.DOMAIN. A record
+// names a server and its port and proves nothing: who connects knows a server by its certificate,
+// which must be for the name in the record.
 package discover
 
 import (
@@ -48,8 +49,8 @@ func New(lookup Lookup) *Finder {
 	return &Finder{lookup: lookup, now: time.Now}
 }
 
-// Servers are a domain's servers as HOST:PORT, by name. While DNS does not answer, those that it named last are returned beside the error; a domain that has no
-// record has no server.
+// Servers are a domain's servers as HOST:PORT, by name. While DNS does not answer, those that it
+// named last are returned beside the error; a domain that has no record has no server.
 func (f *Finder) Servers(ctx context.Context, domain string) ([]string, error) {
 	if domain == "" {
 		return nil, nil
@@ -90,7 +91,8 @@ func (f *Finder) ask(ctx context.Context) {
 	f.found = f.found[:min(len(f.found), Most)]
 }
 
-// server is what a record names, false if that is none. A target "." says that there is no such service.
+// server is what a record names, false if that is none. A target "." says that there is no such
+// service.
 func server(r *net.SRV) (string, bool) {
 	s := net.JoinHostPort(strings.TrimSuffix(r.Target, "."), strconv.Itoa(int(r.Port)))
 	return s, api.CheckServer(s) == nil

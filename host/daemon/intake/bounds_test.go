@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestBoundsByChance: connections come and go. Each bound holds to the last, of all and of one, and whoever goes leaves a place, and nothing else.
+// TestBoundsByChance: connections come and go. Each bound holds to the last, of all and of one, and
+// whoever goes leaves a place, and nothing else.
 func TestBoundsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for what, c := range map[string]struct {

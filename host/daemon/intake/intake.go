@@ -1,5 +1,6 @@
-// Package intake takes the connections of a GPU server's one port. What a connection is for its preface says (remote.Preface): a session's goes on
-// as it came, to whoever has its lease; one for control shakes hands here, and is the connection of a host that is known then.
+// Package intake takes the connections of a GPU server's one port. What a connection is for its
+// preface says (remote.Preface): a session's goes on as it came, to whoever has its lease; one for
+// control shakes hands here, and is the connection of a host that is known then.
 package intake
 
 import (
@@ -16,7 +17,8 @@ import (
 	"causeway/remote"
 )
 
-// Bounds. Whoever can reach the port may hold a connection that says nothing for so long, and no more of them than these.
+// Bounds. Whoever can reach the port may hold a connection that says nothing for so long, and no
+// more of them than these.
 const (
 	patience      = 10 * time.Second
 	mostWaiting   = 256
@@ -31,11 +33,13 @@ type Intake struct {
 	TLS func() (*tls.Config, error)
 	// Admit says who shows a certificate, or why a host of the authority is not served.
 	Admit func(*x509.Certificate) (host string, err error)
-	// Session takes over a session's connection, of which the preface has been read, and nothing more.
+	// Session takes over a session's connection, of which the preface has been read, and nothing
+	// more.
 	Session func(ctx context.Context, p remote.Preface, c *net.TCPConn)
 	// Remedy says what an operator can do about a failed handshake; may be nil.
 	Remedy func(error) string
-	// Patience is how long a connection may take to say what it is for, and to shake hands; 0: 10 s.
+	// Patience is how long a connection may take to say what it is for, and to shake hands; 0: 10
+	// s.
 	Patience time.Duration
 	Log      *slog.Logger
 
@@ -93,8 +97,8 @@ func (l *controls) Close() error {
 // Addr implements net.Listener.
 func (l *controls) Addr() net.Addr { return l.addr }
 
-// Serve takes connections until ctx ends or the listener fails, and closes the listener. serve is given the listener of control connections, and
-// ends when that is closed or ctx ends.
+// Serve takes connections until ctx ends or the listener fails, and closes the listener. serve is
+// given the listener of control connections, and ends when that is closed or ctx ends.
 func (i *Intake) Serve(ctx context.Context, ln *net.TCPListener, serve func(context.Context, net.Listener) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	i.out = make(chan net.Conn)

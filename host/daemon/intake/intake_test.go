@@ -32,7 +32,8 @@ func issue(t testing.TB, dir, name string) mtls.Files {
 	return f
 }
 
-// port is an intake under test: it echoes what sessions say, and tells control connections who they are.
+// port is an intake under test: it echoes what sessions say, and tells control connections who they
+// are.
 type port struct {
 	at  string
 	mu  sync.Mutex
@@ -119,8 +120,8 @@ func control(t testing.TB, p *port, cfg *tls.Config) (string, error) {
 	return string(b), err
 }
 
-// TestIntake: a session's bytes come as they were sent, right behind the preface; a host of the authority is known; everybody else is told
-// nothing, and the log says why.
+// TestIntake: a session's bytes come as they were sent, right behind the preface; a host of the
+// authority is known; everybody else is told nothing, and the log says why.
 func TestIntake(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	p := open(t, issue(t, dir, "gpu1"))
@@ -170,7 +171,8 @@ func TestIntake(t *testing.T) {
 	}
 }
 
-// TestSilent: connections that say nothing are bounded, those over it are dropped at once, and they leave room when they are gone.
+// TestSilent: connections that say nothing are bounded, those over it are dropped at once, and they
+// leave room when they are gone.
 func TestSilent(t *testing.T) {
 	p := open(t, issue(t, t.TempDir(), "gpu1"))
 	var silent []net.Conn
@@ -198,7 +200,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestOtherVersion: a host of another version, whatever it comes for, hears that, and the log says which it is.
+// TestOtherVersion: a host of another version, whatever it comes for, hears that, and the log says
+// which it is.
 func TestOtherVersion(t *testing.T) {
 	p := open(t, issue(t, t.TempDir(), "gpu1"))
 	for _, preface := range []remote.Preface{{}, {Lease: remote.NewLeaseID(), Session: remote.NewSessionID()}, {Lease: remote.NewLeaseID(), Session: remote.NewSessionID(), Again: true}} {

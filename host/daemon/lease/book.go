@@ -32,9 +32,11 @@ type Entry struct {
 	Host  string
 	VGPU  string // of the server's: HOST/VM:NAME
 	Epoch uint64 // the highest that has renewed it
-	// Heir is the host that may take the lease over, to which its VM is about to move, and Before the one that had it before Host. Empty: none.
+	// Heir is the host that may take the lease over, to which its VM is about to move, and Before
+	// the one that had it before Host. Empty: none.
 	Heir, Before string
-	// Until is when it ends unless it is renewed. It is read from a clock that a change of the time of day does not move.
+	// Until is when it ends unless it is renewed. It is read from a clock that a change of the time
+	// of day does not move.
 	Until time.Time
 }
 
@@ -45,7 +47,8 @@ type Book struct {
 
 	mu   sync.Mutex
 	byID map[remote.LeaseID]Entry
-	// denied are the last that somebody at the server ended: their hosts are not to have others in their place.
+	// denied are the last that somebody at the server ended: their hosts are not to have others in
+	// their place.
 	denied []remote.LeaseID
 }
 
@@ -92,8 +95,9 @@ func (b *Book) forLocked(id remote.LeaseID, host string) (Entry, error) {
 	return e, nil
 }
 
-// Renew has a host's lease hold for a term from now. One that is overdue is not renewed: it is about to be ended. take: the VM is at that host, which takes the lease over if it may; the one that had it
-// renews it no more.
+// Renew has a host's lease hold for a term from now. One that is overdue is not renewed: it is
+// about to be ended. take: the VM is at that host, which takes the lease over if it may; the one
+// that had it renews it no more.
 func (b *Book) Renew(id remote.LeaseID, host string, epoch uint64, take bool) (now Entry, took bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +121,8 @@ func (b *Book) Renew(id remote.LeaseID, host string, epoch uint64, take bool) (n
 // pass gives the lease to its heir.
 func (e *Entry) pass(epoch uint64) { e.Before, e.Host, e.Heir, e.Epoch = e.Host, e.Heir, "", epoch }
 
-// Allow says which host may take a lease over; empty: none. before is the one that had it, as far as that is known.
+// Allow says which host may take a lease over; empty: none. before is the one that had it, as far
+// as that is known.
 func (b *Book) Allow(id remote.LeaseID, heir, before string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +135,8 @@ func (b *Book) Allow(id remote.LeaseID, heir, before string) {
 	}
 }
 
-// Leave is the last that a host says of a lease. An heir's word ends its right to it; where there is an heir the lease is the heir's from now on, and where there is none it ends.
+// Leave is the last that a host says of a lease. An heir's word ends its right to it; where there
+// is an heir the lease is the heir's from now on, and where there is none it ends.
 func (b *Book) Leave(id remote.LeaseID, host string) (e Entry, over bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +186,8 @@ func (b *Book) Remove(vgpu string) {
 	}
 }
 
-// Deny says that somebody at the server ends the lease of a vGPU, which is to be removed next. Of the oldest it forgets that.
+// Deny says that somebody at the server ends the lease of a vGPU, which is to be removed next. Of
+// the oldest it forgets that.
 func (b *Book) Deny(vgpu string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

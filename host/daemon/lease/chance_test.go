@@ -13,7 +13,8 @@ import (
 	"causeway/remote"
 )
 
-// TestBookByChance holds a book step by step to a plain account of who may renew which lease until when.
+// TestBookByChance holds a book step by step to a plain account of who may renew which lease until
+// when.
 func TestBookByChance(t *testing.T) {
 	hosts := []string{"", "a", "b", "c"}
 	for seed := range uint64(8) {

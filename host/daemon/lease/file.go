@@ -13,8 +13,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// File is what one side of a lease keeps: causewayd finds it again after its restart, and the vGPU's device process reads the keys there. Only
-// their user can read it.
+// File is what one side of a lease keeps: causewayd finds it again after its restart, and the
+// vGPU's device process reads the keys there. Only their user can read it.
 type File struct {
 	ID       remote.LeaseID `json:"id"`
 	Identity mtls.Pinned    `json:"identity"` // this side's
@@ -26,13 +26,15 @@ type File struct {
 	// Upstream and Addresses are for the host that has it.
 	Upstream  *api.Upstream `json:"upstream,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
-	// Beside is another server's lease of the same vGPU, while its programs go from one to the other: which of the two they go by its device process knows.
+	// Beside is another server's lease of the same vGPU, while its programs go from one to the
+	// other: which of the two they go by its device process knows.
 	Beside *File `json:"beside,omitempty"`
 	// Comes: it is the lease of a VM that comes from another host, and has not come yet.
 	Comes Coming `json:"comes,omitempty"`
 }
 
-// Coming is what a vGPU is that awaits a VM from another host, and what becomes of it if none comes.
+// Coming is what a vGPU is that awaits a VM from another host, and what becomes of it if none
+// comes.
 type Coming string
 
 // Values of Coming.

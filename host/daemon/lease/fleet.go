@@ -13,8 +13,9 @@ import (
 )
 
 /*
-What a GPU server keeps for its fleet: for each device of a claim a reservation, which says which host may have which lease, and that there is room for it. Of controllers the newest is heard: each has an
-epoch, and who has a lower one than another before it is refused.
+What a GPU server keeps for its fleet: for each device of a claim a reservation, which says which
+host may have which lease, and that there is room for it. Of controllers the newest is heard: each
+has an epoch, and who has a lower one than another before it is refused.
 */
 
 // Bounds of reservations.
@@ -86,7 +87,8 @@ func checkFleet(s *api.FleetState) error {
 	return nil
 }
 
-// Reserved is a GPU server's reservations. Its methods may be called from any goroutine. What is written down is what File says.
+// Reserved is a GPU server's reservations. Its methods may be called from any goroutine. What is
+// written down is what File says.
 type Reserved struct {
 	mu   sync.Mutex
 	file ReservedFile
@@ -184,7 +186,9 @@ func (b *Reserved) Swap(was, r Kept) error {
 	return b.setLocked(r.Key(), &r)
 }
 
-// Follow has the reservation of a lease be its heir's when the book says that the heir has it, which the VM has reached. It is nobody's to take over then, until the fleet's controller says so again. It says what is so now.
+// Follow has the reservation of a lease be its heir's when the book says that the heir has it,
+// which the VM has reached. It is nobody's to take over then, until the fleet's controller says so
+// again. It says what is so now.
 func (b *Reserved) Follow(lease string, book *Book) (r Kept, is bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

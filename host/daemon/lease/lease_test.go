@@ -18,7 +18,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// TestBook: a lease holds for a term from its last renewal by its own host's newest causewayd, and the book is bounded.
+// TestBook: a lease holds for a term from its last renewal by its own host's newest causewayd, and
+// the book is bounded.
 func TestBook(t *testing.T) {
 	now := time.Now()
 	b := &Book{Term: time.Minute, Now: func() time.Time { return now }}
@@ -150,7 +151,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// FuzzMessage: whatever another host says, what is taken is within its bounds, and means the same when it is said again.
+// FuzzMessage: whatever another host says, what is taken is within its bounds, and means the same
+// when it is said again.
 func FuzzMessage(f *testing.F) {
 	f.Add(byte(0), []byte(asJSON(good())))
 	f.Add(byte(1), []byte(asJSON(api.Lease{ID: remote.NewLeaseID(), Key: mtls.KeyHash{1}, GPU: api.GPU{ID: "GPU-1", Name: "H200"}, Term: time.Minute})))
@@ -224,7 +226,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// TestFile: what is written is read again, by its user alone, and what others could have read or written is refused.
+// TestFile: what is written is read again, by its user alone, and what others could have read or
+// written is refused.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "gpu0.lease")
@@ -309,7 +312,8 @@ func TestInheritance(t *testing.T) {
 	}
 }
 
-// TestHeir: a lease passes to its heir when that takes it, or when who has it leaves it; who had it renews it no more, unless it is given back.
+// TestHeir: a lease passes to its heir when that takes it, or when who has it leaves it; who had it
+// renews it no more, unless it is given back.
 func TestHeir(t *testing.T) {
 	now := time.Now()
 	b := &Book{Term: time.Minute, Now: func() time.Time { return now }}
@@ -358,7 +362,8 @@ func TestHeir(t *testing.T) {
 	renews("a", true, ErrUnknown)
 }
 
-// TestDenied: a lease that somebody at the server ended is not one that the server does not know, until so many others were.
+// TestDenied: a lease that somebody at the server ended is not one that the server does not know,
+// until so many others were.
 func TestDenied(t *testing.T) {
 	b := &Book{Term: time.Hour, Now: time.Now}
 	first := remote.NewLeaseID()

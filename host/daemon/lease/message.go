@@ -260,7 +260,8 @@ func text(s string) bool {
 	return true
 }
 
-// decode reads the only JSON value of a message. strict: what is unknown is refused, as a misspelt limit would be none.
+// decode reads the only JSON value of a message. strict: what is unknown is refused, as a misspelt
+// limit would be none.
 func decode(r io.Reader, v any, strict bool) error { return decodeUpTo(r, v, strict, MostMessage) }
 
 func decodeUpTo(r io.Reader, v any, strict bool, most int64) error {

@@ -1,7 +1,9 @@
-// Package metrics tells Prometheus how the host's GPUs and vGPUs are. All of it is read when Prometheus asks; nothing is kept here.
+// Package metrics tells Prometheus how the host's GPUs and vGPUs are. All of it is read when
+// Prometheus asks; nothing is kept here.
 //
-// Names have base units, as Prometheus wishes: bytes, seconds, watts, ratios of 1. What is summed over the sessions of a vGPU counts those that
-// have ended too, so counters do not fall while its device process lives.
+// Names have base units, as Prometheus wishes: bytes, seconds, watts, ratios of 1. What is summed
+// over the sessions of a vGPU counts those that have ended too, so counters do not fall while its
+// device process lives.
 package metrics
 
 import (

@@ -1,4 +1,5 @@
-// Package peer says who is at the other end of a Unix socket, and what the configuration lets them do.
+// Package peer says who is at the other end of a Unix socket, and what the configuration lets them
+// do.
 package peer
 
 import (
@@ -74,7 +75,8 @@ func Serving(path string) (Peer, error) {
 // Policy is who has which role. It is not changed once it is in use.
 type Policy struct {
 	users, groups map[uint32]Role
-	// Database finds the groups that the host's user database gives a user, for those who were added to a group after they logged in.
+	// Database finds the groups that the host's user database gives a user, for those who were
+	// added to a group after they logged in.
 	Database func(uid uint32) []uint32
 }
 

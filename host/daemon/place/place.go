@@ -1,5 +1,5 @@
-// Package place chooses the GPU of a new vGPU. It is a pure function of the GPUs as they are and of what was promised; the caller holds
-// both still while it asks.
+// Package place chooses the GPU of a new vGPU. It is a pure function of the GPUs as they are and of
+// what was promised; the caller holds both still while it asks.
 package place
 
 import (
@@ -40,7 +40,8 @@ type GPU struct {
 type Wish struct {
 	GPU, MIG string
 	Memory   uint64 // 0: no limit, so nothing is promised
-	// Part says how much it is of a GPU, in place of Memory, or why that cannot be had; nil: Memory.
+	// Part says how much it is of a GPU, in place of Memory, or why that cannot be had; nil:
+	// Memory.
 	Part func(*GPU) (uint64, error)
 	NUMA int // node of the VM; negative: unknown
 }
@@ -127,8 +128,8 @@ func Fits(gpus []GPU, at int, memory uint64, r Rules) error {
 	return nil
 }
 
-// compare says which of two GPUs that will do is the better one: near the VM's memory, then where fewer compete, then where more
-// memory is left, then the first.
+// compare says which of two GPUs that will do is the better one: near the VM's memory, then where
+// fewer compete, then where more memory is left, then the first.
 func compare(a, b *GPU, i, j int, w Wish, r Rules) int {
 	far := func(g *GPU) int {
 		if w.NUMA >= 0 && g.NUMA >= 0 && g.NUMA != w.NUMA {
@@ -214,7 +215,8 @@ func matcher(gpus []GPU, name, mig string, r Rules) (fits func(*GPU) bool, what 
 // whole: a slice, and a GPU that is cut into slices, are had by asking for them only.
 func whole(g *GPU) bool { return g.Parent == "" && len(g.MIG) == 0 }
 
-// names reports whether a name in lower case is the UUID, the beginning of it, or a part of the model's.
+// names reports whether a name in lower case is the UUID, the beginning of it, or a part of the
+// model's.
 func names(g *GPU, lower string) bool {
 	id := strings.ToLower(g.ID)
 	return id == lower || strings.EqualFold(g.Parent, lower) || len(lower) >= 8 && strings.HasPrefix(id, lower) || strings.Contains(strings.ToLower(g.Name), lower)

@@ -107,7 +107,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestNeverTooMuch: whatever is asked for in whatever order, no more than the rule is promised, and nothing on a drained GPU.
+// TestNeverTooMuch: whatever is asked for in whatever order, no more than the rule is promised, and
+// nothing on a drained GPU.
 func TestNeverTooMuch(t *testing.T) {
 	gpus := []GPU{gpu(0, "A", 10, nil), gpu(1, "A", 20, nil), gpu(2, "B", 40, func(g *GPU) { g.Drained = true })}
 	seed := uint64(1)

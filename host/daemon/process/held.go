@@ -26,7 +26,8 @@ func (p *Process) Begin() error {
 	return errors.Join(err, p.hold.Close())
 }
 
-// AwaitBegin waits, in a process that was started held, until it may begin. It takes the descriptor.
+// AwaitBegin waits, in a process that was started held, until it may begin. It takes the
+// descriptor.
 func AwaitBegin(ctx context.Context) error {
 	var st unix.Stat_t
 	err := unix.Fstat(HeldAt, &st)

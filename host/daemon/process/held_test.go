@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestHeld: a process that is held begins when it is told to, and hears that it never will when who started it lets go of it, or ends it.
+// TestHeld: a process that is held begins when it is told to, and hears that it never will when who
+// started it lets go of it, or ends it.
 func TestHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(p *Process) error

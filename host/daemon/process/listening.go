@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listening reports whether somebody takes connections at a Unix socket's path. It looks at /proc/net/unix first, since a
-// connection to a vhost-user socket would be taken for a VM's.
+// Listening reports whether somebody takes connections at a Unix socket's path. It looks at
+// /proc/net/unix first, since a connection to a vhost-user socket would be taken for a VM's.
 func Listening(path string) bool {
 	if _, err := os.Lstat(path); err != nil {
 		return false
@@ -29,7 +29,8 @@ func Listening(path string) bool {
 	return true
 }
 
-// listed looks for a listening socket in /proc/net/unix: the flags have __SO_ACCEPTCON (include/uapi/linux/net.h).
+// listed looks for a listening socket in /proc/net/unix: the flags have __SO_ACCEPTCON
+// (include/uapi/linux/net.h).
 func listed(path string) bool {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KilledForMemory reports whether the kernel's log says that the kernel killed a process for lack of memory, the host's or its control
-// group's, since a time. scope is the kernel's word for whose memory it was. A log that may not be read says nothing, nor does one that
-// numbers processes otherwise than this one does: in a PID namespace (a container) pid may be somebody else's there.
+// KilledForMemory reports whether the kernel's log says that the kernel killed a process for lack
+// of memory, the host's or its control group's, since a time. scope is the kernel's word for whose
+// memory it was. A log that may not be read says nothing, nor does one that numbers processes
+// otherwise than this one does: in a PID namespace (a container) pid may be somebody else's there.
 func KilledForMemory(pid int, since time.Time) (scope string, killed bool) {
 	if !kernelsPIDs() {
 		return "", false
@@ -43,7 +44,8 @@ func KilledForMemory(pid int, since time.Time) (scope string, killed bool) {
 	return scope, killed
 }
 
-// kernelsPIDs reports whether this process sees the PIDs that the kernel's log has, those of the first namespace.
+// kernelsPIDs reports whether this process sees the PIDs that the kernel's log has, those of the
+// first namespace.
 func kernelsPIDs() bool {
 	const first = "pid:[4026531836]" // PROC_PID_INIT_INO, include/linux/proc_ns.h
 	ns, err := os.Readlink("/proc/self/ns/pid")
@@ -53,8 +55,9 @@ func kernelsPIDs() bool {
 // mostRecords bounds what is read of a log that grows.
 const mostRecords = 1 << 17
 
-// memoryKill reads one record, "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];TEXT" and lines of keys (Documentation/ABI/testing/dev-kmsg).
-// Only the kernel's own count, not what root writes there: their facility is 0.
+// memoryKill reads one record, "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];TEXT" and lines of keys
+// (Documentation/ABI/testing/dev-kmsg). Only the kernel's own count, not what root writes there:
+// their facility is 0.
 func memoryKill(record string, pid int, from time.Duration) (scope string, ok bool) {
 	head, text, found := strings.Cut(record, ";")
 	fields := strings.SplitN(head, ",", 4)
@@ -67,7 +70,8 @@ func memoryKill(record string, pid int, from time.Duration) (scope string, ok bo
 		return "", false
 	}
 	text, _, _ = strings.Cut(text, "\n")
-	// mm/oom_kill.c: "Out of memory: Killed process 77 (name) ..." or "Memory cgroup out of memory: Killed process 77 (name) ..."
+	// mm/oom_kill.c: "Out of memory: Killed process 77 (name) ..." or "Memory cgroup out of memory:
+	// Killed process 77 (name) ..."
 	reason, rest, found := strings.Cut(text, ": Killed process ")
 	number, _, _ := strings.Cut(rest, " ")
 	if !found || number != strconv.Itoa(pid) || !strings.Contains(strings.ToLower(reason), "out of memory") {

@@ -50,7 +50,8 @@ func FuzzMemoryKill(f *testing.F) {
 	})
 }
 
-// TestKilledForMemory has the kernel kill a process that has a control group with too little memory.
+// TestKilledForMemory has the kernel kill a process that has a control group with too little
+// memory.
 func TestKilledForMemory(t *testing.T) {
 	group := memoryGroup(t, 8<<20)
 	begun := time.Now()

@@ -27,11 +27,13 @@ type Command struct {
 	Env  []string // all of it
 	// Output gets stderr; it stays the caller's.
 	Output *os.File
-	// Held has it wait at AwaitBegin until Begin lets it begin. It ends instead if this process ends before, or End ends it.
+	// Held has it wait at AwaitBegin until Begin lets it begin. It ends instead if this process
+	// ends before, or End ends it.
 	Held bool
 }
 
-// Process is a process of this host, a child of ours or not. Its methods may be called from any goroutine.
+// Process is a process of this host, a child of ours or not. Its methods may be called from any
+// goroutine.
 type Process struct {
 	pid   int
 	start uint64
@@ -42,8 +44,8 @@ type Process struct {
 	hold  *os.File // to a process that waits for Begin; nil: none does
 }
 
-// Start starts a command in a session and process group of its own, with / as its folder, no input and nobody to read its output. It has no
-// descriptor of ours but Output, and what it is held by.
+// Start starts a command in a session and process group of its own, with / as its folder, no input
+// and nobody to read its output. It has no descriptor of ours but Output, and what it is held by.
 func Start(c Command) (*Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -175,7 +177,8 @@ func ending(ws syscall.WaitStatus) string {
 // reaped bounds how long a process that has ended may wait for its parent, which is not this one.
 const reaped = 300 * time.Millisecond
 
-// status asks the kernel how a process that is no child ended: Linux 6.15 and newer tell once its parent has waited for it.
+// status asks the kernel how a process that is no child ended: Linux 6.15 and newer tell once its
+// parent has waited for it.
 func (p *Process) status() (ws syscall.WaitStatus, ok bool) {
 	for begun := time.Now(); time.Since(begun) < reaped; time.Sleep(5 * time.Millisecond) {
 		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
@@ -248,10 +251,12 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return err
 }
 
-// killedTime is how long, beyond grace, a process that was killed may take to be gone on a crowded host.
+// killedTime is how long, beyond grace, a process that was killed may take to be gone on a crowded
+// host.
 const killedTime = 20 * time.Second
 
-// End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for the end, or for ctx.
+// End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for
+// the end, or for ctx.
 func (p *Process) End(ctx context.Context, grace time.Duration) error {
 	_ = p.hold.Close()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -282,7 +287,8 @@ func (p *Process) Close() error {
 	return p.fd.Close()
 }
 
-// CloseOnExec keeps what this process inherited from its starter out of those that it starts: all descriptors but the first three.
+// CloseOnExec keeps what this process inherited from its starter out of those that it starts: all
+// descriptors but the first three.
 func CloseOnExec() error {
 	return unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }

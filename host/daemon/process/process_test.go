@@ -57,7 +57,8 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// TestDetached: session and group of its own, nothing of ours but the log, an environment that is all that was given.
+// TestDetached: session and group of its own, nothing of ours but the log, an environment that is
+// all that was given.
 func TestDetached(t *testing.T) {
 	leak, err := os.Open("/") // ours
 	if err != nil {

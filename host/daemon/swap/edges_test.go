@@ -12,8 +12,9 @@ func on(key string, sessions ...api.RoomSession) VGPU {
 	return VGPU{Key: key, RoomStatus: api.RoomStatus{Limit: 1 << 30, Sessions: sessions}}
 }
 
-// TestWhoMakesRoom: which session is suspended first: one that is idle, one that waits itself, one that works and has had its turn, of a vGPU with more than its part and then of
-// any; of several the one that is so for longest. Others stay.
+// TestWhoMakesRoom: which session is suspended first: one that is idle, one that waits itself, one
+// that works and has had its turn, of a vGPU with more than its part and then of any; of several
+// the one that is so for longest. Others stay.
 func TestWhoMakesRoom(t *testing.T) {
 	idle := func(id uint64, since time.Duration) api.RoomSession {
 		return api.RoomSession{ID: id, Bytes: 9, Idle: since, Here: Stay}
@@ -75,7 +76,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	}
 }
 
-// TestParts: what a vGPU holds, whether that is more than its part, and what all of them could give.
+// TestParts: what a vGPU holds, whether that is more than its part, and what all of them could
+// give.
 func TestParts(t *testing.T) {
 	for _, c := range []struct {
 		fixed             bool
@@ -107,7 +109,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestRoomIsGivenInGrains: where there is that much; what somebody has room for and does not use is taken first, but of one that is fixed; patience ends behind its end.
+// TestRoomIsGivenInGrains: where there is that much; what somebody has room for and does not use is
+// taken first, but of one that is fixed; patience ends behind its end.
 func TestRoomIsGivenInGrains(t *testing.T) {
 	need := func(key string, used, bytes uint64, waited time.Duration) VGPU {
 		return VGPU{Key: key, RoomStatus: api.RoomStatus{Limit: 1 << 40, Used: used, Needs: []api.Need{{Session: 1, Bytes: bytes, Waited: waited}}}}

@@ -1,9 +1,13 @@
-// Package swap decides who has room on a GPU of whose memory more is promised than there is. It is a pure function of what the vGPUs' device processes say; the
-// caller takes one step after the other, and asks anew.
+// Package swap decides who has room on a GPU of whose memory more is promised than there is. It is
+// a pure function of what the vGPUs' device processes say; the caller takes one step after the
+// other, and asks anew.
 //
-// The sum of all room is never more than the GPU has. Who needs room gets, in the order in which the needs came: what is free; what others have room for and do not
-// use; the place of the session that was idle for longest; of one that waits itself and came later; and at last, once it has waited for a turn, of one that works and has had its turn,
-// first of a vGPU that has more than its part. A session that was just brought back is left alone for a while, so that two that take turns get something done in theirs.
+// The sum of all room is never more than the GPU has. Who needs room gets, in the order in which
+// the needs came: what is free; what others have room for and do not use; the place of the session
+// that was idle for longest; of one that waits itself and came later; and at last, once it has
+// waited for a turn, of one that works and has had its turn, first of a vGPU that has more than its
+// part. A session that was just brought back is left alone for a while, so that two that take turns
+// get something done in theirs.
 package swap
 
 import (

@@ -74,8 +74,9 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestTakingTurns: vGPUs that together work with far more than there is are simulated, in time that the test makes: room is never more than there is, each need is met
-// in bounded time, and nobody is sent away before it had time to work.
+// TestTakingTurns: vGPUs that together work with far more than there is are simulated, in time that
+// the test makes: room is never more than there is, each need is met in bounded time, and nobody is
+// sent away before it had time to work.
 func TestTakingTurns(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { takeTurns(t, rand.New(rand.NewPCG(seed, 1))) })

@@ -23,9 +23,10 @@ type Journal struct {
 
 const defaultSocket = "/run/systemd/journal/stdout"
 
-// Open connects a stream, each line of which becomes an entry under an identifier. journald reads a header of seven lines first: identifier,
-// unit, priority, whether lines begin with a priority, and whether they go to syslog, kmsg and the console too (sd_journal_stream_fd(3)).
-// The file is blocking, as a process expects of its stderr.
+// Open connects a stream, each line of which becomes an entry under an identifier. journald reads a
+// header of seven lines first: identifier, unit, priority, whether lines begin with a priority, and
+// whether they go to syslog, kmsg and the console too (sd_journal_stream_fd(3)). The file is
+// blocking, as a process expects of its stderr.
 func (j *Journal) Open(identifier string) (*os.File, error) {
 	path := j.Socket
 	if path == "" {
@@ -49,8 +50,8 @@ func (j *Journal) Open(identifier string) (*os.File, error) {
 	return f, nil
 }
 
-// Read writes an identifier's entries to w: the last ones (negative: all) since a time (zero: ever), and with follow what comes until ctx
-// ends.
+// Read writes an identifier's entries to w: the last ones (negative: all) since a time (zero:
+// ever), and with follow what comes until ctx ends.
 func (j *Journal) Read(ctx context.Context, w io.Writer, identifier string, lines int, since time.Time, follow bool) error {
 	argv := j.Reader
 	if len(argv) == 0 {

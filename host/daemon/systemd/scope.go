@@ -22,11 +22,13 @@ type Bus interface {
 
 // Scopes makes a transient scope for each process. The zero value speaks to the system's manager.
 type Scopes struct {
-	// Connect makes a connection; nil: to the system's manager. Connections are not kept, since scopes are rare.
+	// Connect makes a connection; nil: to the system's manager. Connections are not kept, since
+	// scopes are rare.
 	Connect func(ctx context.Context) (Bus, error)
 }
 
-// UnitName is the name of a scope: parts joined by -, in each of which what a unit's name cannot hold is escaped.
+// UnitName is the name of a scope: parts joined by -, in each of which what a unit's name cannot
+// hold is escaped.
 func UnitName(parts ...string) string {
 	name := "causeway"
 	for _, p := range parts {
@@ -35,8 +37,9 @@ func UnitName(parts ...string) string {
 	return name + ".scope"
 }
 
-// Place moves a process into a scope of its own. The scope ends with its last process; its memory of failures too (CollectMode), so
-// that the name is free again. Its control group is the process's to divide (Delegate).
+// Place moves a process into a scope of its own. The scope ends with its last process; its memory
+// of failures too (CollectMode), so that the name is free again. Its control group is the process's
+// to divide (Delegate).
 func (s *Scopes) Place(ctx context.Context, name, description string, pid int, l cgroup.Limits) error {
 	connect := s.Connect
 	if connect == nil {
@@ -54,7 +57,8 @@ func (s *Scopes) Place(ctx context.Context, name, description string, pid int, l
 		dbus.PropPids(uint32(pid)),
 		property("Delegate", true),
 		property("CollectMode", "inactive-or-failed"),
-		// When the host shuts down the VM goes first, by its own unit; then this is waited for a moment only.
+		// When the host shuts down the VM goes first, by its own unit; then this is waited for a
+		// moment only.
 		property("TimeoutStopUSec", uint64(10e6)),
 	}, limits(l)...), done)
 	if err != nil {

@@ -1,9 +1,12 @@
 /*
-Package sealed writes bytes where others may read and change them, so that they can do neither: on a disk, under a key that never leaves this process.
+Package sealed writes bytes where others may read and change them, so that they can do neither: on a
+disk, under a key that never leaves this process.
 
-A stream is cut into chunks of ChunkSize bytes, the last of which is shorter, perhaps empty. Each is sealed by AES-256-GCM under the stream's own key; its nonce is its number, and
-whether it is the last. So a chunk that was changed, moved, repeated or taken from another stream does not open, nor does a stream without its end, and
-nothing of a chunk is seen before all of it was found to be right.
+A stream is cut into chunks of ChunkSize bytes, the last of which is shorter, perhaps empty. Each is
+sealed by AES-256-GCM under the stream's own key; its nonce is its number, and whether it is the
+last. So a chunk that was changed, moved, repeated or taken from another stream does not open, nor
+does a stream without its end, and nothing of a chunk is seen before all of it was found to be
+right.
 */
 package sealed
 
@@ -113,7 +116,8 @@ type reader struct {
 	last   bool
 }
 
-// NewReader opens a stream. What is wrong with it is ErrAltered, once all that is right before it was read.
+// NewReader opens a stream. What is wrong with it is ErrAltered, once all that is right before it
+// was read.
 func (k *Key) NewReader(r io.Reader) io.Reader {
 	return &reader{key: k, r: bufio.NewReaderSize(r, 64<<10), sealed: make([]byte, ChunkSize+overhead)}
 }

@@ -1,9 +1,11 @@
-// Package kvm finds out whether KVM runs guests on this host. That /dev/kvm opens says little: in a VM whose host has no nested
-// virtualization it may be there and execute a guest's instructions one by one in software, or take only guests made for it, and QEMU then
-// stops or hangs at the first ones.
+// Package kvm finds out whether KVM runs guests on this host. That /dev/kvm opens says little: in a
+// VM whose host has no nested virtualization it may be there and execute a guest's instructions one
+// by one in software, or take only guests made for it, and QEMU then stops or hangs at the first
+// ones.
 //
-// Probe makes a guest of one CPU and 64 KiB that counts down in 64-bit mode, as the kernel of a guest runs, and writes to a port. It leaves
-// nothing behind. A run that does not come back keeps its thread until the process ends.
+// Probe makes a guest of one CPU and 64 KiB that counts down in 64-bit mode, as the kernel of a
+// guest runs, and writes to a port. It leaves nothing behind. A run that does not come back keeps
+// its thread until the process ends.
 package kvm
 
 import (
@@ -20,7 +22,8 @@ var (
 	ErrHost    = errors.New("QEMU's -cpu host (host-passthrough) does not start")
 )
 
-// Bounds. The countdown is 200,000 instructions: less than a tenth of a millisecond of a CPU, 300 ms where each is executed in software.
+// Bounds. The countdown is 200,000 instructions: less than a tenth of a millisecond of a CPU, 300
+// ms where each is executed in software.
 const (
 	countdown = 100_000
 	mostCPU   = 50 * time.Millisecond // CPU time, so that other work of the host does not count

@@ -50,8 +50,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestProbe compares the verdict with QEMU's: KVM works if, and only if, a guest's firmware gets a CPU under -cpu host and comes to its
-// end.
+// TestProbe compares the verdict with QEMU's: KVM works if, and only if, a guest's firmware gets a
+// CPU under -cpu host and comes to its end.
 func TestProbe(t *testing.T) {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
 		t.Skip("no /dev/kvm")

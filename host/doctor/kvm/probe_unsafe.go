@@ -121,7 +121,8 @@ func ioctl[T any](what string, fd int, request uintptr, arg *T) error {
 	return err
 }
 
-// counted is a request whose result is a number. Only in the call itself is a pointer a number: a stack that grows moves what is on it.
+// counted is a request whose result is a number. Only in the call itself is a pointer a number: a
+// stack that grows moves what is on it.
 func counted[T any](what string, fd int, request uintptr, arg *T) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(arg)))
 	if errno != 0 {
@@ -192,10 +193,12 @@ func (m *machine) features() error {
 	return ioctl("KVM_SET_CPUID2", m.cpu, setCPUID2, &m.offered)
 }
 
-// archCapabilities is the MSR IA32_ARCH_CAPABILITIES, which says of which faults a CPU is free; CPUID's leaf 7 offers it in a bit of EDX.
+// archCapabilities is the MSR IA32_ARCH_CAPABILITIES, which says of which faults a CPU is free;
+// CPUID's leaf 7 offers it in a bit of EDX.
 const archCapabilities, archCapabilitiesBit = 0x10a, 29
 
-// takesFeatures tries what QEMU insists on with -cpu host: the MSR that KVM offers has to be taken with the value that KVM gives.
+// takesFeatures tries what QEMU insists on with -cpu host: the MSR that KVM offers has to be taken
+// with the value that KVM gives.
 func (m *machine) takesFeatures() error {
 	for _, e := range m.offered.entries[:min(int(m.offered.n), len(m.offered.entries))] {
 		if e.function != 7 || e.index != 0 || e.edx>>archCapabilitiesBit&1 == 0 {
@@ -229,7 +232,8 @@ func (m *machine) start() error {
 	return ioctl("KVM_SET_REGS", m.cpu, setRegs, &regs{rip: codeAt, rsp: stackAt, rflags: 2})
 }
 
-// enter runs the guest until it asks for something. Signals, which Go's scheduler sends, interrupt it.
+// enter runs the guest until it asks for something. Signals, which Go's scheduler sends, interrupt
+// it.
 func (m *machine) enter(ctx context.Context) error {
 	for {
 		_, err := value("KVM_RUN", m.cpu, run, 0)
@@ -242,8 +246,8 @@ func (m *machine) enter(ctx context.Context) error {
 	}
 }
 
-// exit reads why the guest stopped, and what it wrote (struct kvm_run: exit_reason at 8; io at 32: direction, size, port, count, and where
-// the data is).
+// exit reads why the guest stopped, and what it wrote (struct kvm_run: exit_reason at 8; io at 32:
+// direction, size, port, count, and where the data is).
 func (m *machine) exit() (reason uint32, port uint16, value byte) {
 	order := binary.LittleEndian
 	reason = order.Uint32(m.run[8:])

@@ -18,14 +18,14 @@ import (
 	"causeway/host/driver/conformance/ptxgen"
 )
 
-// arithmeticSums is what an H200 (driver 580) computed: a line per seed, a sum per instruction. It was written by this test with
-// CAUSEWAY_WRITE_ARITHMETIC=FILE on such a GPU.
+// arithmeticSums is what an H200 (driver 580) computed: a line per seed, a sum per instruction. It
+// was written by this test with CAUSEWAY_WRITE_ARITHMETIC=FILE on such a GPU.
 //
 //go:embed testdata/arithmetic.txt
 var arithmeticSums string
 
-// formResults is what that GPU computed for each of ptxgen.Forms by itself, one after the other, gzipped; written with
-// CAUSEWAY_WRITE_FORMS=FILE.
+// formResults is what that GPU computed for each of ptxgen.Forms by itself, one after the other,
+// gzipped; written with CAUSEWAY_WRITE_FORMS=FILE.
 //
 //go:embed testdata/forms.gz
 var formResults []byte
@@ -36,7 +36,8 @@ const (
 	maxTold            = 8 // lanes of a form whose difference is told
 )
 
-// assembled are results, by seed and number, that the GPU's assembler decided and not its arithmetic.
+// assembled are results, by seed and number, that the GPU's assembler decided and not its
+// arithmetic.
 var assembled = map[[2]uint64]string{
 	{27, 35}: "cvt.s32.s16 of neg.s16: taken for free, although the smallest number's complement is not representable",
 }
@@ -77,7 +78,8 @@ func testArithmetic(t *testing.T, g *Guest) {
 	}
 }
 
-// testForms runs each instruction by itself and compares its results value by value with a real GPU's.
+// testForms runs each instruction by itself and compares its results value by value with a real
+// GPU's.
 func testForms(t *testing.T, g *Guest) {
 	if name := os.Getenv("CAUSEWAY_WRITE_FORMS"); name != "" {
 		writeForms(t, g, name)

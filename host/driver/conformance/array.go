@@ -10,7 +10,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// texKernel reads texture t at integer positions and writes surface s, 32 by 8 words each, mirrored.
+// texKernel reads texture t at integer positions and writes surface s, 32 by 8 words each,
+// mirrored.
 const texKernel = `.version 6.4
 .target sm_75
 .address_size 64

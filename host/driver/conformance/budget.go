@@ -70,8 +70,8 @@ type way struct {
 	get  func() (cuda.Result, func() cuda.Result)
 }
 
-// testBudget: every way to device memory asks the budget, changes nothing if that refuses, and gives back what it took. Free memory
-// is what the budget has left.
+// testBudget: every way to device memory asks the budget, changes nothing if that refuses, and
+// gives back what it took. Free memory is what the budget has left.
 func testBudget(t *testing.T, b driver.Backend) {
 	acct := &account{limit: 256 << 20}
 	g := Open(t, b, driver.Options{MemoryLimit: 256 << 20, Budget: acct})

@@ -7,8 +7,9 @@ import (
 	"causeway/cuda/wire"
 )
 
-// testForbidden makes every call that a capture refuses (cuda/api/ops.idl) while a stream captures: it fails, and nothing comes of the
-// capture. A thread whose capture is relaxed may make those that are merely unsafe.
+// testForbidden makes every call that a capture refuses (cuda/api/ops.idl) while a stream captures:
+// it fails, and nothing comes of the capture. A thread whose capture is relaxed may make those that
+// are merely unsafe.
 func testForbidden(t *testing.T, g *Guest) {
 	const n = 64
 	buf, own, st, other := g.alloc(n), g.alloc(n), g.stream(), g.stream()

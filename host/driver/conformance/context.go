@@ -10,8 +10,9 @@ import (
 	"causeway/host/driver"
 )
 
-// testContexts ends the context that has registered the guest's memory while a stream of another waits for a word of that memory: the end
-// waits for nothing, the word still counts, and the other context goes on with the memory.
+// testContexts ends the context that has registered the guest's memory while a stream of another
+// waits for a word of that memory: the end waits for nothing, the word still counts, and the other
+// context goes on with the memory.
 func testContexts(t *testing.T, g *Guest) {
 	const size = 1 << 20
 	mem := g.AddRegion(2, wire.RegionPinned, size)

@@ -38,8 +38,8 @@ func (g *Guest) stream() wire.ID {
 	return id
 }
 
-// testGraphs captures a fill and a kernel, asks what was captured, changes the kernel in the executable graph, replays, and ends
-// a capture that a forbidden call spoilt.
+// testGraphs captures a fill and a kernel, asks what was captured, changes the kernel in the
+// executable graph, replays, and ends a capture that a forbidden call spoilt.
 func testGraphs(t *testing.T, g *Guest) {
 	const n = 256
 	add := g.kernel(g.load(kernels), "add")
@@ -124,7 +124,8 @@ func testGraphs(t *testing.T, g *Guest) {
 	g.ok(g.Session.GraphExecDestroy(g.call(wire.OpGraphExecDestroy), &wire.GraphExecDestroyArgs{Exec: exec}), "GraphExecDestroy")
 }
 
-// testMovedGraph makes a captured graph part of another's child node: it runs there, and belongs to it from then on.
+// testMovedGraph makes a captured graph part of another's child node: it runs there, and belongs to
+// it from then on.
 func testMovedGraph(t *testing.T, g *Guest) {
 	const n = 64
 	buf, st := g.alloc(4*n), g.stream()

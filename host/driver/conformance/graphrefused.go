@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// testGraphRefusals: nodes that would reach memory that is none of the guest's, or that ask what nobody made.
+// testGraphRefusals: nodes that would reach memory that is none of the guest's, or that ask what
+// nobody made.
 func testGraphRefusals(t *testing.T, g *Guest) {
 	const size = 1 << 16
 	add := g.kernel(g.load(kernels), "add")

@@ -15,8 +15,8 @@ import (
 	"causeway/host/driver"
 )
 
-// Guest is a fake worker with a fake guest behind it: it implements driver.Host and wire.Replier over a memfd, as
-// causeway run does, and calls a Session's operations directly.
+// Guest is a fake worker with a fake guest behind it: it implements driver.Host and wire.Replier
+// over a memfd, as causeway run does, and calls a Session's operations directly.
 type Guest struct {
 	t       testing.TB
 	Session driver.Session
@@ -112,8 +112,8 @@ func (g *Guest) ok(res cuda.Result, what string) {
 	}
 }
 
-// wait runs a wait operation to its end and returns its result and reply bytes. direct is what the method returned;
-// it counts if nothing was taken for later.
+// wait runs a wait operation to its end and returns its result and reply bytes. direct is what the
+// method returned; it counts if nothing was taken for later.
 func (g *Guest) wait(op wire.Op, run func(*wire.Call) cuda.Result) (cuda.Result, []byte) {
 	g.t.Helper()
 	c := g.call(op)
@@ -216,7 +216,8 @@ func (g *Guest) CallBack(id uint64, status cuda.Result) bool {
 	return true
 }
 
-// word waits until a completion word has a value: written by the driver through the host, or by the GPU itself.
+// word waits until a completion word has a value: written by the driver through the host, or by the
+// GPU itself.
 func (g *Guest) word(i, value uint32) {
 	g.t.Helper()
 	mem := g.regions[0].Mem

@@ -9,7 +9,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// testHostFunc: a stream waits for a function of the guest, other streams do not, and each function runs once, in turn.
+// testHostFunc: a stream waits for a function of the guest, other streams do not, and each function
+// runs once, in turn.
 func testHostFunc(t *testing.T, g *Guest) {
 	type ran struct {
 		id     uint64

@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver"
 )
 
-// testLargeMemory: what a session exports of a large allocation, read or written by the driver, is what another import makes of it.
+// testLargeMemory: what a session exports of a large allocation, read or written by the driver, is
+// what another import makes of it.
 func testLargeMemory(t *testing.T, g *Guest) {
 	const size = 80<<20 + 12<<10
 	if m, ok := g.Session.(driver.Movable); ok && m.Movable() != nil {

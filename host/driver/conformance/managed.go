@@ -84,7 +84,8 @@ func testManagedVariables(t *testing.T, g *Guest) {
 	g.ok(g.Session.LibraryUnload(g.call(wire.OpLibraryUnload), &wire.LibraryUnloadArgs{Library: lib}), "LibraryUnload")
 }
 
-// testManagedOfModules: the same for modules, each of which has its own, and only before anything is looked up.
+// testManagedOfModules: the same for modules, each of which has its own, and only before anything
+// is looked up.
 func testManagedOfModules(t *testing.T, g *Guest) {
 	load := func() wire.ID {
 		g.t.Helper()

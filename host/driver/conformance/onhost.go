@@ -20,8 +20,8 @@ func (g vm) free() uint64 {
 	return r.Free
 }
 
-// testMemoryOnHost: memory of MemCreate that lies on the host is the device's to use, takes none of its memory, and is not shared; it and the device's
-// take each other's place at one address.
+// testMemoryOnHost: memory of MemCreate that lies on the host is the device's to use, takes none of
+// its memory, and is not shared; it and the device's take each other's place at one address.
 func testMemoryOnHost(t *testing.T, guest *Guest) {
 	g := vm{guest}
 	if _, res := g.createOnHost(vmmUnit, 1); res == cuda.Success {

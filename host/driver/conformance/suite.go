@@ -41,8 +41,8 @@ DONE:
 }
 `
 
-// Run runs the suite. open gives a fresh backend for each test; a real driver needs a process of its own for the tests
-// that poison it, so those are named Poison and run last.
+// Run runs the suite. open gives a fresh backend for each test; a real driver needs a process of
+// its own for the tests that poison it, so those are named Poison and run last.
 func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 	t.Run("Budget", func(t *testing.T) { testBudget(t, open(t)) })
 	for _, c := range []struct {

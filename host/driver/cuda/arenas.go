@@ -12,17 +12,21 @@ import (
 )
 
 /*
-A session that may move has the memory of cuMemAlloc, cuMemAllocPitch and pools in ranges of addresses that this process reserves, one for each device, so
-that another process can give the same addresses out again. A range's size is fixed and its base a multiple of that: any address tells which range
-it is of, and nothing but the addresses of allocations need travel. Where a range lies is drawn when a session first allocates.
+A session that may move has the memory of cuMemAlloc, cuMemAllocPitch and pools in ranges of
+addresses that this process reserves, one for each device, so that another process can give the same
+addresses out again. A range's size is fixed and its base a multiple of that: any address tells
+which range it is of, and nothing but the addresses of allocations need travel. Where a range lies
+is drawn when a session first allocates.
 
-The driver frees when the context's work is done. Here a large block does too; small ones wait among the dying until there are many of them, so
-that a free costs no synchronisation, and are given out again only behind one.
+The driver frees when the context's work is done. Here a large block does too; small ones wait among
+the dying until there are many of them, so that a free costs no synchronisation, and are given out
+again only behind one.
 */
 
 const (
 	rangeSize = 1 << 39 // of addresses: more than a GPU has memory
-	// Where ranges may lie: low ones that H200s honour (host programs have nothing there), else those that the software GPU leaves to its guests.
+	// Where ranges may lie: low ones that H200s honour (host programs have nothing there), else
+	// those that the software GPU leaves to its guests.
 	lowRanges, highRanges = 0x6000_0000_0000, 0x7400_0000_0000
 	rangeChoices          = 8
 
@@ -69,7 +73,8 @@ type backed struct {
 	theirs bool // another session's
 }
 
-// rangeOf is the range of a device, which is reserved if there is none: around an address, or anywhere for 0.
+// rangeOf is the range of a device, which is reserved if there is none: around an address, or
+// anywhere for 0.
 func (s *session) rangeOf(dev uint32, addr uint64) (*addressRange, cuda.Result) {
 	if r := s.arenas.ranges[dev]; r != nil {
 		return r, cuda.Success
@@ -179,7 +184,8 @@ func (s *session) arenaOf(addr uint64) *addressRange {
 	return nil
 }
 
-// block implements what bind.Space asks of addresses that this session gives out by itself: what of the ranges is not the guest's is nobody's.
+// block implements what bind.Space asks of addresses that this session gives out by itself: what of
+// the ranges is not the guest's is nobody's.
 func (s *session) block(addr uint64) (m bind.Mem, ours bool) {
 	r := s.arenaOf(addr)
 	if r == nil {
@@ -195,7 +201,8 @@ func (s *session) block(addr uint64) (m bind.Mem, ours bool) {
 	return m, true
 }
 
-// obtain allocates size bytes, which are charged, on the device of the call's context: for a call that is made again where it did then.
+// obtain allocates size bytes, which are charged, on the device of the call's context: for a call
+// that is made again where it did then.
 func (s *session) obtain(c *wire.Call, size uint64) (bind.Address, cuda.Result) {
 	ctx, ok := s.ctxs.get(c.Ctx)
 	if !ok {
@@ -254,7 +261,8 @@ func resultOf(err error) cuda.Result {
 	return cuda.ErrorOutOfMemory
 }
 
-// giveBack frees memory of a range: at once if it is large and no capture forbids to wait, else behind the next synchronisation.
+// giveBack frees memory of a range: at once if it is large and no capture forbids to wait, else
+// behind the next synchronisation.
 func (s *session) giveBack(r *addressRange, m allocation) cuda.Result {
 	addr := m.at.Value()
 	s.arenas.running.ends(addr)
@@ -266,8 +274,8 @@ func (s *session) giveBack(r *addressRange, m allocation) cuda.Result {
 	return s.reclaim()
 }
 
-// reclaim waits for the session's work and ends what was freed before. While a stream captures, or a context lingers whose work would hold up
-// the requests that it waits for, nothing is done.
+// reclaim waits for the session's work and ends what was freed before. While a stream captures, or
+// a context lingers whose work would hold up the requests that it waits for, nothing is done.
 func (s *session) reclaim() cuda.Result {
 	a := &s.arenas
 	if len(a.dying) == 0 || s.capturing() || len(s.lingering) > 0 {
@@ -337,7 +345,8 @@ func pitchOf(width, height uint64, element uint32) (pitch, size uint64, res cuda
 	return pitch, size, cuda.Success
 }
 
-// asPlaced compares what the driver has chosen with what it chose when a call was made first, which the guest and its kernels know.
+// asPlaced compares what the driver has chosen with what it chose when a call was made first, which
+// the guest and its kernels know.
 func (s *session) asPlaced(c *wire.Call, what string, got uint64) cuda.Result {
 	if !c.Replay {
 		if s.arenas.on {

@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// shaped is memory of a shape: a CUarray, of its own or a level of a mipmapped one or a plane, or a CUmipmappedArray.
+// shaped is memory of a shape: a CUarray, of its own or a level of a mipmapped one or a plane, or a
+// CUmipmappedArray.
 type shaped[H any] struct {
 	handle H
 	ctx    uint32
@@ -103,8 +104,9 @@ const (
 	largestArrayPixel = 16
 )
 
-// arrayBytes is what an array is booked with: its elements, in the driver's allocation unit. Elements of formats made of planes and
-// blocks are taken for at most 4 bytes. 0 if the shape cannot be an array, which the driver will say.
+// arrayBytes is what an array is booked with: its elements, in the driver's allocation unit.
+// Elements of formats made of planes and blocks are taken for at most 4 bytes. 0 if the shape
+// cannot be an array, which the driver will say.
 func arrayBytes(d bind.Array3DDescriptor) uint64 {
 	if d.Flags&arrayUnbacked != 0 {
 		return 0
@@ -194,7 +196,8 @@ func (s *session) MipmapGetLevel(c *wire.Call, a *wire.MipmapGetLevelArgs, r *wi
 	return res
 }
 
-// eitherArray calls what belongs to an array, or to a mipmapped array, whichever is named, in its context.
+// eitherArray calls what belongs to an array, or to a mipmapped array, whichever is named, in its
+// context.
 func (s *session) eitherArray(arrayID, mipmapID uint32, ofArray func(bind.Array) cuda.Result, ofMipmap func(bind.MipmappedArray) cuda.Result) cuda.Result {
 	if mipmapID == 0 {
 		x, res := findShaped(s, &s.arrays, arrayID)

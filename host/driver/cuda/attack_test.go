@@ -17,7 +17,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// attacker is a session on a driver that knows what it may touch, with a context, some of whose operations a guest made up.
+// attacker is a session on a driver that knows what it may touch, with a context, some of whose
+// operations a guest made up.
 type attacker struct {
 	*session
 	t    *testing.T
@@ -44,7 +45,8 @@ func (x *attacker) must(res cuda.Result) {
 	}
 }
 
-// refused fails the test if an attack succeeded, or if the driver was given what is none of the guest's.
+// refused fails the test if an attack succeeded, or if the driver was given what is none of the
+// guest's.
 func (x *attacker) refused(what string, res cuda.Result) {
 	x.t.Helper()
 	if res == cuda.Success {
@@ -95,7 +97,8 @@ func beginning(t *testing.T, mem []byte) bind.HostAddress {
 	return h.Address()
 }
 
-// wrapping are boxes of which some row or slice lies outside 1 MiB, although the sum that says so wraps, or leaves something out.
+// wrapping are boxes of which some row or slice lies outside 1 MiB, although the sum that says so
+// wraps, or leaves something out.
 var wrapping = map[string]wire.Memcpy3DArgs{
 	"slices wrap":        {SrcPitch: 1, SrcHeight: 1 << 24, SrcZ: 1<<40 - 1, Width: 1, Height: 4096, Depth: 2},
 	"rows wrap":          {SrcPitch: 1 << 40, SrcHeight: 1, SrcY: 1<<24 - 1, Width: 1, Height: 2, Depth: 1},
@@ -116,8 +119,9 @@ func swapped(a wire.Memcpy3DArgs) wire.Memcpy3DArgs {
 	return a
 }
 
-// TestBoxesStayInside: no 3D copy reads or writes outside what the guest shares, whatever its numbers come to: out of staging memory and into
-// it, pinned memory, memory of a carrier that cannot be mapped, and as a graph's node. One that stays inside is made.
+// TestBoxesStayInside: no 3D copy reads or writes outside what the guest shares, whatever its
+// numbers come to: out of staging memory and into it, pinned memory, memory of a carrier that
+// cannot be mapped, and as a graph's node. One that stays inside is made.
 func TestBoxesStayInside(t *testing.T) {
 	x := newAttacker(t)
 	staging, _ := x.lent(wire.RegionStaging, 1<<20)
@@ -177,7 +181,8 @@ func (x *attacker) copyNode(graph uint32, a *wire.Memcpy3DArgs) cuda.Result {
 	return x.node(graph, wire.NodeMemcpy, n.Append(dst.Append(src.Append(nil))))
 }
 
-// TestParametersAreThere: a kernel is launched with as many bytes of parameters as it reads, or not at all.
+// TestParametersAreThere: a kernel is launched with as many bytes of parameters as it reads, or not
+// at all.
 func TestParametersAreThere(t *testing.T) {
 	x := newAttacker(t)
 	module, f, graph := x.fresh(), x.fresh(), x.fresh()
@@ -208,7 +213,8 @@ func TestParametersAreThere(t *testing.T) {
 	}
 }
 
-// TestImagesAreWhole: no image reaches the driver whose parts lie beyond it, or that holds addresses.
+// TestImagesAreWhole: no image reaches the driver whose parts lie beyond it, or that holds
+// addresses.
 func TestImagesAreWhole(t *testing.T) {
 	x := newAttacker(t)
 	link := x.fresh()
@@ -262,7 +268,8 @@ func TestImagesAreWhole(t *testing.T) {
 	}
 }
 
-// cubin is a small ELF image for GPUs: header, 16 bytes, and the headers of no section and of one that has them.
+// cubin is a small ELF image for GPUs: header, 16 bytes, and the headers of no section and of one
+// that has them.
 func cubin() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 64+16+2*64)
@@ -293,7 +300,8 @@ func container(code []byte) []byte {
 	return append(append(head, e...), code...)
 }
 
-// TestNothingElseOfTheWorker: further numbers that would reach memory of the worker's, or tell of it.
+// TestNothingElseOfTheWorker: further numbers that would reach memory of the worker's, or tell of
+// it.
 func TestNothingElseOfTheWorker(t *testing.T) {
 	x := newAttacker(t)
 	device, graph, secret := x.alloc(4096), x.fresh(), bind.NewBuffer(4096)
@@ -352,7 +360,8 @@ func TestNothingElseOfTheWorker(t *testing.T) {
 	x.must(res)
 }
 
-// TestGraphMemoryEnds: addresses of a graph's allocation are nobody's when its node is gone, unless the driver knows them.
+// TestGraphMemoryEnds: addresses of a graph's allocation are nobody's when its node is gone, unless
+// the driver knows them.
 func TestGraphMemoryEnds(t *testing.T) {
 	s := bind.NewSpace(bind.New(cudatest.Owning))
 	cudatest.Restart()
@@ -377,7 +386,8 @@ func TestGraphMemoryEnds(t *testing.T) {
 	}
 }
 
-// TestMappedFar: memory that the driver has made on the host is the guest's where it is mapped, and no other of the host's is, beside it or when it is unmapped.
+// TestMappedFar: memory that the driver has made on the host is the guest's where it is mapped, and
+// no other of the host's is, beside it or when it is unmapped.
 func TestMappedFar(t *testing.T) {
 	s := bind.NewSpace(bind.New(cudatest.Owning))
 	cudatest.Restart()
@@ -420,7 +430,8 @@ func TestMappedFar(t *testing.T) {
 	}
 }
 
-// TestRowsEndInDeviceMemory: rows whose first lies in device memory and whose last lies elsewhere would have the driver look up what is there.
+// TestRowsEndInDeviceMemory: rows whose first lies in device memory and whose last lies elsewhere
+// would have the driver look up what is there.
 func TestRowsEndInDeviceMemory(t *testing.T) {
 	x := newAttacker(t)
 	device := x.alloc(1 << 20)
@@ -432,7 +443,8 @@ func TestRowsEndInDeviceMemory(t *testing.T) {
 	x.must(res)
 }
 
-// TestNodesTellOfSoManyRights: of a driver's list no more is read than was asked for, whatever it says that it has.
+// TestNodesTellOfSoManyRights: of a driver's list no more is read than was asked for, whatever it
+// says that it has.
 func TestNodesTellOfSoManyRights(t *testing.T) {
 	d := bind.New(cudatest.Showing)
 	for _, most := range []uint64{0, 2, cudatest.Rights, 5 * cudatest.Rights} {
@@ -443,7 +455,8 @@ func TestNodesTellOfSoManyRights(t *testing.T) {
 	}
 }
 
-// TestCapturedRows: what a capture takes up may name addresses of nothing, and of nothing of the worker's.
+// TestCapturedRows: what a capture takes up may name addresses of nothing, and of nothing of the
+// worker's.
 func TestCapturedRows(t *testing.T) {
 	s := bind.NewSpace(bind.New(cudatest.Owning))
 	secret := bind.NewBuffer(4096)

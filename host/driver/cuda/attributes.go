@@ -124,7 +124,8 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 	return res
 }
 
-// DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
+// DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells
+// cuBLASLt.
 func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) (res cuda.Result) {
 	r.Map, res = s.drv.TpcMap()
 	return res

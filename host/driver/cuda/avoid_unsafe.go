@@ -8,8 +8,9 @@ const (
 	avoidUnit   = 2 << 20
 )
 
-// avoid takes the addresses of this process that are free within a distance of addr, without memory behind them, so that the
-// driver maps what it opens next elsewhere. They stay taken: what is in use in the guest process stays so, as a rule.
+// avoid takes the addresses of this process that are free within a distance of addr, without memory
+// behind them, so that the driver maps what it opens next elsewhere. They stay taken: what is in
+// use in the guest process stays so, as a rule.
 func (s *session) avoid(addr, distance uint64) bool {
 	const top = 1 << 47
 	if s.avoided >= maxAvoided || distance > maxDistance || addr >= top {

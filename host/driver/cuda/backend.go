@@ -19,8 +19,8 @@ type Backend struct {
 	warm *warmth // what Warm made ready; nil
 }
 
-// New loads the driver library; ErrNoDriver if there is none. It does not initialise the driver: a worker must not be
-// initialised before it knows its guest's environment.
+// New loads the driver library; ErrNoDriver if there is none. It does not initialise the driver: a
+// worker must not be initialised before it knows its guest's environment.
 func New() (*Backend, error) {
 	d, err := bind.Load("libcuda.so.1")
 	if err != nil {

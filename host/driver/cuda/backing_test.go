@@ -13,8 +13,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestBackingByChance: memory at addresses of a session's choice, of which now and then a part cannot be had: nothing is left of that, all that is allocated is backed,
-// and small blocks that are freed wait for each other, so that there are few waits for the GPU.
+// TestBackingByChance: memory at addresses of a session's choice, of which now and then a part
+// cannot be had: nothing is left of that, all that is allocated is backed, and small blocks that
+// are freed wait for each other, so that there are few waits for the GPU.
 func TestBackingByChance(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

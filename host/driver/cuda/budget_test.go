@@ -27,7 +27,8 @@ func (b *contexts) Enter() bool {
 
 func (b *contexts) Leave() { b.now-- }
 
-// TestContextsCount: each context counts once, however often it is retained; what goes with it is given back, what pools hold is not.
+// TestContextsCount: each context counts once, however often it is retained; what goes with it is
+// given back, what pools hold is not.
 func TestContextsCount(t *testing.T) {
 	drv := agreeingDriver(nil)
 	s := agreeing(t, drv, drivertest.NewHost())
@@ -70,8 +71,8 @@ func TestContextsCount(t *testing.T) {
 	check("release the last", release(), cuda.Success, 0, 0)
 }
 
-// TestRegionsOutliveContexts: what the guest shares is registered again with the next context after its last one went, before anything
-// uses it, unless the guest dropped it meanwhile.
+// TestRegionsOutliveContexts: what the guest shares is registered again with the next context after
+// its last one went, before anything uses it, unless the guest dropped it meanwhile.
 func TestRegionsOutliveContexts(t *testing.T) {
 	drv := agreeingDriver(nil)
 	host := drivertest.NewHost()
@@ -133,7 +134,8 @@ func TestRegionsOutliveContexts(t *testing.T) {
 	want("both are gone")
 }
 
-// TestRowsAreBookedFirst: rows beyond the limit are refused before the driver takes memory for them that others could have.
+// TestRowsAreBookedFirst: rows beyond the limit are refused before the driver takes memory for them
+// that others could have.
 func TestRowsAreBookedFirst(t *testing.T) {
 	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocPitch_v2": cudatest.Busy("cuCtxDestroy_v2")}), drivertest.NewHost()) // which is counted
 	for height, want := range map[uint64]cuda.Result{1 << 20: cuda.ErrorOutOfMemory, 1 << 62: cuda.ErrorOutOfMemory, 0: cuda.ErrorInvalidValue} {

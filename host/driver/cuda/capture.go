@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capture takes what the driver prints to one of this process's standard descriptors for kernels: printf to 1, assert to 2.
-// The driver writes through libc; a memory file behind the descriptor holds any amount without ever blocking it.
+// capture takes what the driver prints to one of this process's standard descriptors for kernels:
+// printf to 1, assert to 2. The driver writes through libc; a memory file behind the descriptor
+// holds any amount without ever blocking it.
 type capture struct {
 	fd    int
 	saved int // what was behind fd

@@ -149,9 +149,10 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 	return res
 }
 
-// dropRegistrations unpins what was registered and made through a context that is about to go. The regions are the guest process's and
-// outlive its contexts: another context that lives takes them over at once, else the next one does. False: work that runs for others uses
-// them, and the context must linger. Worker goroutine.
+// dropRegistrations unpins what was registered and made through a context that is about to go. The
+// regions are the guest process's and outlive its contexts: another context that lives takes them
+// over at once, else the next one does. False: work that runs for others uses them, and the context
+// must linger. Worker goroutine.
 func (s *session) dropRegistrations(owner uint32) bool {
 	heir, ok := s.heir(owner)
 	if !ok {
@@ -222,8 +223,9 @@ func (s *session) heir(owner uint32) (uint32, bool) {
 	return 0, false
 }
 
-// finishAll waits for all contexts when the GPU has nothing to do for them (quiet), so that the last words that it writes have come, and
-// answers the waits for those; errors come with the next call.
+// finishAll waits for all contexts when the GPU has nothing to do for them (quiet), so that the
+// last words that it writes have come, and answers the waits for those; errors come with the next
+// call.
 func (s *session) finishAll() {
 	for id, c := range s.ctxs.m {
 		if !c.handle.IsZero() && s.useContext(id) == cuda.Success {

@@ -30,8 +30,8 @@ func (s *session) copyOperands(c *wire.Call, id wire.Stream, to, from, size uint
 	return st, dst, src, res
 }
 
-// MemcpyHtoD copies bytes that came inside the record. The ring is memory that the driver knows as pinned and would read
-// later; from a copy in ordinary memory it takes the bytes before it returns.
+// MemcpyHtoD copies bytes that came inside the record. The ring is memory that the driver knows as
+// pinned and would read later; from a copy in ordinary memory it takes the bytes before it returns.
 func (s *session) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -49,8 +49,9 @@ func (s *session) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
 	return s.note(s.drv.MemcpyHtoDAsync(dst, src, st.handle))
 }
 
-// MemcpyDtoH copies a few bytes into the reply: the GPU itself writes them to the start of the slot's payload, and then its answer,
-// where it reaches the slot. Else they come by pinned memory of ours and the watcher.
+// MemcpyDtoH copies a few bytes into the reply: the GPU itself writes them to the start of the
+// slot's payload, and then its answer, where it reaches the slot. Else they come by pinned memory
+// of ours and the watcher.
 func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.MemcpyDtoHReply) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -92,7 +93,8 @@ func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.Memcp
 	return cuda.Success
 }
 
-// slotPayload is the room for so many bytes of a reply in the slot of the waiting thread, false if the GPU does not reach it.
+// slotPayload is the room for so many bytes of a reply in the slot of the waiting thread, false if
+// the GPU does not reach it.
 func (s *session) slotPayload(p *wire.Pending, size uint64) (bind.Host, bool) {
 	addr, _, ok := p.GPUDone()
 	if !ok || size > wire.SlotPayload {
@@ -101,7 +103,8 @@ func (s *session) slotPayload(p *wire.Pending, size uint64) (bind.Host, bool) {
 	return s.regions[0].HostAt(addr-remote.SlotGpuDoneOffset+wire.SlotSize-wire.SlotPayload, size)
 }
 
-// MemcpyStaged copies between device memory and a staging region; behind it the GPU writes the completion word.
+// MemcpyStaged copies between device memory and a staging region; behind it the GPU writes the
+// completion word.
 func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -161,7 +164,8 @@ func (s *session) completeBehind(st *stream, w, value uint32) cuda.Result {
 	return res
 }
 
-// copyThroughCarrier serves carriers whose memory cannot be mapped (TCP): through ordinary memory, in order, at once.
+// copyThroughCarrier serves carriers whose memory cannot be mapped (TCP): through ordinary memory,
+// in order, at once.
 func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) cuda.Result {
 	const most = 1 << 20
 	if s.carry.IsZero() {

@@ -113,7 +113,8 @@ func (s *session) carried(dst, src operand) (driver.Region, bool) {
 // maxCarried bounds a box that goes through ordinary memory, in bytes. Guests send at most a chunk.
 const maxCarried = 16 << 20
 
-// boxThroughCarrier is copyThroughCarrier for boxes of arrays: the staging side is in ordinary memory meanwhile.
+// boxThroughCarrier is copyThroughCarrier for boxes of arrays: the staging side is in ordinary
+// memory meanwhile.
 func (s *session) boxThroughCarrier(reg driver.Region, dst, src operand, b bind.Box, st *stream) cuda.Result {
 	up := dst.kind == wire.OperandArray
 	staging, array := dst, src

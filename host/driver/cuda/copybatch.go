@@ -10,7 +10,8 @@ import (
 
 const sourceInCall = 2 // CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
 
-// MemcpyBatch makes copies that are unordered among each other, in one call where the driver has it (12.8).
+// MemcpyBatch makes copies that are unordered among each other, in one call where the driver has it
+// (12.8).
 func (s *session) MemcpyBatch(c *wire.Call, a *wire.MemcpyBatchArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -33,8 +34,8 @@ func (s *session) MemcpyBatch(c *wire.Call, a *wire.MemcpyBatchArgs) cuda.Result
 	return s.note(res)
 }
 
-// putPieces checks pieces and lists them for the driver. Memory that was seen to be device memory, or pinned, is known for the other pieces:
-// nothing is freed while the batch is looked at.
+// putPieces checks pieces and lists them for the driver. Memory that was seen to be device memory,
+// or pinned, is known for the other pieces: nothing is freed while the batch is looked at.
 func (s *session) putPieces(pieces []byte) cuda.Result {
 	var dst, src bind.Mem
 	s.batch.Reset()

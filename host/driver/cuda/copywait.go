@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// promptBytes is the largest copy out of pinned memory whose bytes are taken at once if nothing that may write them is under way: the
-	// driver hands so few to the GPU with its commands, which then need not be fetched from this memory.
+	// promptBytes is the largest copy out of pinned memory whose bytes are taken at once if nothing
+	// that may write them is under way: the driver hands so few to the GPU with its commands, which
+	// then need not be fetched from this memory.
 	promptBytes = 4096
-	// takenBytes is the largest copy whose bytes the driver's asynchronous call may take from pinned memory before it returns.
+	// takenBytes is the largest copy whose bytes the driver's asynchronous call may take from
+	// pinned memory before it returns.
 	takenBytes = 64 << 10
 )
 
@@ -67,9 +69,10 @@ func (s *session) busyBefore(st *stream) bool {
 	return legacy != nil && s.busy(legacy)
 }
 
-// copyAfterAll copies a few bytes out of pinned memory when the work that a stream waits for is done, on a thread of its own.
-// The driver's asynchronous copy takes so few bytes at the call if its own stream is idle, whatever other streams still write there (driver
-// 580, up to 8 KiB at least); its synchronous one waits for them.
+// copyAfterAll copies a few bytes out of pinned memory when the work that a stream waits for is
+// done, on a thread of its own. The driver's asynchronous copy takes so few bytes at the call if
+// its own stream is idle, whatever other streams still write there (driver 580, up to 8 KiB at
+// least); its synchronous one waits for them.
 func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda.Result {
 	p, ctx, handle := c.Later(), s.handleOf(st.ctx), st.handle
 	move := s.drv.MemcpyAsync(dst, src, handle)
@@ -108,9 +111,11 @@ func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda
 	return cuda.Success
 }
 
-// Copies from the GPU are answered by a copy too, from a table in device memory: the engine that brought the bytes brings the answer,
-// where a stream memory operation would be another engine's, which waits for this one. Each slot has a table, of the next answers that it
-// may get; it is written anew when they are used up, in the stream of the answer that wants it: earlier ones have come by then.
+// Copies from the GPU are answered by a copy too, from a table in device memory: the engine that
+// brought the bytes brings the answer, where a stream memory operation would be another engine's,
+// which waits for this one. Each slot has a table, of the next answers that it may get; it is
+// written anew when they are used up, in the stream of the answer that wants it: earlier ones have
+// come by then.
 const (
 	answersBytes = 16 << 10
 	answersCount = answersBytes / 4
@@ -148,7 +153,8 @@ func (s *session) answerBehindCopy(c *wire.Call, st *stream) cuda.Result {
 	return cuda.Success
 }
 
-// answerAt is where in device memory an answer of a slot stands, false if it does nowhere. The stream's context is current.
+// answerAt is where in device memory an answer of a slot stands, false if it does nowhere. The
+// stream's context is current.
 func (s *session) answerAt(slot, seq uint32, st *stream) (bind.Mem, bool) {
 	ctx, ok := s.ctxs.get(st.ctx)
 	if !ok || slot >= wire.SlotCount {
@@ -179,8 +185,8 @@ func (s *session) answerAt(slot, seq uint32, st *stream) (bind.Mem, bool) {
 	return a.table.Slice(4*uint64(at), 4)
 }
 
-// ordinary is so many bytes of C memory that the driver does not know: what is copied from it the driver has taken when its call returns.
-// false: more than a record can hold.
+// ordinary is so many bytes of C memory that the driver does not know: what is copied from it the
+// driver has taken when its call returns. false: more than a record can hold.
 func (s *session) ordinary(size uint64) (bind.Host, bool) {
 	if s.inline.IsZero() {
 		s.inline = bind.NewBuffer(wire.MaxRecord)

@@ -13,7 +13,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// movingSession is a session with a context on a driver whose copies are made at once, and pinned memory in region 5.
+// movingSession is a session with a context on a driver whose copies are made at once, and pinned
+// memory in region 5.
 func movingSession(t *testing.T) (s *session, pinned, device bind.Buffer) {
 	others := map[string]uint64{}
 	for _, name := range []string{"cuMemAlloc_v2", "cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyBatchAsync_v2",
@@ -35,8 +36,8 @@ func movingSession(t *testing.T) (s *session, pinned, device bind.Buffer) {
 	return s, pinned, device
 }
 
-// TestAnswersBehindCopies: copies that are waited for bring their bytes and then the answer with its number, whatever numbers came before
-// on the slot, and however many.
+// TestAnswersBehindCopies: copies that are waited for bring their bytes and then the answer with
+// its number, whatever numbers came before on the slot, and however many.
 func TestAnswersBehindCopies(t *testing.T) {
 	s, pinned, device := movingSession(t)
 	words := bind.NewBuffer(4 * wire.SlotCount)
@@ -83,7 +84,8 @@ type answered struct {
 
 func (a answered) Reply(slot, seq uint32, res cuda.Result, payload []byte) { a.ended <- struct{}{} }
 
-// TestPromptBytes: the bytes of a small copy out of pinned memory are taken at once only if nothing can be under way that writes them.
+// TestPromptBytes: the bytes of a small copy out of pinned memory are taken at once only if nothing
+// can be under way that writes them.
 func TestPromptBytes(t *testing.T) {
 	s, pinned, device := movingSession(t)
 	word := bind.NewBuffer(4)
@@ -122,7 +124,8 @@ func TestPromptBytes(t *testing.T) {
 	}
 }
 
-// TestBatch: pieces arrive, of one memory and of several; one that leaves pinned memory, or is no piece, stops the batch.
+// TestBatch: pieces arrive, of one memory and of several; one that leaves pinned memory, or is no
+// piece, stops the batch.
 func TestBatch(t *testing.T) {
 	s, pinned, device := movingSession(t)
 	le := binary.LittleEndian

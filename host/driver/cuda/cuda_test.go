@@ -14,7 +14,8 @@ import (
 	"causeway/host/driver/cuda"
 )
 
-// TestMain has the tests print, and panics, to descriptors of their own: a session takes what is written to 1 and 2 for what kernels print.
+// TestMain has the tests print, and panics, to descriptors of their own: a session takes what is
+// written to 1 and 2 for what kernels print.
 func TestMain(m *testing.M) {
 	var own [2]*os.File
 	for i := range own {
@@ -45,7 +46,8 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(*testing.T) driver.Backend { return b })
 }
 
-// movableEnv has TestConformance open sessions that may move. They have a process of their own, as the tests end with a context that died.
+// movableEnv has TestConformance open sessions that may move. They have a process of their own, as
+// the tests end with a context that died.
 const movableEnv = "CAUSEWAY_TEST_MIGRATABLE"
 
 // movableBackend opens sessions that may move.

@@ -26,8 +26,9 @@ func (d *deviceInfo) append(b []byte) []byte {
 	return b
 }
 
-// describe asks the driver everything that a guest may want to know of a device. Attributes are numbered without
-// gaps from 1; those that the driver does not know answer INVALID_VALUE and are marked so.
+// describe asks the driver everything that a guest may want to know of a device. Attributes are
+// numbered without gaps from 1; those that the driver does not know answer INVALID_VALUE and are
+// marked so.
 func describe(d *bind.Driver, ordinal uint32) (deviceInfo, cuda.Result) {
 	var info deviceInfo
 	dev, res := d.DeviceGet(int32(ordinal))

@@ -11,8 +11,9 @@ import (
 	"causeway/host/driver"
 )
 
-// guests are the variables that a guest may set for its worker's driver (CUDA programming guide, environment variables). Those that
-// name files, libraries, pipes or debuggers are the host's: CUDA_CACHE_PATH, CUDA_LOG_FILE, CUDA_COREDUMP_FILE, CUDA_INJECTION64_PATH,
+// guests are the variables that a guest may set for its worker's driver (CUDA programming guide,
+// environment variables). Those that name files, libraries, pipes or debuggers are the host's:
+// CUDA_CACHE_PATH, CUDA_LOG_FILE, CUDA_COREDUMP_FILE, CUDA_INJECTION64_PATH,
 // CUDA_MPS_PIPE_DIRECTORY; so is what a later driver may read.
 var guests = []string{
 	"CUDA_AUTO_BOOST", "CUDA_BINARY_LOADER_THREAD_COUNT", cacheDisable, "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
@@ -53,8 +54,9 @@ func applyEnvironment(env []byte, offered []string) {
 	}
 }
 
-// compose makes what a guest's environment, NUL-separated, changes in the worker's. CUDA_VISIBLE_DEVICES of the guest counts within the
-// devices offered to it. Whether the driver caches what it compiles is the guest's choice if host, the worker's own environment, has none.
+// compose makes what a guest's environment, NUL-separated, changes in the worker's.
+// CUDA_VISIBLE_DEVICES of the guest counts within the devices offered to it. Whether the driver
+// caches what it compiles is the guest's choice if host, the worker's own environment, has none.
 // dropped are the names of the others.
 func compose(env []byte, offered []string, host func(name string) (string, bool)) (out []variable, dropped []string) {
 	visible, restricted := "", false
@@ -82,8 +84,8 @@ func compose(env []byte, offered []string, host func(name string) (string, bool)
 	return append(out, variable{visibleDevices, composeVisible(offered, visible, restricted)}, variable{deviceOrder, "PCI_BUS_ID"}), dropped
 }
 
-// composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops at the first
-// entry that names no device.
+// composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops
+// at the first entry that names no device.
 func composeVisible(offered []string, visible string, restricted bool) string {
 	if !restricted {
 		return strings.Join(offered, ",")

@@ -16,8 +16,9 @@ type event struct {
 	carried *carried          // since when a move has brought it, nil: it was recorded since, or never
 	token   driver.ShareToken // of another session's event, zero: it is none
 	awaited bool              // another session's, which is not here yet (rejoin.go)
-	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
-	// event that none of its own waits has seen, need not be asked. Only while nothing else may have recorded it.
+	// Its last record was operation at of a stream: once that is known to be done the driver, which
+	// takes a microsecond for an event that none of its own waits has seen, need not be asked. Only
+	// while nothing else may have recorded it.
 	on         *stream
 	at         uint64
 	epoch      uint64
@@ -119,7 +120,8 @@ func (s *session) eventHandle(id uint32) (bind.Event, bool) {
 	return e.handle, true
 }
 
-// eventFor is eventHandle for something that keeps the event: a node, whose need it is from then on.
+// eventFor is eventHandle for something that keeps the event: a node, whose need it is from then
+// on.
 func (s *session) eventFor(list *needs) func(id uint32) (bind.Event, bool) {
 	return func(id uint32) (bind.Event, bool) {
 		if e, ok := s.events.get(id); ok {

@@ -14,8 +14,9 @@ import (
 )
 
 /*
-Times of events across a move. The driver tells times between events of one process. So a session that moves takes along when its events were
-recorded, in milliseconds before an event that is recorded last of all, and the successor records one first of all, for each context: elapsed times
+Times of events across a move. The driver tells times between events of one process. So a session
+that moves takes along when its events were recorded, in milliseconds before an event that is
+recorded last of all, and the successor records one first of all, for each context: elapsed times
 are the sums, with what hosts' clocks say of the time in between: to the program it has passed.
 */
 
@@ -30,7 +31,8 @@ const timeEntry = 4 + 8
 // clock is the host's: nanoseconds since 1970.
 const clock = 8
 
-// eventTimes is the table of when events were recorded: the clock, then {u32 id, f64 milliseconds before that} each. Nothing if none has a time.
+// eventTimes is the table of when events were recorded: the clock, then {u32 id, f64 milliseconds
+// before that} each. Nothing if none has a time.
 func (s *session) eventTimes() ([]byte, error) {
 	type timed struct {
 		id     uint32
@@ -77,7 +79,8 @@ func (s *session) eventTimes() ([]byte, error) {
 		for i := range list {
 			list[i].before = elapsed(list[i].handle, now)
 		}
-		// A float has 24 bits: the longer ago, the coarser. Neighbours are told apart by what lies between them.
+		// A float has 24 bits: the longer ago, the coarser. Neighbours are told apart by what lies
+		// between them.
 		slices.SortFunc(list, func(a, b timed) int { return cmp.Compare(a.before, b.before) })
 		for i := 1; i < len(list); i++ {
 			list[i].before = list[i-1].before + elapsed(list[i].handle, list[i-1].handle)

@@ -15,12 +15,13 @@ import (
 var _ driver.Expecter = (*session)(nil)
 
 /*
-Memory of a session that still runs elsewhere lies behind its addresses here before any operation of it is made again. Blocks that are expected have an
-arena of their own in the device's range, which backs their pages as the session's does; when that comes to back the same pages it takes them over, with
-their bytes.
+Memory of a session that still runs elsewhere lies behind its addresses here before any operation of
+it is made again. Blocks that are expected have an arena of their own in the device's range, which
+backs their pages as the session's does; when that comes to back the same pages it takes them over,
+with their bytes.
 
-Bytes pass through a little pinned memory, by copies alone: to set memory a driver may load code of its own, and what it has loaded decides where it puts
-the variables of modules.
+Bytes pass through a little pinned memory, by copies alone: to set memory a driver may load code of
+its own, and what it has loaded decides where it puts the variables of modules.
 */
 
 // coming is memory that is expected. Worker goroutine; its zero value is ready.
@@ -95,7 +96,8 @@ func (c *coming) Unback(at, _ uint64) {
 	c.of.drop(p)
 }
 
-// takePages is what backs pages already that the session's arena is about to back; false: nothing does. Others in their place are given back.
+// takePages is what backs pages already that the session's arena is about to back; false: nothing
+// does. Others in their place are given back.
 func (c *coming) takePages(r *addressRange, at, size uint64) (backed, bool) {
 	if c.of != r || len(c.pages) == 0 {
 		return backed{}, false
@@ -135,7 +137,8 @@ func (c *coming) forget(addr uint64, b *awaited) {
 	}
 }
 
-// chargeAs books what a call allocates: what is allocated again where it was expected is booked already.
+// chargeAs books what a call allocates: what is allocated again where it was expected is booked
+// already.
 func (s *session) chargeAs(c *wire.Call, size uint64) cuda.Result {
 	if c.Replay && len(c.Placed) > 0 {
 		if b := s.arenas.coming.blocks[c.Placed[0]]; b != nil && b.size == size && !b.came {
@@ -234,7 +237,8 @@ type through struct {
 	used uint64  // of the room, by copies that may be on their way
 }
 
-// What passes at once, in bytes. All of it is less than the holes in which what is mapped shows nowhere (host/worker/base.go).
+// What passes at once, in bytes. All of it is less than the holes in which what is mapped shows
+// nowhere (host/worker/base.go).
 const (
 	throughZeros = 1 << 20
 	throughRoom  = 4 << 20

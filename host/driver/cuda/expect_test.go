@@ -13,8 +13,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestExpect: memory that came before the operation that allocates it is what that finds; what another takes the place of, or nothing, is given back. It
-// needs a driver of its own, and one GPU.
+// TestExpect: memory that came before the operation that allocates it is what that finds; what
+// another takes the place of, or nothing, is given back. It needs a driver of its own, and one GPU.
 func TestExpect(t *testing.T) {
 	b := present(t)
 	runtime.LockOSThread() // which has contexts current

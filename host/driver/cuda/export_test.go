@@ -7,7 +7,8 @@ import (
 	"causeway/host/driver"
 )
 
-// Needed takes why there is no GPU: a test that needs one is skipped, and fails where one was promised (CAUSEWAY_REQUIRE_GPU=1).
+// Needed takes why there is no GPU: a test that needs one is skipped, and fails where one was
+// promised (CAUSEWAY_REQUIRE_GPU=1).
 func Needed(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {
@@ -19,7 +20,8 @@ func Needed(t *testing.T, err error) {
 	t.Skipf("no NVIDIA GPU here: %v", err)
 }
 
-// ReleaseArenas gives back the addresses of a session that has closed, and the memory there, which a worker's end does.
+// ReleaseArenas gives back the addresses of a session that has closed, and the memory there, which
+// a worker's end does.
 func ReleaseArenas(s driver.Session) {
 	x := s.(*session)
 	for _, r := range x.arenas.ranges {

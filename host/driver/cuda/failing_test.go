@@ -22,8 +22,9 @@ var errBroken = errors.New("lost")
 func (brokenIO) ReadAt([]byte, int64) (int, error)  { return 0, errBroken }
 func (brokenIO) WriteAt([]byte, int64) (int, error) { return 0, errBroken }
 
-// TestWordsOfCopiesThatFail: a guest waits for a copy's word and for nothing else. Whatever of the copy fails, at the driver or on the way, the word says so; and it is
-// never said of one that did not.
+// TestWordsOfCopiesThatFail: a guest waits for a copy's word and for nothing else. Whatever of the
+// copy fails, at the driver or on the way, the word says so; and it is never said of one that did
+// not.
 func TestWordsOfCopiesThatFail(t *testing.T) {
 	const l, carried, broken, array = wire.StreamLegacy, 9, 10, 50
 	fails := cudatest.Mapping("cuMemSetAccess") // as many calls succeed as the test says
@@ -108,7 +109,8 @@ func TestWordsOfCopiesThatFail(t *testing.T) {
 	}
 }
 
-// TestFencesOfWhatFails: what answers behind a fence, and fails at the driver before that is behind it, gives the fence back.
+// TestFencesOfWhatFails: what answers behind a fence, and fails at the driver before that is behind
+// it, gives the fence back.
 func TestFencesOfWhatFails(t *testing.T) {
 	fails := cudatest.Mapping("cuMemSetAccess")
 	drv := bind.New(func(symbol string) uint64 {
@@ -150,7 +152,8 @@ func TestFencesOfWhatFails(t *testing.T) {
 	}
 }
 
-// TestBorrowedOnce: memory that another worker has lent is one page's, at its place, of its size and its GPU, and of no other.
+// TestBorrowedOnce: memory that another worker has lent is one page's, at its place, of its size
+// and its GPU, and of no other.
 func TestBorrowedOnce(t *testing.T) {
 	const at, size = 1 << 40, 2 << 20
 	s := agreeing(t, agreeingDriver(nil), drivertest.NewHost())
@@ -170,7 +173,8 @@ func TestBorrowedOnce(t *testing.T) {
 	}
 }
 
-// TestNodesWithoutAllOfTheirBytes: parameters of a node of any kind that are cut off anywhere are refused, and so are counts of more than there is behind them, or may be.
+// TestNodesWithoutAllOfTheirBytes: parameters of a node of any kind that are cut off anywhere are
+// refused, and so are counts of more than there is behind them, or may be.
 func TestNodesWithoutAllOfTheirBytes(t *testing.T) {
 	x := newGraphAttacker(t)
 	module, f, g, e, child := x.fresh(), x.fresh(), x.graph(), x.fresh(), x.graph()

@@ -12,7 +12,8 @@ const (
 	bounceSize = 4096 // bytes of pinned memory that go with each fence, for small copies to the guest
 )
 
-// fence is a word of pinned memory that the GPU writes, with some pinned bytes beside it. One wait owns it at a time.
+// fence is a word of pinned memory that the GPU writes, with some pinned bytes beside it. One wait
+// owns it at a time.
 type fence struct {
 	index  int
 	word   word

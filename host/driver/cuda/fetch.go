@@ -13,9 +13,12 @@ import (
 )
 
 /*
-A session that moves to another GPU of its host reads what backs its ranges there, if that GPU can: the memory comes by descriptors, is mapped for a moment beside the session's own, and copies go over NVLink or
-PCIe without passing through the host's memory. This is done when all of the session is there again, since what is mapped before decides where a driver puts the variables of modules. The driver of such a worker shows one
-GPU; memory of one that it does not show can be mapped for the one that it does, as NCCL does between processes.
+A session that moves to another GPU of its host reads what backs its ranges there, if that GPU can:
+the memory comes by descriptors, is mapped for a moment beside the session's own, and copies go over
+NVLink or PCIe without passing through the host's memory. This is done when all of the session is
+there again, since what is mapped before decides where a driver puts the variables of modules. The
+driver of such a worker shows one GPU; memory of one that it does not show can be mapped for the one
+that it does, as NCCL does between processes.
 */
 
 var _ driver.Fetcher = (*session)(nil)
@@ -35,10 +38,12 @@ type fetched struct {
 	mem    bind.Mem
 }
 
-// peerEnv has nothing read from another GPU if it is 0: for measurements, and for hosts whose PCIe bridges do not let GPUs reach each other although the driver says so.
+// peerEnv has nothing read from another GPU if it is 0: for measurements, and for hosts whose PCIe
+// bridges do not let GPUs reach each other although the driver says so.
 const peerEnv = "CAUSEWAY_PEER"
 
-// Where addresses are reserved for it, if the driver honours that: where nothing else of a session is put.
+// Where addresses are reserved for it, if the driver honours that: where nothing else of a session
+// is put.
 const fetchFrom = 0x6600_0000_0000
 
 // Fetch implements driver.Fetcher.
@@ -88,7 +93,8 @@ func (s *session) fetchTo(r *addressRange, list []driver.Lent) (total uint64, er
 	return total, nil
 }
 
-// coveredBy says which allocation of a range is not of the memory that came for it, which is sorted by address.
+// coveredBy says which allocation of a range is not of the memory that came for it, which is sorted
+// by address.
 func (s *session) coveredBy(r *addressRange, list []driver.Lent) error {
 	for ptr, a := range s.allocs {
 		if !r.Contains(ptr) || a.graph != nil && !a.graph.lived {

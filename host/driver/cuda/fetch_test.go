@@ -71,8 +71,9 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// TestFetch: a session reads its memory from the process where it was, on another GPU. Whichever call of the driver fails, the memory there is as it was, nothing of it is kept here,
-// and the next try, or another way, has it all.
+// TestFetch: a session reads its memory from the process where it was, on another GPU. Whichever
+// call of the driver fails, the memory there is as it was, nothing of it is kept here, and the next
+// try, or another way, has it all.
 func TestFetch(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -148,7 +149,8 @@ func TestFetch(t *testing.T) {
 	from.close(t)
 }
 
-// TestFetchOfOtherMemory: what came holds an allocation, whole, or nothing is read; a table of whatever numbers reads nothing from outside of what came.
+// TestFetchOfOtherMemory: what came holds an allocation, whole, or nothing is read; a table of
+// whatever numbers reads nothing from outside of what came.
 func TestFetchOfOtherMemory(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

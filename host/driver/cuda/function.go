@@ -73,7 +73,8 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 	return res
 }
 
-// KernelFunction gives a kernel's function in the current context to a guest that knows what it is like.
+// KernelFunction gives a kernel's function in the current context to a guest that knows what it is
+// like.
 func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
 	k, handle, res := s.instanceOf(c, a.Kernel)
 	if res != cuda.Success {

@@ -20,9 +20,10 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// FuzzOperations gives a session on a driver that knows what it may touch records as a guest could send them, one behind the other: every
-// range of memory that reaches the driver is the guest's or the call's own, every object lives, and nothing that the records say may make the worker read or write
-// where it must not. Its seeds are those of the software GPU, and copies of every form.
+// FuzzOperations gives a session on a driver that knows what it may touch records as a guest could
+// send them, one behind the other: every range of memory that reaches the driver is the guest's or
+// the call's own, every object lives, and nothing that the records say may make the worker read or
+// write where it must not. Its seeds are those of the software GPU, and copies of every form.
 func FuzzOperations(f *testing.F) {
 	dir := filepath.Join("..", "soft", "testdata", "fuzz", "FuzzOperations")
 	list, err := os.ReadDir(dir)
@@ -79,8 +80,8 @@ func agreeing(t *testing.T, d *bind.Driver, host *drivertest.Host) *session {
 	return s
 }
 
-// TestImagesStay: the image of a library stays held when managed variables put another in its place. Pins that are lost end the
-// process at a garbage collection.
+// TestImagesStay: the image of a library stays held when managed variables put another in its
+// place. Pins that are lost end the process at a garbage collection.
 func TestImagesStay(t *testing.T) {
 	drv := agreeingDriver(nil)
 	host := drivertest.NewHost()

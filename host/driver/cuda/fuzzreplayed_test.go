@@ -12,11 +12,13 @@ import (
 )
 
 /*
-A session that comes by a lease is made of what another host says that it was: records, and where each was placed. The worker replays what a record can have, by the decoder of a ring; what the
+A session that comes by a lease is made of what another host says that it was: records, and where
+each was placed. The worker replays what a record can have, by the decoder of a ring; what the
 places may be is this package's to check.
 */
 
-// FuzzReplayed replays records with places as a host could say them, in a session that may move: nothing panics, memory lies in the session's own ranges alone, and what is booked is what it has.
+// FuzzReplayed replays records with places as a host could say them, in a session that may move:
+// nothing panics, memory lies in the session's own ranges alone, and what is booked is what it has.
 func FuzzReplayed(f *testing.F) {
 	dir := filepath.Join("..", "soft", "testdata", "fuzz", "FuzzOperations")
 	list, err := os.ReadDir(dir)
@@ -74,7 +76,8 @@ func FuzzReplayed(f *testing.F) {
 	})
 }
 
-// recorded reports whether a record can have an operation, but for those that outlive what they name: the worker says so (package worker, replayable).
+// recorded reports whether a record can have an operation, but for those that outlive what they
+// name: the worker says so (package worker, replayable).
 func recorded(op wire.Op) bool {
 	info := op.Info()
 	if info == nil {

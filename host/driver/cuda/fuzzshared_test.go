@@ -12,7 +12,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// given is a host whose sessions are offered one thing by another session, with a descriptor or without.
+// given is a host whose sessions are offered one thing by another session, with a descriptor or
+// without.
 type given struct {
 	*drivertest.Host
 	blob []byte
@@ -41,8 +42,10 @@ func (g *given) descriptor() int {
 	return fd
 }
 
-// FuzzShared: what another session shares was said by its worker, which may have been taken over. Whatever it says, it is opened as what it is or refused, nothing that
-// belongs to this worker reaches the driver, what is opened is counted as often as it is closed, and nobody is charged for it here.
+// FuzzShared: what another session shares was said by its worker, which may have been taken over.
+// Whatever it says, it is opened as what it is or refused, nothing that belongs to this worker
+// reaches the driver, what is opened is counted as often as it is closed, and nobody is charged for
+// it here.
 func FuzzShared(f *testing.F) {
 	opaque := make([]byte, opaqueSize)
 	f.Add(uint8(0), false, append([]byte{shareMemory}, opaque...))

@@ -17,8 +17,9 @@ import (
 
 var _ driver.Gauge = (*session)(nil)
 
-// A fence of the gauge is a word for each stream that got work since the last one, written by the GPU behind that work. The words
-// lie in memory of this process, which stays when a context and its registrations go.
+// A fence of the gauge is a word for each stream that got work since the last one, written by the
+// GPU behind that work. The words lie in memory of this process, which stays when a context and its
+// registrations go.
 //
 // What a fence must not do, and how it does not:
 //
@@ -30,7 +31,8 @@ var _ driver.Gauge = (*session)(nil)
 //   - Overtake submitters. The write goes where the stream's calls go.
 const (
 	gaugeWords = 4096
-	// gaugeDoubt is how long a fence may take before the driver is asked whether the context still lives, and how often.
+	// gaugeDoubt is how long a fence may take before the driver is asked whether the context still
+	// lives, and how often.
 	gaugeDoubt = 20 * time.Millisecond
 )
 
@@ -257,7 +259,8 @@ func (s *session) Passed() uint64 {
 // OnPass implements driver.Gauge: the GPU writes words and wakes nobody.
 func (s *session) OnPass(func()) bool { return false }
 
-// doubtLocked has the driver asked, now and then, about the context of a word that takes long to come: its errors reach Passed by note.
+// doubtLocked has the driver asked, now and then, about the context of a word that takes long to
+// come: its errors reach Passed by note.
 func (g *gauge) doubtLocked(s *session, d due) {
 	if g.asking || time.Since(g.since) < gaugeDoubt || s.capturing() {
 		return // while a stream captures, the question would end that
@@ -279,8 +282,8 @@ func (g *gauge) doubtLocked(s *session, d due) {
 	})
 }
 
-// dropLocked takes words that will not come from the fences that wait for them. They are not used again while their registration
-// lasts: one may come after all.
+// dropLocked takes words that will not come from the fences that wait for them. They are not used
+// again while their registration lasts: one may come after all.
 func (g *gauge) dropLocked(gone func(due) bool) {
 	for i := range g.points {
 		g.points[i].dues = slices.DeleteFunc(g.points[i].dues, gone)

@@ -55,7 +55,8 @@ func awaitPassed(t *testing.T, s *session, n uint64) {
 	}
 }
 
-// TestGauge: a word goes behind each stream that got work, also of the time before, and each fence passes.
+// TestGauge: a word goes behind each stream that got work, also of the time before, and each fence
+// passes.
 func TestGauge(t *testing.T) {
 	s := gaugeSession(t, 0)
 	launchOn(t, s, 16)

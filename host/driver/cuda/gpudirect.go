@@ -10,7 +10,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// Numbers of the driver's: what cuMemGetHandleForAddressRange makes, and of what another device writes to a GPU (CUflushGPUDirectRDMAWritesOptions, CUGPUDirectRDMAWritesOrdering,
+// Numbers of the driver's: what cuMemGetHandleForAddressRange makes, and of what another device
+// writes to a GPU (CUflushGPUDirectRDMAWritesOptions, CUGPUDirectRDMAWritesOrdering,
 // CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope).
 const (
 	dmaBuf        = 1
@@ -20,9 +21,11 @@ const (
 	flushToAll    = 200
 )
 
-// copyDirect has the host's adapter move the bytes of a copy, behind the stream's work; done: it did, or the copy has failed. The context is current.
+// copyDirect has the host's adapter move the bytes of a copy, behind the stream's work; done: it
+// did, or the copy has failed. The context is current.
 //
-// What another device has written to a GPU's memory the GPU's next kernels see if it keeps that order, or is asked for it (a flush).
+// What another device has written to a GPU's memory the GPU's next kernels see if it keeps that
+// order, or is asked for it (a flush).
 func (s *session) copyDirect(a *wire.MemcpyStagedArgs, st *stream) (done bool, res cuda.Result) {
 	d, ok := s.host.(driver.Direct)
 	if !ok || !d.Direct(a.Size) {
@@ -54,7 +57,8 @@ func (s *session) copyDirect(a *wire.MemcpyStagedArgs, st *stream) (done bool, r
 	return true, cuda.Success
 }
 
-// flushes reports whether the GPU of a stream must be asked for what adapters have written; ok: it can be, or need not.
+// flushes reports whether the GPU of a stream must be asked for what adapters have written; ok: it
+// can be, or need not.
 func (s *session) flushes(st *stream) (flush, ok bool) {
 	ctx, there := s.ctxs.get(st.ctx)
 	if !there {
@@ -68,8 +72,9 @@ func (s *session) flushes(st *stream) (flush, ok bool) {
 	return true, res == cuda.Success && options&flushFromHost != 0
 }
 
-// directMemory is the whole pages of the allocation around a range, if it is one of cuMemAlloc's that the guest has, and they hold the range. Memory of pools, of graphs and of addresses that the session gives out itself is
-// taken away in ways of its own: an adapter is told of none.
+// directMemory is the whole pages of the allocation around a range, if it is one of cuMemAlloc's
+// that the guest has, and they hold the range. Memory of pools, of graphs and of addresses that the
+// session gives out itself is taken away in ways of its own: an adapter is told of none.
 func (s *session) directMemory(addr, size uint64) (m driver.DeviceMemory, ok bool) {
 	all, ok := s.space.Allocation(addr)
 	if !ok {

@@ -98,7 +98,9 @@ func (h *directHost) allocated(t *testing.T, s *session, size uint64) uint64 {
 	return r.Ptr
 }
 
-// TestCopiesDirect: a copy goes by the adapter behind the stream's work, and what it brought is made visible to kernels; whatever cannot go so goes as it did; memory is freed when the adapter knows it no more.
+// TestCopiesDirect: a copy goes by the adapter behind the stream's work, and what it brought is
+// made visible to kernels; whatever cannot go so goes as it did; memory is freed when the adapter
+// knows it no more.
 func TestCopiesDirect(t *testing.T) {
 	s, h, far := newDirect(t)
 	p := h.allocated(t, s, 1<<20)
@@ -152,7 +154,8 @@ func TestCopiesDirect(t *testing.T) {
 	}
 }
 
-// TestDirectMemory: an adapter is told of whole pages of what the session has allocated, and of nothing beside; and each allocation has a number of its own.
+// TestDirectMemory: an adapter is told of whole pages of what the session has allocated, and of
+// nothing beside; and each allocation has a number of its own.
 func TestDirectMemory(t *testing.T) {
 	s, h, _ := newDirect(t)
 	cudatest.DirectBegins(512)
@@ -203,7 +206,8 @@ func TestDirectMemory(t *testing.T) {
 	}
 }
 
-// TestDirectOrder: a GPU that orders what adapters write for all is not asked to, and one that neither does nor can be asked is written to by none.
+// TestDirectOrder: a GPU that orders what adapters write for all is not asked to, and one that
+// neither does nor can be asked is written to by none.
 func TestDirectOrder(t *testing.T) {
 	s, h, _ := newDirect(t)
 	p := h.allocated(t, s, 1<<20)

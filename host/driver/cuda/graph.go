@@ -162,7 +162,8 @@ func (s *session) dependencies(ids, edges []byte) (d dependencies, _ cuda.Result
 	return d, cuda.Success
 }
 
-// useAny makes the calling thread's context current, if it has one: most of the graph functions need none.
+// useAny makes the calling thread's context current, if it has one: most of the graph functions
+// need none.
 func (s *session) useAny(c *wire.Call) cuda.Result {
 	if c.Ctx == 0 {
 		return cuda.Success

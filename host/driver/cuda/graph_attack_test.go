@@ -23,7 +23,8 @@ func (x *attacker) graph() wire.ID {
 	return g
 }
 
-// TestNodesKeepTheirParameters: a node that has all of its kernel's parameters cannot be changed to fewer, in a graph or in what was made of it.
+// TestNodesKeepTheirParameters: a node that has all of its kernel's parameters cannot be changed to
+// fewer, in a graph or in what was made of it.
 func TestNodesKeepTheirParameters(t *testing.T) {
 	x := newGraphAttacker(t)
 	module, f, n, e, g := x.fresh(), x.fresh(), x.fresh(), x.fresh(), x.graph()
@@ -49,7 +50,8 @@ func TestNodesKeepTheirParameters(t *testing.T) {
 	}
 }
 
-// TestGraphsTakeAlongWhatTheyHad: a condition, and memory that the driver has given back, are nobody's when their graph or node is gone.
+// TestGraphsTakeAlongWhatTheyHad: a condition, and memory that the driver has given back, are
+// nobody's when their graph or node is gone.
 func TestGraphsTakeAlongWhatTheyHad(t *testing.T) {
 	x := newGraphAttacker(t)
 	condition := func(g wire.ID, h uint64) cuda.Result {
@@ -83,7 +85,8 @@ func TestGraphsTakeAlongWhatTheyHad(t *testing.T) {
 	}
 }
 
-// TestBoxesBeginInDeviceMemory: a box whose base is device memory and whose bytes are elsewhere would have the driver look up what is there.
+// TestBoxesBeginInDeviceMemory: a box whose base is device memory and whose bytes are elsewhere
+// would have the driver look up what is there.
 func TestBoxesBeginInDeviceMemory(t *testing.T) {
 	x := newGraphAttacker(t)
 	g, device := x.graph(), x.alloc(1<<20)
@@ -107,7 +110,8 @@ func TestBoxesBeginInDeviceMemory(t *testing.T) {
 	x.must(x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(ok.Append(nil)))))
 }
 
-// TestFunctionsGoWithTheirCode: a function whose module or library is gone is launched no more, and becomes no node; those of other code stay, and its number can be given again.
+// TestFunctionsGoWithTheirCode: a function whose module or library is gone is launched no more, and
+// becomes no node; those of other code stay, and its number can be given again.
 func TestFunctionsGoWithTheirCode(t *testing.T) {
 	for what, c := range map[string]struct {
 		load func(x *attacker, code, f wire.ID) cuda.Result

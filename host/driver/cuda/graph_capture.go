@@ -8,13 +8,15 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// capturing reports whether any stream of the session captures: waits and helpers must then keep off the streams that do,
-// and everything must be issued by the worker's own thread, on which captures begin and end. Any goroutine.
+// capturing reports whether any stream of the session captures: waits and helpers must then keep
+// off the streams that do, and everything must be issued by the worker's own thread, on which
+// captures begin and end. Any goroutine.
 func (s *session) capturing() bool { return s.active.Load() != 0 }
 
-// The worker issues the calls of all guest threads from one thread. While it captures, that thread is in relaxed mode, so
-// that helper calls of ours disturb nothing; calls of guest threads that CUDA prohibits (CUDA Driver API,
-// cuThreadExchangeStreamCaptureMode) are made in global mode, where the driver refuses them and invalidates the capture.
+// The worker issues the calls of all guest threads from one thread. While it captures, that thread
+// is in relaxed mode, so that helper calls of ours disturb nothing; calls of guest threads that
+// CUDA prohibits (CUDA Driver API, cuThreadExchangeStreamCaptureMode) are made in global mode,
+// where the driver refuses them and invalidates the capture.
 
 // setCaptureMode changes the mode of the worker's thread.
 func (s *session) setCaptureMode(mode uint32) cuda.Result {
@@ -22,7 +24,8 @@ func (s *session) setCaptureMode(mode uint32) cuda.Result {
 	return res
 }
 
-// relaxThread makes the calling thread's own driver calls harmless to captures. Any goroutine that is locked to its thread.
+// relaxThread makes the calling thread's own driver calls harmless to captures. Any goroutine that
+// is locked to its thread.
 func (s *session) relaxThread() {
 	_, _ = s.drv.ThreadExchangeStreamCaptureMode(cuda.CaptureModeRelaxed)
 }
@@ -50,7 +53,8 @@ func (s *session) guard(c *wire.Call) func() {
 	return func() { s.setCaptureMode(uint32(cuda.CaptureModeRelaxed)) }
 }
 
-// inCapture reports whether work put on the stream would be captured, or refused for a capture's sake.
+// inCapture reports whether work put on the stream would be captured, or refused for a capture's
+// sake.
 func (s *session) inCapture(st *stream) bool {
 	if !s.capturing() {
 		return false
@@ -133,7 +137,8 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 		return res
 	}
 	x := s.captureOf(st)
-	// A capture that is not relaxed ends in the thread that began it; from another the call ends it too, without a graph.
+	// A capture that is not relaxed ends in the thread that began it; from another the call ends it
+	// too, without a graph.
 	wrong := x != nil && x.mode != uint32(cuda.CaptureModeRelaxed) && x.thread != c.Thread
 	handle, res := s.drv.StreamEndCapture(st.handle)
 	if x != nil && (res == cuda.Success || !s.inCapture(st)) {
@@ -244,14 +249,15 @@ func (s *session) StreamUpdateCapture(c *wire.Call, a *wire.StreamUpdateCaptureA
 	return s.note(s.drv.StreamUpdateCaptureDependencies(st.handle, deps.nodes, deps.edges, a.Flags))
 }
 
-// StreamCaptureCheck answers what the driver says to a synchronous copy on the stream: only a capture that the copy would become
-// part of forbids it. Admit has asked.
+// StreamCaptureCheck answers what the driver says to a synchronous copy on the stream: only a
+// capture that the copy would become part of forbids it. Admit has asked.
 func (s *session) StreamCaptureCheck(c *wire.Call, a *wire.StreamCaptureCheckArgs) cuda.Result {
 	_, res := s.stream(c, a.Stream)
 	return res
 }
 
-// CaptureUnsafe makes a potentially unsafe call for a guest thread that did one without asking us, in the mode that Admit has set.
+// CaptureUnsafe makes a potentially unsafe call for a guest thread that did one without asking us,
+// in the mode that Admit has set.
 func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 	if !s.capturing() || !s.prohibited(c) {
 		return cuda.Success
@@ -266,5 +272,6 @@ func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 	return res
 }
 
-// CaptureSettle answers when what came before it was given to the driver; the reply carries the error of that.
+// CaptureSettle answers when what came before it was given to the driver; the reply carries the
+// error of that.
 func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }

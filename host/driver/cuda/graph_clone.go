@@ -8,8 +8,9 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// A driver finds a node's copy in a clone, and only in one that it made itself. A session that may move asks for all of them when a graph is cloned, and
-// answers by itself where the clone is one that was rebuilt.
+// A driver finds a node's copy in a clone, and only in one that it made itself. A session that may
+// move asks for all of them when a graph is cloned, and answers by itself where the clone is one
+// that was rebuilt.
 
 // clone is of which graph another is a clone. Its zero value: of none.
 type clone struct {
@@ -52,7 +53,8 @@ func (g *graph) isCopy(node bind.GraphNode, of *graph, original bind.GraphNode) 
 	g.clone.nodes[node] = original
 }
 
-// endClones has the clones of a graph that is gone be of none, and those of which it is one forget it.
+// endClones has the clones of a graph that is gone be of none, and those of which it is one forget
+// it.
 func (g *graph) endClones() {
 	for _, c := range g.clones {
 		c.clone = clone{}

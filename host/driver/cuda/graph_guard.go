@@ -31,8 +31,8 @@ func (s *session) Admit(c *wire.Call, a wire.Args, _ wire.Reply) (done bool, res
 	return res != cuda.Success, res
 }
 
-// refuse has the driver refuse a copy through memory of the worker on a stream that captures: a replay would find something else
-// there. Nobody may wait for the copy's end.
+// refuse has the driver refuse a copy through memory of the worker on a stream that captures: a
+// replay would find something else there. Nobody may wait for the copy's end.
 func (s *session) refuse(c *wire.Call, a wire.Args) cuda.Result {
 	on, ok := a.(wire.Streamed)
 	if !ok {
@@ -61,7 +61,8 @@ func (s *session) copyFailed(word, value uint32) {
 	}
 }
 
-// admitWait has the driver refuse a wait that a capture forbids: its own call is made in the guest's capture mode.
+// admitWait has the driver refuse a wait that a capture forbids: its own call is made in the
+// guest's capture mode.
 func (s *session) admitWait(c *wire.Call, a wire.Args) (done bool, res cuda.Result) {
 	switch a := a.(type) {
 	case *wire.StreamSynchronizeArgs:
@@ -91,7 +92,8 @@ func (s *session) admitWait(c *wire.Call, a wire.Args) (done bool, res cuda.Resu
 	return false, cuda.Success
 }
 
-// claimCaptured moves an allocation to those of graphs if its stream captures: then the memory is the graph's.
+// claimCaptured moves an allocation to those of graphs if its stream captures: then the memory is
+// the graph's.
 func (s *session) claimCaptured(st *stream, ptr uint64) {
 	if !s.inCapture(st) {
 		return

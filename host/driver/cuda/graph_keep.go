@@ -17,7 +17,8 @@ func (g *graph) root() *graph {
 	return g
 }
 
-// HoldsPages implements driver.GraphKeeper. On an H200 a launch fails (719) after a captured copy's pinned memory was registered again.
+// HoldsPages implements driver.GraphKeeper. On an H200 a launch fails (719) after a captured copy's
+// pinned memory was registered again.
 func (s *session) HoldsPages() bool { return true }
 
 // GraphRoot implements driver.GraphKeeper.

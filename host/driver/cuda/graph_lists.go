@@ -86,7 +86,8 @@ func (s *session) GraphList(c *wire.Call, a *wire.GraphListArgs, r *wire.GraphLi
 	return l.res
 }
 
-// lister asks the driver for as many nodes, or edges, as there is room for, or for how many there are if there is none.
+// lister asks the driver for as many nodes, or edges, as there is room for, or for how many there
+// are if there is none.
 type lister func(from, to []bind.GraphNode, data []bind.GraphEdgeData) (uint64, cuda.Result)
 
 func (s *session) ofGraph(what uint32, g bind.Graph) lister {

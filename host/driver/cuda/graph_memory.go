@@ -11,9 +11,11 @@ import (
 )
 
 /*
-A session that may move has the memory of graphs' allocation nodes in its ranges: where a driver puts that follows from all graphs that there were. The driver's
-graph has an empty node in the place of each node that allocates or frees, and what such a node is, is answered here. Memory is there as long as a graph or what
-is executable of it allocates it, or a launch has allocated it and nothing has freed it. Within a capture what a stream has freed that stream allocates again.
+A session that may move has the memory of graphs' allocation nodes in its ranges: where a driver
+puts that follows from all graphs that there were. The driver's graph has an empty node in the place
+of each node that allocates or frees, and what such a node is, is answered here. Memory is there as
+long as a graph or what is executable of it allocates it, or a launch has allocated it and nothing
+has freed it. Within a capture what a stream has freed that stream allocates again.
 */
 
 // graphMem is memory that nodes allocate.
@@ -75,7 +77,8 @@ func (s *session) memParams(node bind.GraphNode, r *wire.GraphNodeGetParamsReply
 	return true
 }
 
-// newGraphMem allocates for a node: anew, or what another node allocates at the place that a replayed call had.
+// newGraphMem allocates for a node: anew, or what another node allocates at the place that a
+// replayed call had.
 func (s *session) newGraphMem(c *wire.Call, dev uint32, size uint64) (*graphMem, cuda.Result) {
 	if size == 0 {
 		return nil, cuda.ErrorInvalidValue
@@ -171,7 +174,8 @@ func (s *session) setLive(m *graphMem, live bool) {
 	m.live = live
 }
 
-// freeGraphMem is a free of such memory outside of a graph. It comes again with the next launch, if there is one.
+// freeGraphMem is a free of such memory outside of a graph. It comes again with the next launch, if
+// there is one.
 func (s *session) freeGraphMem(m *graphMem) cuda.Result {
 	if !m.live {
 		return cuda.ErrorInvalidValue

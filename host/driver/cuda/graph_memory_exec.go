@@ -92,7 +92,8 @@ func (s *session) endExecMemory(x *execMemory) {
 	}
 }
 
-// strayGraphMemory is the address of memory that a launch has left and whose graph is gone: no node would make it again.
+// strayGraphMemory is the address of memory that a launch has left and whose graph is gone: no node
+// would make it again.
 func (s *session) strayGraphMemory() (uint64, bool) {
 	for at, m := range s.graphMems {
 		if m.live && m.nodes == 0 {
@@ -150,7 +151,8 @@ func (s *session) liveGraphMemory() (b []byte) {
 	return b
 }
 
-// setLiveGraphMemory takes that over. Graphs that cannot be made before the program's own memory is there have none yet.
+// setLiveGraphMemory takes that over. Graphs that cannot be made before the program's own memory is
+// there have none yet.
 func (s *session) setLiveGraphMemory(size uint64, r io.Reader) error {
 	for range size / uint64(binary.Size(liveMem{})) {
 		var v liveMem

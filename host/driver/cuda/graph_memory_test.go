@@ -72,7 +72,8 @@ func (r *graphRig) freeOutside(at uint64) cuda.Result {
 	return r.s.MemFreeAsync(r.call(), &wire.MemFreeAsyncArgs{Ptr: at, Stream: wire.StreamLegacy})
 }
 
-// TestGraphMemory: a node that allocates has memory of the session's ranges, for as long as something may allocate it; what a driver refuses for such graphs is refused.
+// TestGraphMemory: a node that allocates has memory of the session's ranges, for as long as
+// something may allocate it; what a driver refuses for such graphs is refused.
 func TestGraphMemory(t *testing.T) {
 	r := newGraphRig(t)
 	s := r.s
@@ -122,7 +123,8 @@ func TestGraphMemory(t *testing.T) {
 	}
 }
 
-// TestGraphMemoryMoves: nodes have their memory where it was when another process makes their graph again, two of one place among them; what launches have left goes along, and nothing else.
+// TestGraphMemoryMoves: nodes have their memory where it was when another process makes their graph
+// again, two of one place among them; what launches have left goes along, and nothing else.
 func TestGraphMemoryMoves(t *testing.T) {
 	r := newGraphRig(t)
 	_, left := r.node(3<<20, 0)

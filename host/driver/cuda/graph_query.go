@@ -86,7 +86,8 @@ func (s *session) kernelNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cu
 	return cuda.Success
 }
 
-// functionOf finds the guest's function or kernel behind the driver's handles, of which one may be none.
+// functionOf finds the guest's function or kernel behind the driver's handles, of which one may be
+// none.
 func (s *session) functionOf(fn bind.Function, kernel bind.Kernel) (uint32, *function) {
 	for id, f := range s.funcs.m {
 		if f.isKernel() && f.kernel == kernel || !f.isKernel() && f.handle == fn {

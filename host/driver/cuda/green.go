@@ -20,7 +20,8 @@ const (
 	maxSplit     = 1024
 )
 
-// keepResource remembers a CUdevResource. It holds words of the driver's own, so only what the driver gave goes back to it.
+// keepResource remembers a CUdevResource. It holds words of the driver's own, so only what the
+// driver gave goes back to it.
 func (s *session) keepResource(d bind.DevResource, from origin) cuda.Result {
 	if s.resources == nil {
 		s.resources = map[bind.DevResource]origin{}

@@ -13,11 +13,13 @@ import (
 )
 
 /*
-A CUdevResource holds words of one process's driver. A session that may move remembers how it came by each: of which device, and how that was cut. Another
-process does the same and knows the guest's bytes for what came of it.
+A CUdevResource holds words of one process's driver. A session that may move remembers how it came
+by each: of which device, and how that was cut. Another process does the same and knows the guest's
+bytes for what came of it.
 */
 
-// origin is how a resource came about: words that say of which device, then for each cut in what way, and which of what came of it. nil: nobody knows.
+// origin is how a resource came about: words that say of which device, then for each cut in what
+// way, and which of what came of it. nil: nobody knows.
 type origin []uint64
 
 const (
@@ -28,7 +30,8 @@ const (
 // ofDevice is a device's own resource of a type.
 func ofDevice(dev, kind uint32) origin { return origin{uint64(dev)<<32 | uint64(kind)} }
 
-// cut is the origin of the place'th of what comes of cutting a resource: the rest behind the groups.
+// cut is the origin of the place'th of what comes of cutting a resource: the rest behind the
+// groups.
 func (o origin) cut(a *wire.DevSmResourceSplitArgs, place uint32) origin {
 	if o == nil || len(o) > mostCuts*cutWords {
 		return nil
@@ -73,7 +76,8 @@ func (s *session) derive(o origin) (d bind.DevResource, err error) {
 // smCount is where a resource of multiprocessors says how many they are (cuda.h, CUdevSmResource).
 const smCount = 92
 
-// recall has the guest's bytes of a resource mean what comes of its origin here, which must be as much.
+// recall has the guest's bytes of a resource mean what comes of its origin here, which must be as
+// much.
 func (s *session) recall(old bind.DevResource, o origin) error {
 	d, err := s.derive(o)
 	if err != nil {
@@ -92,7 +96,8 @@ func (s *session) recall(old bind.DevResource, o origin) error {
 	return nil
 }
 
-// placeResources notes in the record how the resources of a description came about, or has them come about again.
+// placeResources notes in the record how the resources of a description came about, or has them
+// come about again.
 func (s *session) placeResources(c *wire.Call, b []byte) error {
 	if !s.arenas.on {
 		return nil

@@ -12,8 +12,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestPartsElsewhere: parts of a device, however they were cut, are the same parts in another process, whose driver knows them by other bytes: in a description that
-// was recorded, and by what the guest holds. A device with fewer multiprocessors is refused, with the reason.
+// TestPartsElsewhere: parts of a device, however they were cut, are the same parts in another
+// process, whose driver knows them by other bytes: in a description that was recorded, and by what
+// the guest holds. A device with fewer multiprocessors is refused, with the reason.
 func TestPartsElsewhere(t *testing.T) {
 	const size = 144
 	session := func(multiprocessors, secret uint32) *session {

@@ -10,11 +10,12 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// atomicKinds are the operations that countAtomics knows. Each writes back what it read: only an update of the processor's that came in
-// between can be lost.
+// atomicKinds are the operations that countAtomics knows. Each writes back what it read: only an
+// update of the processor's that came in between can be lost.
 const atomicKinds = 10
 
-// atomicWork is what each kind is tried with: 4 warps, so many operations of each thread. 0.3 ms over PCIe.
+// atomicWork is what each kind is tried with: 4 warps, so many operations of each thread. 0.3 ms
+// over PCIe.
 const (
 	atomicThreads = 128
 	atomicEach    = 32
@@ -51,15 +52,16 @@ next:
 }
 `
 
-// claimsAtomics reports whether the driver says of a device that its atomic operations and the processor's on one word of the
-// host's memory exclude each other.
+// claimsAtomics reports whether the driver says of a device that its atomic operations and the
+// processor's on one word of the host's memory exclude each other.
 func claimsAtomics(info *deviceInfo) bool {
 	return info.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] != 0
 }
 
-// settleAtomics makes a device's attributes promise about memory that it shares with the processor what holds here. Managed memory of
-// a guest is memory of the host and never the device's, so concurrent access needs atomic operations across the link. The driver's
-// no is final; its yes is tried, on the calling thread, which is locked and has no context.
+// settleAtomics makes a device's attributes promise about memory that it shares with the processor
+// what holds here. Managed memory of a guest is memory of the host and never the device's, so
+// concurrent access needs atomic operations across the link. The driver's no is final; its yes is
+// tried, on the calling thread, which is locked and has no context.
 func settleAtomics(d *bind.Driver, ordinal uint32, info *deviceInfo) {
 	if claimsAtomics(info) {
 		lost, tried, res := countAtomics(d, ordinal)
@@ -76,8 +78,8 @@ func settleAtomics(d *bind.Driver, ordinal uint32, info *deviceInfo) {
 	info.Attrs[cuda.DeviceAttrConcurrentManagedAccess] = 0
 }
 
-// countAtomics lets the device and the processor work on one word of the host's memory, and counts how many of the processor's
-// updates were lost, of how many.
+// countAtomics lets the device and the processor work on one word of the host's memory, and counts
+// how many of the processor's updates were lost, of how many.
 func countAtomics(d *bind.Driver, ordinal uint32) (lost, tried uint64, res cuda.Result) {
 	ctx, res := d.DevicePrimaryCtxRetain(ordinal)
 	if res != cuda.Success {

@@ -7,7 +7,8 @@ import (
 	"causeway/cuda"
 )
 
-// TestHostAtomics tries what settleAtomics would try, whatever the driver claims, and that the attributes promise no more than that.
+// TestHostAtomics tries what settleAtomics would try, whatever the driver claims, and that the
+// attributes promise no more than that.
 func TestHostAtomics(t *testing.T) {
 	b, err := New()
 	Needed(t, err)

@@ -5,8 +5,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// LaunchHostFunc puts a function of the guest on a stream: the driver's own host function, which blocks the driver's callback
-// thread until the guest has run it.
+// LaunchHostFunc puts a function of the guest on a stream: the driver's own host function, which
+// blocks the driver's callback thread until the guest has run it.
 func (s *session) LaunchHostFunc(c *wire.Call, a *wire.LaunchHostFuncArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {

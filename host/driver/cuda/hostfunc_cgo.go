@@ -94,12 +94,13 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// hostFuncEntry is the C function that a driver calls for a host function or a graph's host node; its user data is the guest's
-// id. hostStreamFuncEntry is that of cuStreamAddCallback.
+// hostFuncEntry is the C function that a driver calls for a host function or a graph's host node;
+// its user data is the guest's id. hostStreamFuncEntry is that of cuStreamAddCallback.
 func hostFuncEntry() bind.Callback       { return bind.CallbackAt(C.cw_host_func_addr()) }
 func hostStreamFuncEntry() bind.Callback { return bind.CallbackAt(C.cw_host_stream_func_addr()) }
 
-// serveHostFuncs hands host functions to call, each on a goroutine, until closeHostFuncs. The driver's threads wait for them.
+// serveHostFuncs hands host functions to call, each on a goroutine, until closeHostFuncs. The
+// driver's threads wait for them.
 func serveHostFuncs(call func(id uint64, status cuda.Result)) {
 	C.cw_host_open()
 	go func() {

@@ -5,10 +5,12 @@ import (
 	"causeway/cuda/wire"
 )
 
-// A library has code and variables of each context's own, from when something first needs them there: a launch of a kernel, a node of a graph, a function, a module, the address of
-// a variable. All of those come by here.
+// A library has code and variables of each context's own, from when something first needs them
+// there: a launch of a kernel, a node of a graph, a function, a module, the address of a variable.
+// All of those come by here.
 
-// instantiate has the variables of a library in a context known, and says so to whoever records the call that needs them.
+// instantiate has the variables of a library in a context known, and says so to whoever records the
+// call that needs them.
 func (s *session) instantiate(c *wire.Call, lib, ctx uint32) cuda.Result {
 	a, key := &s.arenas, instance{owner{lib: true, id: lib}, ctx}
 	if _, known := a.variables[key]; known || !a.on || ctx == 0 || len(a.names[key.of]) == 0 {
@@ -28,7 +30,8 @@ func (s *session) instantiate(c *wire.Call, lib, ctx uint32) cuda.Result {
 	return res
 }
 
-// instanceAt is instantiate for what takes a kernel, or a function, which has come by already. Launches do.
+// instanceAt is instantiate for what takes a kernel, or a function, which has come by already.
+// Launches do.
 func (s *session) instanceAt(c *wire.Call, f *function, ctx uint32) cuda.Result {
 	mark := s.mark(ctx)
 	if f.there == mark || !f.isKernel() {

@@ -35,7 +35,8 @@ func (s *session) sharedAs(ptr uint64, m allocation) driver.SharedMemory {
 	return driver.SharedMemory{Bytes: m.size}
 }
 
-// IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
+// IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does
+// this.
 func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) (res cuda.Result) {
 	if c.Replay {
 		_, res := s.awaitPage(c, a.Token, shareMemory)

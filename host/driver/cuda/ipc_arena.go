@@ -11,10 +11,13 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// Memory of a session's ranges has no IPC handles of the driver's. What backs it is exported instead, a page or a large block, and what tells a handle
-// of the one kind from the other is that a descriptor goes with it. Who opens it has it in a range of its own, so that another process can have it there again.
+// Memory of a session's ranges has no IPC handles of the driver's. What backs it is exported
+// instead, a page or a large block, and what tells a handle of the one kind from the other is that
+// a descriptor goes with it. Who opens it has it in a range of its own, so that another process can
+// have it there again.
 
-// pageOffer is what a handle says in that case: the allocation's place in the memory, its size, and that of the memory.
+// pageOffer is what a handle says in that case: the allocation's place in the memory, its size, and
+// that of the memory.
 type pageOffer struct{ Offset, Size, All uint64 }
 
 // sharePage is the handle of an allocation of a range.

@@ -10,8 +10,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// A session that moves to another process of its host, on the same GPU, takes what backs its ranges along as it is: nothing is copied. On another GPU it
-// reads it from there (fetch.go).
+// A session that moves to another process of its host, on the same GPU, takes what backs its ranges
+// along as it is: nothing is copied. On another GPU it reads it from there (fetch.go).
 
 var _ driver.Lender = (*session)(nil)
 
@@ -114,7 +114,8 @@ func (s *session) giveUpBorrowed() {
 	s.arenas.borrowed = nil
 }
 
-// physical is memory for addresses of the range: what was there where the session comes from, or new.
+// physical is memory for addresses of the range: what was there where the session comes from, or
+// new.
 func (r *addressRange) physical(at, size uint64) (backed, cuda.Result) {
 	a := &r.s.arenas
 	if b, ok := a.borrowed[at]; ok && b.size == size && b.dev == r.dev {

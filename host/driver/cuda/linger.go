@@ -9,9 +9,10 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// lingering is a context that the guest has ended and the driver still has: what it has registered, and with it the words by which the GPU
-// answers, is in use by work of contexts that live. To wait for that work would hold up the requests that it may itself wait for. The
-// guest's memory in the context is freed at once; the rest goes when the GPU has nothing to do. Worker goroutine.
+// lingering is a context that the guest has ended and the driver still has: what it has registered,
+// and with it the words by which the GPU answers, is in use by work of contexts that live. To wait
+// for that work would hold up the requests that it may itself wait for. The guest's memory in the
+// context is freed at once; the rest goes when the GPU has nothing to do. Worker goroutine.
 type lingering struct {
 	id     uint32 // the guest's, which the registrations name
 	handle bind.Context
@@ -22,7 +23,8 @@ type lingering struct {
 // lingerEvery is how often, at most, the session looks whether contexts may go at last.
 const lingerEvery = 10 * time.Millisecond
 
-// endContext ends a context by a call of the driver's, now or when nothing needs what was registered through it.
+// endContext ends a context by a call of the driver's, now or when nothing needs what was
+// registered through it.
 func (s *session) endContext(id uint32, ctx *context_, end func() cuda.Result) cuda.Result {
 	s.endGraphsWith(need{ctx: id})
 	s.forgetDirectOf(id)
@@ -66,7 +68,8 @@ func (s *session) freeMemory(id uint32, handle bind.Context) {
 	}
 }
 
-// endLingering ends the contexts that linger: the GPU has nothing to do, or what they have registered is let go of already.
+// endLingering ends the contexts that linger: the GPU has nothing to do, or what they have
+// registered is let go of already.
 func (s *session) endLingering() {
 	list := s.lingering
 	s.lingering = nil
@@ -102,7 +105,8 @@ func (s *session) lookAtLingering() {
 	}
 }
 
-// resume gives the guest a primary context back that it has released and that cannot go yet: the driver has but one.
+// resume gives the guest a primary context back that it has released and that cannot go yet: the
+// driver has but one.
 func (s *session) resume(ctx *context_) bool {
 	if ctx == nil || len(s.lingering) == 0 {
 		return false
@@ -117,8 +121,8 @@ func (s *session) resume(ctx *context_) bool {
 	return true
 }
 
-// quiet reports whether the GPU has nothing to do for the session, as far as the driver says without waiting. While a stream captures it is
-// not asked, which would end the capture.
+// quiet reports whether the GPU has nothing to do for the session, as far as the driver says
+// without waiting. While a stream captures it is not asked, which would end the capture.
 func (s *session) quiet() bool {
 	if s.capturing() || !s.submitters.empty() {
 		return false

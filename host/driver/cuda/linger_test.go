@@ -22,8 +22,9 @@ func busyDriver() *bind.Driver {
 	return agreeingDriver(others)
 }
 
-// TestEndBesideWork: a context that has registered what others use ends for the guest at once, without anything waiting for the others'
-// work, which may need later requests; the driver ends it when that work is done.
+// TestEndBesideWork: a context that has registered what others use ends for the guest at once,
+// without anything waiting for the others' work, which may need later requests; the driver ends it
+// when that work is done.
 func TestEndBesideWork(t *testing.T) {
 	for _, primary := range []bool{false, true} {
 		drv, host := busyDriver(), drivertest.NewHost()

@@ -12,12 +12,16 @@ import (
 )
 
 /*
-A context has local memory for every thread that its GPU can run at once, each as much as CU_LIMIT_STACK_SIZE says, or as a kernel needed that was launched there and needed more: then the driver takes
-it anew, at once. Where it lies no variables of code do that is loaded afterwards, in whichever context. So a session that may move says when a context's local memory grows, which is recorded in front of
-what made it grow, and where the session is made again a kernel of ours that needs as much takes its place: in a graph that is made, and not launched.
+A context has local memory for every thread that its GPU can run at once, each as much as
+CU_LIMIT_STACK_SIZE says, or as a kernel needed that was launched there and needed more: then the
+driver takes it anew, at once. Where it lies no variables of code do that is loaded afterwards, in
+whichever context. So a session that may move says when a context's local memory grows, which is
+recorded in front of what made it grow, and where the session is made again a kernel of ours that
+needs as much takes its place: in a graph that is made, and not launched.
 
-How much a context has is known from below: since the limit was set, as a lower one may have the driver give back what it took for a kernel. What is said once too often is no loss: it changes as little
-there as it did here.
+How much a context has is known from below: since the limit was set, as a lower one may have the
+driver give back what it took for a kernel. What is said once too often is no loss: it changes as
+little there as it did here.
 */
 
 // maxLocal is the most that a thread can have, in bytes.
@@ -44,7 +48,8 @@ func (s *session) outgrows(c *wire.Call, f *function, ctx uint32) ([]wire.Local,
 	return grow, res
 }
 
-// execOutgrows is growing for a launch of a graph, whose kernels found enough when it was made executable.
+// execOutgrows is growing for a launch of a graph, whose kernels found enough when it was made
+// executable.
 func (s *session) execOutgrows(c *wire.Call, x *graphExec) ([]wire.Local, cuda.Result) {
 	const all = 1 // its contexts are its own
 	if !s.arenas.on || x.roomy == s.mark(all) {
@@ -57,10 +62,12 @@ func (s *session) execOutgrows(c *wire.Call, x *graphExec) ([]wire.Local, cuda.R
 	return grow, res
 }
 
-// mark is another for every context, and after anything that what is remembered of functions is not to outlive.
+// mark is another for every context, and after anything that what is remembered of functions is not
+// to outlive.
 func (s *session) mark(ctx uint32) uint64 { return uint64(s.arenas.forgotten)<<32 | uint64(ctx) }
 
-// growing lists by how much contexts' local memory grows when the driver is given work that needs this. It is asked before, as what cannot be recorded is not to be done.
+// growing lists by how much contexts' local memory grows when the driver is given work that needs
+// this. It is asked before, as what cannot be recorded is not to be done.
 func (s *session) growing(c *wire.Call, list needs) (grow []wire.Local, res cuda.Result) {
 	most := map[uint32]uint32{}
 	for _, n := range list {
@@ -118,7 +125,8 @@ func (s *session) localOf(c *wire.Call, id uint32, ctx *context_) (uint32, cuda.
 // limitOf is a stack size as local memory: never none, which stands for not known.
 func limitOf(v uint64) uint32 { return uint32(min(max(v, 1), maxLocal)) }
 
-// stackSet follows CU_LIMIT_STACK_SIZE. Whether that gives back what a kernel has needed, the driver says nowhere.
+// stackSet follows CU_LIMIT_STACK_SIZE. Whether that gives back what a kernel has needed, the
+// driver says nowhere.
 func (s *session) stackSet(id uint32, v uint64) {
 	if ctx, ok := s.ctxs.get(id); ok && s.arenas.on {
 		ctx.local = limitOf(v)
@@ -140,7 +148,8 @@ func (s *session) LocalMemory(c *wire.Call, a *wire.LocalMemoryArgs) cuda.Result
 	return cuda.Success
 }
 
-// takeLocal has the current context take local memory of so many bytes for each thread. It leaves nothing else behind.
+// takeLocal has the current context take local memory of so many bytes for each thread. It leaves
+// nothing else behind.
 func (s *session) takeLocal(bytes uint32) cuda.Result {
 	code, err := fatbin.Check([]byte(localKernel(bytes)), func(int) bool { return false })
 	if err != nil {
@@ -190,7 +199,8 @@ func (s *session) graphNotLaunched(f bind.Function, args bind.Arguments) cuda.Re
 	return s.drv.GraphExecDestroy(x)
 }
 
-// localKernel is the text of a kernel that needs so many bytes of local memory: which of them it writes and reads is known to its arguments alone.
+// localKernel is the text of a kernel that needs so many bytes of local memory: which of them it
+// writes and reads is known to its arguments alone.
 func localKernel(bytes uint32) string {
 	return fmt.Sprintf(`.version 6.0
 .target sm_60

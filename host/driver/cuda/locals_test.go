@@ -19,7 +19,8 @@ const (
 	localGraph         = 40
 )
 
-// localSession is a session that may move, in a context with 1024 bytes of local memory for each thread, and with a kernel for each size.
+// localSession is a session that may move, in a context with 1024 bytes of local memory for each
+// thread, and with a kernel for each size.
 func localSession(t *testing.T, sizes ...int) *session {
 	t.Helper()
 	s := agreeing(t, agreeingDriver(cudatest.Locals()), drivertest.NewHost())
@@ -46,7 +47,8 @@ func (s *session) launching(i, flags uint32, attrs []byte) ([]wire.Local, cuda.R
 	return c.Locals, res
 }
 
-// TestLocalsAreSaid: a launch that needs more local memory than any before says so, whatever its form, once, and only if it is made; what needs no more does not.
+// TestLocalsAreSaid: a launch that needs more local memory than any before says so, whatever its
+// form, once, and only if it is made; what needs no more does not.
 func TestLocalsAreSaid(t *testing.T) {
 	said := func(n uint32) []wire.Local { return []wire.Local{{Ctx: localCtx, Bytes: n}} }
 	cooperative := make([]byte, 72)
@@ -89,7 +91,8 @@ func TestLocalsAreSaid(t *testing.T) {
 	}
 }
 
-// TestLocalsOfGraphs: a graph's kernels have local memory taken when it is made executable, and again by its launch if the limit was set meanwhile; adding nodes says nothing.
+// TestLocalsOfGraphs: a graph's kernels have local memory taken when it is made executable, and
+// again by its launch if the limit was set meanwhile; adding nodes says nothing.
 func TestLocalsOfGraphs(t *testing.T) {
 	s := localSession(t, 4096, 16384)
 	call := func() *wire.Call { return &wire.Call{Ctx: localCtx} }
@@ -136,7 +139,8 @@ func TestLocalsOfGraphs(t *testing.T) {
 	}
 }
 
-// TestLocalsOfLimits: a limit of the stack counts as much as a kernel that needs as much, also one that is lower: the driver may have given back what is more.
+// TestLocalsOfLimits: a limit of the stack counts as much as a kernel that needs as much, also one
+// that is lower: the driver may have given back what is more.
 func TestLocalsOfLimits(t *testing.T) {
 	s := localSession(t, 4096)
 	for i, step := range []struct {
@@ -156,7 +160,8 @@ func TestLocalsOfLimits(t *testing.T) {
 	}
 }
 
-// TestLocalsAgain: where a session is made again a graph of a kernel that needs as much is made executable, and not launched, and nothing stays of it; what cannot be had says so by name.
+// TestLocalsAgain: where a session is made again a graph of a kernel that needs as much is made
+// executable, and not launched, and nothing stays of it; what cannot be had says so by name.
 func TestLocalsAgain(t *testing.T) {
 	for name, x := range map[string]struct {
 		args    wire.LocalMemoryArgs

@@ -20,7 +20,8 @@ type owner struct {
 // managedVars are an owner's managed variables that have moved.
 type managedVars map[string]struct{ addr, size uint64 }
 
-// refuseManaged keeps the address of a managed variable from the guest: kernels reach it, the guest's own code does not.
+// refuseManaged keeps the address of a managed variable from the guest: kernels reach it, the
+// guest's own code does not.
 func (s *session) refuseManaged(at bind.Address, name []byte) cuda.Result {
 	if is, res := s.drv.AttributeOf(cuda.PointerAttrIsManaged, at); res != cuda.Success || uint32(is) == 0 {
 		return cuda.Success
@@ -29,9 +30,10 @@ func (s *session) refuseManaged(at bind.Address, name []byte) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 
-// LibraryManage moves a library's managed variables into a pinned region, which both sides reach at one address, or into device memory. The driver
-// would put them where only this process can follow, so the library is loaded anew, from code that holds the region's addresses
-// instead of the variables.
+// LibraryManage moves a library's managed variables into a pinned region, which both sides reach at
+// one address, or into device memory. The driver would put them where only this process can follow,
+// so the library is loaded anew, from code that holds the region's addresses instead of the
+// variables.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
 	if _, ok := s.libs.get(a.Library); !ok {
 		return cuda.ErrorInvalidHandle
@@ -105,7 +107,8 @@ func (s *session) known(m module) bool {
 	return ofCode(&s.funcs.table, c)+ofCode(&s.modules.table, c)+ofCode(&s.texRefs.table, c)+ofCode(&s.surfRefs.table, c) > 1
 }
 
-// place is where the guest would have managed variables: in a region, or at an address of device memory. Neither: nowhere yet.
+// place is where the guest would have managed variables: in a region, or at an address of device
+// memory. Neither: nowhere yet.
 type place struct {
 	region uint32
 	at     uint64
@@ -117,7 +120,8 @@ type home struct {
 	mem  []byte
 }
 
-// manageable is the code to load for variables in a place, and where that is; no code if there is nothing to be done but to return.
+// manageable is the code to load for variables in a place, and where that is; no code if there is
+// nothing to be done but to return.
 func (s *session) manageable(c *wire.Call, o owner, p place, size *uint64) (*fatbin.Code, home, cuda.Result) {
 	src, ok := s.sources[o]
 	if ok {
@@ -139,7 +143,8 @@ func (s *session) manageable(c *wire.Call, o owner, p place, size *uint64) (*fat
 	return code, h, res
 }
 
-// homeFor finds the place's memory. That of the device gets the variables' first values, but for a session that is rebuilt: it has its bytes.
+// homeFor finds the place's memory. That of the device gets the variables' first values, but for a
+// session that is rebuilt: it has its bytes.
 func (s *session) homeFor(c *wire.Call, src source, p place) (home, cuda.Result) {
 	if p.at == 0 {
 		reg, ok := s.host.Region(p.region)
@@ -226,7 +231,8 @@ type source struct {
 	options []byte // a module's: JIT options
 }
 
-// movableCode is what can move of an image: text that ptxvars does not know its way about is assembled first.
+// movableCode is what can move of an image: text that ptxvars does not know its way about is
+// assembled first.
 func (s *session) movableCode(c *wire.Call, t traits) *movable {
 	if t.compile == nil || s.use(c) != cuda.Success {
 		return t.managed
@@ -261,7 +267,8 @@ func (s *session) assemble(text []byte) ([]byte, cuda.Result) {
 	return image, res
 }
 
-// keepSource remembers loaded code for a Manage operation, and answers how much memory its managed variables want.
+// keepSource remembers loaded code for a Manage operation, and answers how much memory its managed
+// variables want.
 func (s *session) keepSource(o owner, vars *movable, options []byte) uint64 {
 	if vars == nil {
 		return 0

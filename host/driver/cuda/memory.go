@@ -19,7 +19,8 @@ type allocation struct {
 // charge books size bytes, if the budget allows.
 func (s *session) charge(size uint64) cuda.Result { return s.chargeBeside(size, 0) }
 
-// chargeBeside does so when up to reused of the bytes may come from what pools hold, which is booked already.
+// chargeBeside does so when up to reused of the bytes may come from what pools hold, which is
+// booked already.
 func (s *session) chargeBeside(size, reused uint64) cuda.Result {
 	reused = min(reused, s.pooling.spare)
 	if s.budget.Reserve(size - reused) {
@@ -182,7 +183,8 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	return res
 }
 
-// freeOrdered frees memory of pools and graphs in the order of a stream that captures or does not; false: it is neither.
+// freeOrdered frees memory of pools and graphs in the order of a stream that captures or does not;
+// false: it is neither.
 func (s *session) freeOrdered(ptr uint64, m allocation, st *stream) (done bool, res cuda.Result) {
 	switch captured := s.inCapture(st); {
 	case captured && m.graph != nil:

@@ -47,7 +47,8 @@ func newJITOptions(pairs []byte, infoCap, errCap uint32) *jitOptions {
 	return o
 }
 
-// logs are how long the info log and the error log are, the compile time in milliseconds, and the logs one behind the other.
+// logs are how long the info log and the error log are, the compile time in milliseconds, and the
+// logs one behind the other.
 func (o *jitOptions) logs() (info, errs uint32, wall float32, both []byte) {
 	text := func(b bind.Buffer, length int) []byte {
 		if length < 0 {
@@ -119,7 +120,8 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	return res
 }
 
-// variable is where one of a module or a library lies: in memory of this session's, if it is a managed one, else where the driver finds it.
+// variable is where one of a module or a library lies: in memory of this session's, if it is a
+// managed one, else where the driver finds it.
 func (s *session) variable(c *wire.Call, of owner, name []byte, find func() (bind.Address, uint64, cuda.Result)) (ptr, size uint64, res cuda.Result) {
 	if v, ok := s.managed[of][string(name)]; ok {
 		return v.addr, v.size, cuda.Success

@@ -10,7 +10,9 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// need is something that a graph's node names and a driver keeps a pointer to, one of these: a context, code, an array, an event. Or it is how much local memory a thread of a context must have.
+// need is something that a graph's node names and a driver keeps a pointer to, one of these: a
+// context, code, an array, an event. Or it is how much local memory a thread of a context must
+// have.
 type need struct {
 	ctx   uint32
 	local uint32 // bytes, in ctx
@@ -57,7 +59,8 @@ func (n needs) events() (list needs) {
 	return list
 }
 
-// eachNode calls f for the named nodes of a graph and of those inside it, and for what each of these graphs got besides.
+// eachNode calls f for the named nodes of a graph and of those inside it, and for what each of
+// these graphs got besides.
 func (g *graph) eachNode(f func(n *graphNode, list needs)) {
 	f(nil, g.needs)
 	for _, n := range g.nodes {
@@ -74,7 +77,8 @@ func (g *graph) allNeeds() (all needs) {
 	return all
 }
 
-// graphExec is a CUgraphExec, and what it needs: by the nodes that can be changed in it, and besides.
+// graphExec is a CUgraphExec, and what it needs: by the nodes that can be changed in it, and
+// besides.
 type graphExec struct {
 	handle bind.GraphExec
 	byNode map[bind.GraphNode]needs
@@ -116,7 +120,8 @@ func (x *graphExec) needs(n need) bool {
 	return false
 }
 
-// captured notes for the graph of a capture what a stream's operation needs. False, and nothing, if the stream does not capture.
+// captured notes for the graph of a capture what a stream's operation needs. False, and nothing, if
+// the stream does not capture.
 func (s *session) captured(st *stream, list ...need) bool {
 	if !s.capturing() {
 		return false
@@ -142,8 +147,9 @@ func (s *session) needsOf(x *streamCapture) *needs {
 	return &x.needs
 }
 
-// endGraphsWith has the driver end the graphs that need what is about to go, and what was made of them, as it would follow pointers to nothing in
-// them. Their numbers say why, until the guest ends them itself.
+// endGraphsWith has the driver end the graphs that need what is about to go, and what was made of
+// them, as it would follow pointers to nothing in them. Their numbers say why, until the guest ends
+// them itself.
 func (s *session) endGraphsWith(n need) {
 	why := cuda.ErrorInvalidHandle
 	if n.ctx != 0 {
@@ -225,7 +231,8 @@ func (s *session) needed(e *event) bool {
 	return slices.ContainsFunc(s.captures, func(x *streamCapture) bool { return slices.Contains(*s.needsOf(x), n) })
 }
 
-// endKept ends the events that the guest has ended and that graphs needed, if none does any more, or their context is gone.
+// endKept ends the events that the guest has ended and that graphs needed, if none does any more,
+// or their context is gone.
 func (s *session) endKept() {
 	s.kept = slices.DeleteFunc(s.kept, func(e *event) bool {
 		if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle.IsZero() {

@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/cudatest"
 )
 
-// TestCapturesEndWithWhatTheyTook: a graph that a capture made needs what the captured calls named; a capture under way ends with it.
+// TestCapturesEndWithWhatTheyTook: a graph that a capture made needs what the captured calls named;
+// a capture under way ends with it.
 func TestCapturesEndWithWhatTheyTook(t *testing.T) {
 	const n, made, from = 7, 30, 31
 	unload := func(x *attacker) cuda.Result {
@@ -54,7 +55,8 @@ func TestCapturesEndWithWhatTheyTook(t *testing.T) {
 	}
 }
 
-// TestLostGraphsSayWhy: what ended with a context says so when it is used, and can be ended; its number may be given again.
+// TestLostGraphsSayWhy: what ended with a context says so when it is used, and can be ended; its
+// number may be given again.
 func TestLostGraphsSayWhy(t *testing.T) {
 	const n = 7
 	x := newHeir(t)
@@ -86,7 +88,8 @@ func TestLostGraphsSayWhy(t *testing.T) {
 	}
 }
 
-// TestChangedNodesNeedNoMore: a node, or an executable graph, that was changed to other code outlives what it had before.
+// TestChangedNodesNeedNoMore: a node, or an executable graph, that was changed to other code
+// outlives what it had before.
 func TestChangedNodesNeedNoMore(t *testing.T) {
 	const n = 7
 	x := newHeir(t)
@@ -108,7 +111,8 @@ func TestChangedNodesNeedNoMore(t *testing.T) {
 	}
 }
 
-// TestEventsOfGraphsStay: an event that a graph records lives in the driver until neither that graph nor what was made of it does.
+// TestEventsOfGraphsStay: an event that a graph records lives in the driver until neither that
+// graph nor what was made of it does.
 func TestEventsOfGraphsStay(t *testing.T) {
 	const n = 7
 	for name, last := range map[string]func(x *attacker){

@@ -13,8 +13,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// What a session shares: the driver's own opaque bytes, or a descriptor of its, behind a byte that says which. The parent of
-// the workers keeps it under a token; guests see nothing else.
+// What a session shares: the driver's own opaque bytes, or a descriptor of its, behind a byte that
+// says which. The parent of the workers keeps it under a token; guests see nothing else.
 const (
 	shareMemory   = 'm' // CUipcMemHandle
 	shareEvent    = 'e' // CUipcEventHandle
@@ -28,7 +28,8 @@ const (
 	posixFD    = 1  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 )
 
-// offer shares an object of the driver's, once, and the memory that is behind it. what writes its bytes and returns a descriptor (-1: none) that is closed then.
+// offer shares an object of the driver's, once, and the memory that is behind it. what writes its
+// bytes and returns a descriptor (-1: none) that is closed then.
 func (s *session) offer(c *wire.Call, kind byte, id uint64, mem driver.SharedMemory, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
 	x := driver.Shared{File: -1, Memory: mem}
@@ -57,13 +58,15 @@ func (s *session) offer(c *wire.Call, kind byte, id uint64, mem driver.SharedMem
 // unshare takes an offer back: its object is gone.
 func (s *session) unshare(kind byte, id uint64) { s.offers.Withdraw(s.host, kind, id) }
 
-// unshareMemory is unshare of an allocation, by either name: however it ends, its token keeps nothing of it.
+// unshareMemory is unshare of an allocation, by either name: however it ends, its token keeps
+// nothing of it.
 func (s *session) unshareMemory(ptr uint64) {
 	s.unshare(shareMemory, ptr)
 	s.unshare(sharePointer, ptr)
 }
 
-// redeem finds what a token of a kind names; at least size bytes. The descriptor, -1 or the caller's, goes with it.
+// redeem finds what a token of a kind names; at least size bytes. The descriptor, -1 or the
+// caller's, goes with it.
 func (s *session) redeem(kind byte, token []byte, size int) (blob []byte, file int, ok bool) {
 	blob, file, err := driver.Redeem(s.host, kind, token, size)
 	return blob, file, err == nil

@@ -11,8 +11,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestMemoryOnHostCalls: memory for which the GPU has no room is made on the node of the host that is next to the GPU, is charged to nobody's device memory, and
-// is not had of a driver that does not say that it makes such memory.
+// TestMemoryOnHostCalls: memory for which the GPU has no room is made on the node of the host that
+// is next to the GPU, is charged to nobody's device memory, and is not had of a driver that does
+// not say that it makes such memory.
 func TestMemoryOnHostCalls(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -2,14 +2,15 @@ package cuda
 
 import "maps"
 
-// ofContext is an object that ends with a context: a pointer to nothing, for the driver, from then on.
+// ofContext is an object that ends with a context: a pointer to nothing, for the driver, from then
+// on.
 type ofContext interface {
 	of() uint32                  // the guest's number of the context, 0: none
 	ended(s *session, id uint32) // what else is to be forgotten with it; the driver has ended it, or is about to
 }
 
-// owned is a table of such objects. They leave it with their context, so that nothing that is looked up in it is of one that is gone, whatever
-// context has the number by then.
+// owned is a table of such objects. They leave it with their context, so that nothing that is
+// looked up in it is of one that is gone, whatever context has the number by then.
 type owned[T ofContext] struct{ table[T] }
 
 func (t *owned[T]) contextGone(s *session, ctx uint32) {
@@ -55,7 +56,8 @@ func (l *link) ended(*session, uint32) { l.opt.Free() }
 // ended takes an array's bytes off the books. Its parts are of the same context.
 func (x shaped[H]) ended(s *session, id uint32) { s.shapedGone(x, id) }
 
-// code is whose a function, a module or a reference of one is: a module's that the guest loaded, or a library's, of whatever contexts.
+// code is whose a function, a module or a reference of one is: a module's that the guest loaded, or
+// a library's, of whatever contexts.
 type code struct{ module, lib uint32 }
 
 func (c code) isNone() bool { return c == code{} }

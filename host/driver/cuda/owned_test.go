@@ -17,7 +17,8 @@ import (
 // owningDriver is one that knows what it may touch.
 func owningDriver() *bind.Driver { return bind.New(cudatest.Owning) }
 
-// Regions of the guest in FuzzOperations: 0 is the ring, regionStaging has pages of its own, and regionPinned lies where the guest has it.
+// Regions of the guest in FuzzOperations: 0 is the ring, regionStaging has pages of its own, and
+// regionPinned lies where the guest has it.
 const (
 	regionStaging = 1
 	regionPinned  = 2
@@ -26,7 +27,8 @@ const (
 	pinnedAt      = regionsAt + regionPinned<<28
 )
 
-// guestRegions maps them, each between pages that nobody may touch, and lends them to the driver until the test ends.
+// guestRegions maps them, each between pages that nobody may touch, and lends them to the driver
+// until the test ends.
 func guestRegions(t testing.TB) map[uint32]driver.Region {
 	regions := map[uint32]driver.Region{}
 	for id, kind := range []uint32{0, wire.RegionStaging, wire.RegionPinned} {
@@ -131,7 +133,8 @@ func wrongCopies() []request {
 	return requests
 }
 
-// TestCopiesReachTheDriver: right copies of every form come to a driver that looks at each range, and wrong ones do not.
+// TestCopiesReachTheDriver: right copies of every form come to a driver that looks at each range,
+// and wrong ones do not.
 func TestCopiesReachTheDriver(t *testing.T) {
 	drv, regions := owningDriver(), guestRegions(t)
 	for name, list := range map[string][]request{"right": copies(), "wrong": wrongCopies()} {

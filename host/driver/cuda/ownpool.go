@@ -10,13 +10,15 @@ import (
 )
 
 /*
-A session that may move has the memory of its pools in its ranges as well, in stream order of its own making: where a driver's pool puts memory follows from
-all that the pool has given out before, and what it takes for that decides where the driver puts the variables of code that is loaded later.
+A session that may move has the memory of its pools in its ranges as well, in stream order of its
+own making: where a driver's pool puts memory follows from all that the pool has given out before,
+and what it takes for that decides where the driver puts the variables of code that is loaded later.
 
-Memory is there as soon as it is allocated, which is within stream order. What is freed on a stream is kept back with its addresses: work of that stream may
-have it at once, others when the stream's work so far is known to be done. It is taken away at a synchronisation, down to the pool's threshold, when it is
-found to be free there, when there is no room, and when somebody trims. The driver's pool of the same guest's pool stays empty, for captures and to judge
-what a call may ask.
+Memory is there as soon as it is allocated, which is within stream order. What is freed on a stream
+is kept back with its addresses: work of that stream may have it at once, others when the stream's
+work so far is known to be done. It is taken away at a synchronisation, down to the pool's
+threshold, when it is found to be free there, when there is no room, and when somebody trims. The
+driver's pool of the same guest's pool stays empty, for captures and to judge what a call may ask.
 */
 
 // ownPool is a pool whose memory lies in the session's ranges. Worker goroutine.
@@ -35,7 +37,8 @@ type ownPool struct {
 	idle           uint64 // bytes of addresses that are kept back
 }
 
-// keptBlock is memory that was freed: for all when the first n operations of a stream are done. Its footprint is the key of its list.
+// keptBlock is memory that was freed: for all when the first n operations of a stream are done. Its
+// footprint is the key of its list.
 type keptBlock struct {
 	ptr    uint64
 	booked uint64
@@ -197,7 +200,8 @@ func (s *session) freeOwn(ptr uint64, m allocation, st *stream) {
 	p.kept[all] = append(p.kept[all], keptBlock{ptr: ptr, booked: m.size, st: st, n: st.submitted})
 }
 
-// forgetOwn is what becomes of the account when memory of a pool ends otherwise: what is behind its addresses is no matter of the pool any more.
+// forgetOwn is what becomes of the account when memory of a pool ends otherwise: what is behind its
+// addresses is no matter of the pool any more.
 func (s *session) forgetOwn(m allocation) {
 	s.refund(m.size)
 	s.pooling.live -= m.size

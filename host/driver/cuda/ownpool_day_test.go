@@ -10,8 +10,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestDayOfOwnPools: memory in stream order, pools that their memory outlives, streams that end with what was freed on them, and graphs that allocate, of a session that may move: of what is made and ended all day nothing adds up in
-// it, of whatever size it was.
+// TestDayOfOwnPools: memory in stream order, pools that their memory outlives, streams that end
+// with what was freed on them, and graphs that allocate, of a session that may move: of what is
+// made and ended all day nothing adds up in it, of whatever size it was.
 func TestDayOfOwnPools(t *testing.T) {
 	const pool, stream = 20, 21
 	r, rng := newGraphRig(t), rand.New(rand.NewPCG(4, 4))

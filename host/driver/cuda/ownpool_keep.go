@@ -6,7 +6,8 @@ import (
 
 // What a pool of the session's ranges keeps back, and when that may be taken away.
 
-// passed reports whether the work is done behind which a block is free. With asked the driver is, once for each stream.
+// passed reports whether the work is done behind which a block is free. With asked the driver is,
+// once for each stream.
 func (s *session) passed(b *keptBlock, asked map[*stream]bool) bool {
 	st := b.st
 	switch {
@@ -27,7 +28,8 @@ func (s *session) passed(b *keptBlock, asked map[*stream]bool) bool {
 	return done
 }
 
-// blockingIdle reports whether a context's blocking streams are known to have nothing to do: they wait for each other by the legacy stream.
+// blockingIdle reports whether a context's blocking streams are known to have nothing to do: they
+// wait for each other by the legacy stream.
 func (s *session) blockingIdle(ctx uint32) bool {
 	if legacy := s.legacy[ctx]; legacy != nil && legacy.busy() {
 		return false
@@ -35,7 +37,8 @@ func (s *session) blockingIdle(ctx uint32) bool {
 	return !s.anyBusy(ctx, func(o *stream) bool { return !o.nonBlocking })
 }
 
-// everythingBefore asks the driver whether a stream has work, or others that it waits for by itself.
+// everythingBefore asks the driver whether a stream has work, or others that it waits for by
+// itself.
 func (s *session) everythingBefore(st *stream) bool {
 	for o := range s.everyStream() {
 		if o != st && (st.nonBlocking || o.nonBlocking && st.green == 0) {
@@ -48,7 +51,8 @@ func (s *session) everythingBefore(st *stream) bool {
 	return true
 }
 
-// takeAway ends what a pool keeps back and nothing can use any more, until it holds no more than keep bytes.
+// takeAway ends what a pool keeps back and nothing can use any more, until it holds no more than
+// keep bytes.
 func (s *session) takeAway(p *ownPool, keep uint64, ask bool) {
 	if p.idle == 0 || p.held <= keep || s.capturing() {
 		return
@@ -109,7 +113,8 @@ func (s *session) takeAwayAll(thresholds, ask bool) {
 	s.dropEnded()
 }
 
-// surrender waits for what is kept back and takes it away: there is no room otherwise. False: there was nothing, or it cannot be waited for.
+// surrender waits for what is kept back and takes it away: there is no room otherwise. False: there
+// was nothing, or it cannot be waited for.
 func (s *session) surrender() bool {
 	any := false
 	for _, p := range s.pooling.all {

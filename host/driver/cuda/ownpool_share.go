@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// importOwn takes over a pool that another session shares: that it exists. Its memory comes pointer by pointer.
+// importOwn takes over a pool that another session shares: that it exists. Its memory comes pointer
+// by pointer.
 func (s *session) importOwn(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolImportReply) cuda.Result {
 	var dev uint64
 	if c.Replay {
@@ -76,7 +77,8 @@ func (s *session) openPointer(c *wire.Call, a *wire.PoolImportPointerArgs, r *wi
 	return cuda.Success
 }
 
-// closePointer ends what openPointer has mapped, when the session's work is done; false: it is nothing of that kind.
+// closePointer ends what openPointer has mapped, when the session's work is done; false: it is
+// nothing of that kind.
 func (s *session) closePointer(ptr uint64) bool {
 	o, ok := s.opened[ptr]
 	if !ok || o.page == nil || o.page.kind != sharePointer {

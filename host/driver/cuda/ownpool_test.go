@@ -14,7 +14,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// ownSession is one that may move, on a driver that maps memory and whose streams are never done of themselves while working is not 0.
+// ownSession is one that may move, on a driver that maps memory and whose streams are never done of
+// themselves while working is not 0.
 func ownSession(t *testing.T, limit uint64) (s *session, call func() *wire.Call) {
 	t.Helper()
 	return ownSessionOn(t, mappingDriver(), limit)
@@ -54,8 +55,9 @@ func ownSessionOn(t *testing.T, drv *bind.Driver, limit uint64) (s *session, cal
 	return s, call
 }
 
-// TestOwnPoolsByChance: memory that was freed on a stream is another's only when that stream's work is done, and stays behind its addresses until then; no two allocations meet; what is booked is what is
-// allocated and what is kept back; and it comes to nothing.
+// TestOwnPoolsByChance: memory that was freed on a stream is another's only when that stream's work
+// is done, and stays behind its addresses until then; no two allocations meet; what is booked is
+// what is allocated and what is kept back; and it comes to nothing.
 func TestOwnPoolsByChance(t *testing.T) {
 	for _, opportunistic := range []uint64{1, 0} {
 		rng := rand.New(rand.NewPCG(3, opportunistic))
@@ -231,7 +233,8 @@ func TestOwnPoolsByChance(t *testing.T) {
 	}
 }
 
-// TestOwnPoolsMove: memory of pools lies where it was when another process rebuilds a session, whatever other memory the pool has given out before, and is not the driver's choice.
+// TestOwnPoolsMove: memory of pools lies where it was when another process rebuilds a session,
+// whatever other memory the pool has given out before, and is not the driver's choice.
 func TestOwnPoolsMove(t *testing.T) {
 	const pool = 20
 	s, call := ownSession(t, 1<<30)

@@ -5,15 +5,18 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// passing is memory of this process that the GPU reaches, through which memory passes on its way from one process to another. It is not the driver's own: that takes the addresses
-// for pinned memory from where variables come to lie, and what is loaded later lies elsewhere then than in the other process (6 MiB further for 5 MiB, on an H200).
+// passing is memory of this process that the GPU reaches, through which memory passes on its way
+// from one process to another. It is not the driver's own: that takes the addresses for pinned
+// memory from where variables come to lie, and what is loaded later lies elsewhere then than in the
+// other process (6 MiB further for 5 MiB, on an H200).
 type passing struct {
 	bind.Registered
 	buf bind.Buffer
 	own bool // the driver's own, after all
 }
 
-// newPassing makes it, in a context that is current. A driver that does not take memory of this process gives some of its own.
+// newPassing makes it, in a context that is current. A driver that does not take memory of this
+// process gives some of its own.
 func newPassing(d *bind.Driver, size uint64) (p passing, res cuda.Result) {
 	p.buf = bind.NewBuffer(int(size))
 	if p.Registered, res = d.Register(p.buf.Host()); res == cuda.Success {

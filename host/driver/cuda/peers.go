@@ -7,7 +7,8 @@ import (
 
 // Which devices reach the memory of a session's ranges.
 
-// access is what devices may do with the range's pages: all that can reach them, since the driver copies such memory between two devices in no other way.
+// access is what devices may do with the range's pages: all that can reach them, since the driver
+// copies such memory between two devices in no other way.
 func (r *addressRange) access() []bind.MemAccessDesc {
 	list := accessDesc(r.dev, accessReadWrite)
 	for i := range r.s.devices {
@@ -32,7 +33,8 @@ func (s *session) reaches(dev, memory uint32) bool {
 	return can
 }
 
-// allow lets a device reach the memory of another one, as peer access between contexts does for the driver's own.
+// allow lets a device reach the memory of another one, as peer access between contexts does for the
+// driver's own.
 func (s *session) allow(dev, memory uint32) cuda.Result {
 	a := &s.arenas
 	if !a.on || dev == memory || a.reach[memory][dev] {

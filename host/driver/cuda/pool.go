@@ -52,8 +52,9 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 	return res
 }
 
-// endPool destroys a pool. One of the session's own gives back what it holds beside its allocations first, and keeps nothing back from then on: the driver has that for as long as
-// one allocation is left, and nobody can ask how much it is.
+// endPool destroys a pool. One of the session's own gives back what it holds beside its allocations
+// first, and keeps nothing back from then on: the driver has that for as long as one allocation is
+// left, and nobody can ask how much it is.
 func (s *session) endPool(p bind.MemoryPool, imported bool) cuda.Result {
 	if imported {
 		return s.drv.MemPoolDestroy(p)
@@ -123,8 +124,9 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 	return s.pooled(c, st, a.Size, &r.Ptr, func(size uint64) (bind.Address, cuda.Result) { return s.drv.MemAllocFromPoolAsync(size, p, st.handle) })
 }
 
-// owesPools reports, once for all frees so far, whether a synchronisation must go through the driver: that is when its pools give
-// memory back. A program that has pools keep it trims them itself.
+// owesPools reports, once for all frees so far, whether a synchronisation must go through the
+// driver: that is when its pools give memory back. A program that has pools keep it trims them
+// itself.
 func (s *session) owesPools() bool {
 	owed := s.freedAsync && !s.poolsKeep
 	s.freedAsync = false

@@ -11,7 +11,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestBookedByChance: what is booked is what is allocated and what pools hold beside, at any moment, refusals for lack of memory among them; and it comes to nothing.
+// TestBookedByChance: what is booked is what is allocated and what pools hold beside, at any
+// moment, refusals for lack of memory among them; and it comes to nothing.
 func TestBookedByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocAsync": cudatest.Mapping("cuMemAllocAsync")}), drivertest.NewHost())
@@ -96,7 +97,8 @@ func TestBookedByChance(t *testing.T) {
 	}
 }
 
-// TestPoolsEndWithWhatTheyHold: a pool that is destroyed holds nothing any more that nobody counts, whatever it was to keep back; one that cannot be is as it was.
+// TestPoolsEndWithWhatTheyHold: a pool that is destroyed holds nothing any more that nobody counts,
+// whatever it was to keep back; one that cannot be is as it was.
 func TestPoolsEndWithWhatTheyHold(t *testing.T) {
 	cudatest.RestartPools()
 	s := agreeing(t, bind.New(func(symbol string) uint64 {

@@ -8,9 +8,10 @@ import (
 )
 
 /*
-Memory that pools hold is the session's, used or not: it is booked as what its allocations take (pooling.live, part of
-session.used) and what is held besides (pooling.spare): freed behind work that still runs, kept back, or rounded up. The driver tells the sum,
-but is not asked at each call: spare follows frees at once, and what the driver tells when room is short, when somebody asks for
+Memory that pools hold is the session's, used or not: it is booked as what its allocations take
+(pooling.live, part of session.used) and what is held besides (pooling.spare): freed behind work
+that still runs, kept back, or rounded up. The driver tells the sum, but is not asked at each call:
+spare follows frees at once, and what the driver tells when room is short, when somebody asks for
 free memory, and now and then.
 */
 
@@ -48,7 +49,8 @@ func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, all
 	return cuda.Success
 }
 
-// freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until the stream gets there, or longer.
+// freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until
+// the stream gets there, or longer.
 func (s *session) freed(ptr uint64, m allocation) {
 	delete(s.allocs, ptr)
 	s.unshareMemory(ptr)
@@ -124,8 +126,9 @@ func (s *session) ownPools() []bind.MemoryPool {
 	return list
 }
 
-// makeDefault has a device's default pool made, which it is when somebody first asks for it. Where the memory of pools lies follows from the order in which
-// they were made: a session that may move has those of all devices made with its first context, whatever asks for them later.
+// makeDefault has a device's default pool made, which it is when somebody first asks for it. Where
+// the memory of pools lies follows from the order in which they were made: a session that may move
+// has those of all devices made with its first context, whatever asks for them later.
 func (s *session) makeDefault(dev uint32) {
 	if _, known := s.pooling.defaults[dev]; known {
 		return
@@ -136,8 +139,8 @@ func (s *session) makeDefault(dev uint32) {
 	s.pooling.defaults[dev], _ = s.drv.DeviceGetDefaultMemPool(dev) // a device that has none has none anywhere
 }
 
-// settleGraphs books what graphs hold by the driver's account: nodes are booked when they are added, and nobody tells when the last
-// executable graph that has one is gone.
+// settleGraphs books what graphs hold by the driver's account: nodes are booked when they are
+// added, and nobody tells when the last executable graph that has one is gone.
 func (s *session) settleGraphs() {
 	const reserved = 2 // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
 	p := &s.pooling

@@ -12,7 +12,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestReach: where kernels can address all of a worker's memory no session starts, and none gets ready, unless the host permits it.
+// TestReach: where kernels can address all of a worker's memory no session starts, and none gets
+// ready, unless the host permits it.
 func TestReach(t *testing.T) {
 	drv := agreeingDriver(nil)
 	const hmm, ats = int32(cuda.DeviceAttrPageableMemoryAccess), int32(cuda.DeviceAttrPageableMemoryAccessUsesHostPageTables)

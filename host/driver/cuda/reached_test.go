@@ -13,8 +13,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestReachedWhereItIs: memory of cuMemCreate is copied in a context of the device that it is on, whichever context was used last; where the session has none there, in one that it has, which
-// is given access.
+// TestReachedWhereItIs: memory of cuMemCreate is copied in a context of the device that it is on,
+// whichever context was used last; where the session has none there, in one that it has, which is
+// given access.
 func TestReachedWhereItIs(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

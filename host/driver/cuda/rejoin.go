@@ -10,8 +10,9 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// What others share with a session is awaited when the session is rebuilt: its addresses are taken, with nothing behind them, and its names. Rejoin puts what is
-// shared there, once their sessions share it again under the tokens that they had.
+// What others share with a session is awaited when the session is rebuilt: its addresses are taken,
+// with nothing behind them, and its names. Rejoin puts what is shared there, once their sessions
+// share it again under the tokens that they had.
 
 var _ driver.Companion = (*session)(nil)
 

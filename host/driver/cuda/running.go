@@ -16,7 +16,8 @@ import (
 
 var _ driver.Precopier = (*session)(nil)
 
-// running is memory that can be read while the session works: allocations of its ranges. Other memory moves when the session stands still.
+// running is memory that can be read while the session works: allocations of its ranges. Other
+// memory moves when the session stands still.
 type running struct {
 	mu   sync.RWMutex // held for reading while the GPU reads, for writing while memory is put behind addresses or taken away
 	live map[uint64]block
@@ -45,7 +46,8 @@ func (r *running) ends(ptr uint64) {
 	r.mu.Unlock()
 }
 
-// ExportRunning implements driver.Precopier. Its copies have a stream of their own, in the primary context.
+// ExportRunning implements driver.Precopier. Its copies have a stream of their own, in the primary
+// context.
 func (s *session) ExportRunning(fn func(addr, size uint64, r io.Reader) error) error {
 	runtime.LockOSThread() // which has contexts current
 	r := &s.arenas.running

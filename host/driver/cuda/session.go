@@ -112,7 +112,8 @@ func newSession(d *bind.Driver, h driver.Host, o driver.Options) *session {
 	return s
 }
 
-// Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
+// Close implements driver.Session. Contexts die with the process; what must not outlive the session
+// is the watcher.
 func (s *session) Close() error {
 	s.submitters.stop()
 	s.watch.stop()
@@ -212,7 +213,8 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	return res
 }
 
-// registration is a region that the driver has pinned: with the guest's context that did it. It ends with that.
+// registration is a region that the driver has pinned: with the guest's context that did it. It
+// ends with that.
 type registration struct {
 	bind.Registered
 	ctx uint32
@@ -223,7 +225,8 @@ func (s *session) register(reg driver.Region) (bind.Mem, cuda.Result) {
 	if r, ok := s.regions[reg.ID]; ok {
 		return r.Mem(), cuda.Success
 	}
-	// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done here it does.
+	// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done
+	// here it does.
 	_ = unix.Madvise(reg.Mem, unix.MADV_POPULATE_READ)
 	all, ok := bind.Lease(reg.Mem, 0, uint64(len(reg.Mem)))
 	if !ok {
@@ -255,7 +258,8 @@ func (s *session) unregister(id uint32) cuda.Result {
 	return s.drv.Unregister(r.Registered)
 }
 
-// RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.
+// RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that
+// still use it.
 func (s *session) RegionDrop(_ *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	s.detached = slices.DeleteFunc(s.detached, func(id uint32) bool { return id == a.Region })
 	r, ok := s.regions[a.Region]
@@ -268,8 +272,9 @@ func (s *session) RegionDrop(_ *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	return s.unregister(a.Region)
 }
 
-// Quiesce implements driver.Snapshotter: it waits for everything, then lets go of guest memory, which may be other pages
-// when work goes on. The next operation registers the regions anew. Worker goroutine.
+// Quiesce implements driver.Snapshotter: it waits for everything, then lets go of guest memory,
+// which may be other pages when work goes on. The next operation registers the regions anew. Worker
+// goroutine.
 func (s *session) Quiesce(ctx context.Context) error {
 	if !s.settleAll(ctx) {
 		return fmt.Errorf("the driver still takes work for this session: %w", ctx.Err())

@@ -46,8 +46,8 @@ func (m *market) Redeem(t driver.ShareToken) ([]byte, int, error) {
 
 func (m *market) Withdraw(t driver.ShareToken) { delete(m.there, t) }
 
-// TestSharedByChance: what a session shares can be had as long as it is there, whatever ends it, a call or its context, and is no reason any more then that the
-// session stays where it is.
+// TestSharedByChance: what a session shares can be had as long as it is there, whatever ends it, a
+// call or its context, and is no reason any more then that the session stays where it is.
 func TestSharedByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
@@ -175,7 +175,8 @@ func TestSharedByChance(t *testing.T) {
 	}
 }
 
-// TestOpenedAsOftenAsClosed: memory of another session's that is opened several times is one piece, and is closed at the driver as often.
+// TestOpenedAsOftenAsClosed: memory of another session's that is opened several times is one piece,
+// and is closed at the driver as often.
 func TestOpenedAsOftenAsClosed(t *testing.T) {
 	drv := agreeingDriver(map[string]uint64{
 		"cuIpcOpenMemHandle_v2": cudatest.Mapping("cuMemSetAccess"), // which leaves the address as it is: the same each time
@@ -239,7 +240,8 @@ func TestSharedPoolEnds(t *testing.T) {
 	}
 }
 
-// TestSharedMoves: with what it shares a session that may move moves together with those who have it, and not alone.
+// TestSharedMoves: with what it shares a session that may move moves together with those who have
+// it, and not alone.
 func TestSharedMoves(t *testing.T) {
 	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
 	s := agreeing(t, agreeingDriver(nil), m.Host)
@@ -290,8 +292,8 @@ func TestSharedMoves(t *testing.T) {
 	}
 }
 
-// TestPoolsComeUnderFreeNames: a pool of another session's that is imported under the name of one of the guest's own changes nothing: what that one holds stays
-// booked here.
+// TestPoolsComeUnderFreeNames: a pool of another session's that is imported under the name of one
+// of the guest's own changes nothing: what that one holds stays booked here.
 func TestPoolsComeUnderFreeNames(t *testing.T) {
 	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
 	s := agreeing(t, agreeingDriver(nil), m.Host)

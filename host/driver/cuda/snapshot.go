@@ -13,7 +13,8 @@ import (
 
 var _ driver.Movable = (*session)(nil)
 
-// What a session exports is named by its address, or, where it has none, by one of these and the number of the object.
+// What a session exports is named by its address, or, where it has none, by one of these and the
+// number of the object.
 const (
 	ofArray    = 1 << 63               // and a level behind the number
 	ofPhysical = 1<<63 | 1<<62         // memory of cuMemCreate

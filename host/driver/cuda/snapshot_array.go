@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// pixelBytes are the bytes of an element of an array by its format and channels; 0: one made of planes or blocks.
+// pixelBytes are the bytes of an element of an array by its format and channels; 0: one made of
+// planes or blocks.
 func pixelBytes(format, channels uint32) uint64 {
 	switch format {
 	case 0x01, 0x08: // 8 bits
@@ -34,7 +35,8 @@ func (s *session) plainArray(h bind.Array) (bind.Box, error) {
 	return bind.Box{Width: d.Width * pixel, Height: max(d.Height, 1), Depth: max(d.Depth, 1)}, nil
 }
 
-// slices copies an array slice by slice, of as many as fit the buffer, through host memory that use reads or writes.
+// slices copies an array slice by slice, of as many as fit the buffer, through host memory that use
+// reads or writes.
 func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) error) error {
 	rows := max(pieceSize/e.Width, 1)
 	if e.Width > pieceSize {
@@ -72,7 +74,8 @@ func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) err
 	return nil
 }
 
-// eachLevel calls f for every array that has memory of its own: those that are no part of another, and the levels of mipmapped arrays. What lies behind tiles is other memory.
+// eachLevel calls f for every array that has memory of its own: those that are no part of another,
+// and the levels of mipmapped arrays. What lies behind tiles is other memory.
 func (m *mover) eachLevel(f func(name uint64, h bind.Array) error) error {
 	s := m.s
 	for id, a := range s.arrays.m {

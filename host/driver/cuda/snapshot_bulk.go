@@ -8,8 +8,9 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// Large memory passes through two pieces of pinned memory: while one is read or written on this side, the GPU is at the other. Threads share a piece and wait for each other at its end, which with
-// 16 of them costs a sixth of the time in small pieces; large ones take longer to make.
+// Large memory passes through two pieces of pinned memory: while one is read or written on this
+// side, the GPU is at the other. Threads share a piece and wait for each other at its end, which
+// with 16 of them costs a sixth of the time in small pieces; large ones take longer to make.
 const (
 	bulkPiece = 16 << 20
 	largest   = 4 * bulkPiece // of a piece, for
@@ -17,7 +18,8 @@ const (
 	bulkLeast = 4 * bulkPiece // below that what the pieces cost is not worth it
 )
 
-// pieces are what so much memory passes through, for one mover until it closes: they take long to make.
+// pieces are what so much memory passes through, for one mover until it closes: they take long to
+// make.
 func (m *mover) pieces(size uint64) (two [2]bind.Host, piece uint64, err error) {
 	piece = bulkPiece
 	if size >= ofLargest {

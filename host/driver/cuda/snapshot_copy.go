@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// mover copies between the GPU and a stream of bytes, through host memory: where the stream has its bytes if that is pinned, else its own.
+// mover copies between the GPU and a stream of bytes, through host memory: where the stream has its
+// bytes if that is pinned, else its own.
 type mover struct {
 	s    *session
 	size uint64 // of buf, when there is one
@@ -31,7 +32,8 @@ func (m *mover) pinned() (bind.Host, error) {
 	return r.Host(), nil
 }
 
-// moverOf is one for pieces of size bytes together: a session may have a hundred thousand small allocations.
+// moverOf is one for pieces of size bytes together: a session may have a hundred thousand small
+// allocations.
 func (s *session) moverOf(size uint64) (*mover, error) {
 	if res := s.anyContext(0); res != cuda.Success {
 		return nil, fmt.Errorf("a context to copy in: %w", res)

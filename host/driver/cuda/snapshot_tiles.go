@@ -10,11 +10,15 @@ import (
 )
 
 /*
-Memory that is made to lie behind tiles is copied as just that: as tiles of an array that is there for the copy. That gives its bytes in an order that follows from the array, and puts them where they were in the next process, by an
-array of the same shape; which arrays have it, or none, does not matter. Addresses for it a driver may have or not: that such memory is for anything else is not written anywhere.
+Memory that is made to lie behind tiles is copied as just that: as tiles of an array that is there
+for the copy. That gives its bytes in an order that follows from the array, and puts them where they
+were in the next process, by an array of the same shape; which arrays have it, or none, does not
+matter. Addresses for it a driver may have or not: that such memory is for anything else is not
+written anywhere.
 */
 
-// tileWindow is an array, some of the memory behind it, and, of an export, what was read and not taken yet.
+// tileWindow is an array, some of the memory behind it, and, of an export, what was read and not
+// taken yet.
 type tileWindow struct {
 	m          *mover
 	p          *physical

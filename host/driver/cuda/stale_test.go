@@ -12,13 +12,15 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// Numbers of contexts in these tests, and of what is made in the second of them. One number serves for an object of each kind.
+// Numbers of contexts in these tests, and of what is made in the second of them. One number serves
+// for an object of each kind.
 const (
 	ending, lasting = 1, 2
 	spare           = 60
 )
 
-// newHeir is an attacker on a driver whose objects end with what they are of, with a context that lasts and an object of each kind in it.
+// newHeir is an attacker on a driver whose objects end with what they are of, with a context that
+// lasts and an object of each kind in it.
 func newHeir(t *testing.T) *attacker {
 	cudatest.RestartLiving()
 	host := drivertest.NewHost()
@@ -32,7 +34,8 @@ func (x *attacker) in(ctx wire.ID) *wire.Call {
 	return &wire.Call{Ctx: ctx, Thread: 1, Replier: silent{}}
 }
 
-// objects makes one of each kind in a context: those of a context itself, and with the numbers that follow those of code in it.
+// objects makes one of each kind in a context: those of a context itself, and with the numbers that
+// follow those of code in it.
 func (x *attacker) objects(ctx, n wire.ID) {
 	x.t.Helper()
 	c, name := x.in(ctx), []byte("k")
@@ -60,7 +63,8 @@ func (x *attacker) objects(ctx, n wire.ID) {
 	x.graphObjects(ctx, n)
 }
 
-// graphObjects are graphs with one node, of each kind that names something of a context, and what is made of them.
+// graphObjects are graphs with one node, of each kind that names something of a context, and what
+// is made of them.
 func (x *attacker) graphObjects(ctx, n wire.ID) {
 	x.t.Helper()
 	c := x.in(ctx)
@@ -93,7 +97,8 @@ func ends(op wire.Op) bool {
 	return false
 }
 
-// everything asks for each operation with each of its numbers being one of those given, and the others those of what lives; at last for those that end something.
+// everything asks for each operation with each of its numbers being one of those given, and the
+// others those of what lives; at last for those that end something.
 func (x *attacker) everything(what string, ctx wire.ID, numbers ...wire.ID) {
 	x.t.Helper()
 	var d wire.Dispatcher
@@ -167,8 +172,9 @@ func (x *attacker) unharmed(what string, a any) {
 	}
 }
 
-// TestNothingOutlivesItsContext: whatever a guest names that was of a context that is gone, in whichever way it went and even if its number is
-// another context's now, no operation hands it to the driver.
+// TestNothingOutlivesItsContext: whatever a guest names that was of a context that is gone, in
+// whichever way it went and even if its number is another context's now, no operation hands it to
+// the driver.
 func TestNothingOutlivesItsContext(t *testing.T) {
 	const n = 7
 	primary := func(x *attacker) {
@@ -212,7 +218,8 @@ func (x *attacker) green(id wire.ID) cuda.Result {
 	return x.GreenCtxCreate(x.in(lasting), &wire.GreenCtxCreateArgs{Green: id, Resdesc: id}, &wire.GreenCtxCreateReply{})
 }
 
-// TestNothingOutlivesWhatItIsOf: nor does anything that is of code, of an array, of a green context, of a pool or of a stream.
+// TestNothingOutlivesWhatItIsOf: nor does anything that is of code, of an array, of a green
+// context, of a pool or of a stream.
 func TestNothingOutlivesWhatItIsOf(t *testing.T) {
 	const n = 7
 	for what, end := range map[string]func(x *attacker) cuda.Result{
@@ -309,7 +316,8 @@ func TestTablesOfContexts(t *testing.T) {
 	}
 }
 
-// TestNumbersOfContexts: a primary context's number stays that of its device, and no other context's; a green context's context has one, and ends with it.
+// TestNumbersOfContexts: a primary context's number stays that of its device, and no other
+// context's; a green context's context has one, and ends with it.
 func TestNumbersOfContexts(t *testing.T) {
 	x := newHeir(t)
 	x.session.warm.devices = make([]deviceInfo, 2)

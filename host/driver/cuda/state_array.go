@@ -2,7 +2,8 @@ package cuda
 
 import "causeway/host/driver/cuda/bind"
 
-// arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
+// arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value
+// is ready.
 type arrayState struct {
 	links   owned[*link]
 	arrays  owned[array]

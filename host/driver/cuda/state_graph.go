@@ -7,7 +7,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// graphState is what a session keeps for graphs and stream capture. Its zero value is ready. Worker goroutine, but for active.
+// graphState is what a session keeps for graphs and stream capture. Its zero value is ready. Worker
+// goroutine, but for active.
 type graphState struct {
 	graphs  table[*graph]
 	nodes   table[*graphNode]
@@ -31,7 +32,8 @@ type graphState struct {
 	graphMost map[uint32]uint64           // the most that graphs of a device had
 }
 
-// graph is a CUgraph: made by the guest, being captured, or part of a node (a child graph, the body of a conditional).
+// graph is a CUgraph: made by the guest, being captured, or part of a node (a child graph, the body
+// of a conditional).
 type graph struct {
 	id     uint32
 	handle bind.Graph

@@ -12,8 +12,8 @@ type vmmState struct {
 	mappings table[*mapping]
 	created  uint64 // bytes charged for mems, which outlive contexts
 	poolDev  map[uint32]uint32
-	// Pools learn at synchronisations through the driver that memory is free again: freedAsync says that they have to; poolsKeep
-	// that some are to keep it back anyway.
+	// Pools learn at synchronisations through the driver that memory is free again: freedAsync says
+	// that they have to; poolsKeep that some are to keep it back anyway.
 	freedAsync, poolsKeep bool
 	opened                map[uint64]opened // memory of other sessions
 	offers                driver.Offers
@@ -45,7 +45,8 @@ type mapping struct {
 	access map[uint32]uint32 // what devices may do with it, while it is awaited
 }
 
-// forTiles reports whether it is meant to lie behind tiles: what else a driver does with it is not written anywhere.
+// forTiles reports whether it is meant to lie behind tiles: what else a driver does with it is not
+// written anywhere.
 func (p *physical) forTiles() bool { return p.flags>>16&1 != 0 }
 
 // charged is what a session pays for it.

@@ -26,8 +26,8 @@ type stream struct {
 	dirty       bool       // among gauge.dirty
 	joint       bind.Event // event of ours that marks its work in a wait for the whole context, none until needed
 
-	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
-	// markSeq (or a later number) to markWord, markAt of them have.
+	// submitted counts operations put on the stream; done of them are known to have finished. Once
+	// the GPU has written markSeq (or a later number) to markWord, markAt of them have.
 	submitted, done, markAt uint64
 	markWord                word
 	markSeq                 uint32
@@ -62,8 +62,8 @@ func (st *stream) busy() bool {
 
 type threadKey struct{ ctx, thread uint32 }
 
-// stream finds the stream that an operation names and makes its context current. Per-thread default streams are
-// streams of ours, one for each guest thread and context.
+// stream finds the stream that an operation names and makes its context current. Per-thread default
+// streams are streams of ours, one for each guest thread and context.
 func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	if id != streamLegacy && id != streamPerThread {
 		st, ok := s.streams.get(id)
@@ -120,7 +120,8 @@ func (s *session) useContext(id uint32) cuda.Result {
 	return s.use(&wire.Call{Ctx: id})
 }
 
-// everyStream is the session's streams: those that the guest made, those of threads, and the legacy streams.
+// everyStream is the session's streams: those that the guest made, those of threads, and the legacy
+// streams.
 func (s *session) everyStream() iter.Seq[*stream] {
 	return func(yield func(*stream) bool) {
 		for _, st := range s.streams.m {

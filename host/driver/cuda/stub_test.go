@@ -7,7 +7,8 @@ import (
 	"causeway/host/driver/cuda/cudatest"
 )
 
-// agreeingDriver is a driver that agrees to everything, but for functions that tests have others for.
+// agreeingDriver is a driver that agrees to everything, but for functions that tests have others
+// for.
 func agreeingDriver(others map[string]uint64) *bind.Driver {
 	return bind.New(func(symbol string) uint64 {
 		if f, ok := others[symbol]; ok {

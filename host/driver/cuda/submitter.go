@@ -17,7 +17,8 @@ const (
 	spinPauses     = 64                    // pauses between looks at the clock
 )
 
-// submitter is a thread that makes driver calls in the order in which the worker goroutine put them.
+// submitter is a thread that makes driver calls in the order in which the worker goroutine put
+// them.
 type submitter struct {
 	s     *session
 	index int
@@ -25,7 +26,8 @@ type submitter struct {
 	put_  uint64         // calls put; the worker goroutine's
 	seen  uint64         // done, when the worker goroutine last looked: the submitter's core keeps its line
 	done  *atomic.Uint64 // calls made; written by the submitter
-	// then gets the result of the call in its place of the queue; nil: a failure is deferred. Written before the call is put.
+	// then gets the result of the call in its place of the queue; nil: a failure is deferred.
+	// Written before the call is put.
 	then   [bind.QueueDepth]func(cuda.Result)
 	handed atomic.Uint64 // orders then for those who do not see the order of sent and done in C memory: the race detector
 	asleep atomic.Bool
@@ -51,8 +53,9 @@ func (l *submitter) made(n uint64) bool {
 	return l.seen >= n
 }
 
-// next is the item to fill in for put. It waits for room: a full submitter has work for milliseconds, so not for each place that becomes
-// free, which would cost the submitter the peace of its core.
+// next is the item to fill in for put. It waits for room: a full submitter has work for
+// milliseconds, so not for each place that becomes free, which would cost the submitter the peace
+// of its core.
 func (l *submitter) next() bind.Item {
 	if l.put_-l.seen >= bind.QueueDepth && !l.made(l.put_-bind.QueueDepth+1) {
 		l.reach(l.put_-bind.QueueDepth/4*3, nil)
@@ -61,7 +64,8 @@ func (l *submitter) next() bind.Item {
 	return l.mem.Item(l.put_)
 }
 
-// notify has then run with the result of the call that is about to be put, on the submitter's thread.
+// notify has then run with the result of the call that is about to be put, on the submitter's
+// thread.
 func (l *submitter) notify(i bind.Item, then func(cuda.Result)) {
 	l.handed.Load()
 	l.then[l.put_%bind.QueueDepth] = then
@@ -69,8 +73,9 @@ func (l *submitter) notify(i bind.Item, then func(cuda.Result)) {
 	i.Notify()
 }
 
-// put hands over what next returned and returns its number, counted from 1. The submitter sees it a little later, perhaps after asleep
-// was read here: it looks again for longer than that takes before it sleeps.
+// put hands over what next returned and returns its number, counted from 1. The submitter sees it a
+// little later, perhaps after asleep was read here: it looks again for longer than that takes
+// before it sleeps.
 func (l *submitter) put() uint64 {
 	l.put_++
 	sys.StoreRelease(l.mem.Sent(), l.put_)
@@ -126,8 +131,8 @@ func (l *submitter) run() {
 	}
 }
 
-// sleep returns when it is woken, or once after a while: a call that was put without its being seen must not wait for the next.
-// false: the session ends.
+// sleep returns when it is woken, or once after a while: a call that was put without its being seen
+// must not wait for the next. false: the session ends.
 func (l *submitter) sleep() bool {
 	t := time.NewTimer(submitterDoubt)
 	defer t.Stop()

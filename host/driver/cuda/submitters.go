@@ -12,16 +12,18 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// Submitters issue the calls of different streams from different threads: the bare driver takes 2.5 us for a launch from one thread,
-// and one each 1.2 us from four. The worker goroutine decodes, resolves handles and keeps all tables; a submitter gets a driver call
-// with its arguments. What keeps the order of the ring where it matters:
+// Submitters issue the calls of different streams from different threads: the bare driver takes 2.5
+// us for a launch from one thread, and one each 1.2 us from four. The worker goroutine decodes,
+// resolves handles and keeps all tables; a submitter gets a driver call with its arguments. What
+// keeps the order of the ring where it matters:
 //
 //   - a stream's calls go to one submitter, and to another only after the first has made them;
 //   - an event's record, and the waits of streams for it, go to one submitter, or to another when they have been made;
 //   - operations on the legacy stream, and all whose order is not less (cuda/api/ops.idl), wait until the submitters are empty.
 //
-// Handing over costs latency and a spinning thread, so the worker goroutine issues everything itself until it is what
-// holds the guest up. While a stream captures, and after a fault, it always does.
+// Handing over costs latency and a spinning thread, so the worker goroutine issues everything
+// itself until it is what holds the guest up. While a stream captures, and after a fault, it always
+// does.
 type submitters struct {
 	all   []*submitter
 	most  int // submitters that may be
@@ -42,7 +44,8 @@ const (
 // submittersEnv sets how many submitters there may be, for measurements; 0: none.
 const submittersEnv = "CAUSEWAY_SUBMITTERS"
 
-// init decides how many submitters there may be: half of the CPUs, the others being the guest's; none where they are few.
+// init decides how many submitters there may be: half of the CPUs, the others being the guest's;
+// none where they are few.
 func (ls *submitters) init() {
 	if n := runtime.NumCPU() / 2; n >= 2 {
 		ls.most = min(n, maxSubmitters)
@@ -95,7 +98,8 @@ func (ls *submitters) at(k int) *submitter {
 	return nil
 }
 
-// forget has the submitters bind their threads anew: a context ended, and another may get its handle. The submitters are empty.
+// forget has the submitters bind their threads anew: a context ended, and another may get its
+// handle. The submitters are empty.
 func (ls *submitters) forget() {
 	for _, l := range ls.all {
 		l.mem.Unbind()
@@ -117,7 +121,8 @@ func (st *stream) waiting() *submitter {
 	return nil
 }
 
-// settleStream waits until a stream's calls have been made: the worker goroutine may issue the next itself.
+// settleStream waits until a stream's calls have been made: the worker goroutine may issue the next
+// itself.
 func (s *session) settleStream(st *stream) {
 	switch l := st.waiting(); {
 	case st.handle == bind.StreamLegacy:
@@ -127,8 +132,8 @@ func (s *session) settleStream(st *stream) {
 	}
 }
 
-// submitterFor picks the submitter for the next call on a stream; nil: the worker goroutine issues it now, everything before it having been
-// issued.
+// submitterFor picks the submitter for the next call on a stream; nil: the worker goroutine issues
+// it now, everything before it having been issued.
 func (s *session) submitterFor(c *wire.Call, st *stream) *submitter {
 	ls := &s.submitters
 	if ls.most == 0 {
@@ -161,7 +166,8 @@ func (ls *submitters) empty() bool {
 	return true
 }
 
-// pick gives a stream none of whose calls wait a submitter: its last if that is free, another that is free, a new one.
+// pick gives a stream none of whose calls wait a submitter: its last if that is free, another that
+// is free, a new one.
 func (s *session) pick(st *stream) *submitter {
 	ls := &s.submitters
 	if st.submitter != nil && st.submitter.idle() {
@@ -191,7 +197,8 @@ func (s *session) send(l *submitter, st *stream, i bind.Item) uint64 {
 	return n
 }
 
-// issue makes an asynchronous driver call on a stream, here or in a submitter. In a submitter its failure is deferred.
+// issue makes an asynchronous driver call on a stream, here or in a submitter. In a submitter its
+// failure is deferred.
 func (s *session) issue(c *wire.Call, st *stream, call *bind.Call) cuda.Result {
 	l := s.submitterFor(c, st)
 	if l == nil || !call.Possible() {
@@ -203,15 +210,17 @@ func (s *session) issue(c *wire.Call, st *stream, call *bind.Call) cuda.Result {
 	return cuda.Success
 }
 
-// issueEvent is issue for a call that records e or waits for it: it is made after all earlier ones that do.
+// issueEvent is issue for a call that records e or waits for it: it is made after all earlier ones
+// that do.
 func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call *bind.Call) cuda.Result {
 	l := s.submitterFor(c, st)
 	if l == nil || !call.Possible() {
 		s.settleEvent(e)
 		return s.note(call.Do())
 	}
-	// Calls that depend on each other share a submitter: with every step of one thread waiting for another's, both are slower than
-	// one. What the stream has in its own submitter, and the event in third ones, is waited for once.
+	// Calls that depend on each other share a submitter: with every step of one thread waiting for
+	// another's, both are slower than one. What the stream has in its own submitter, and the event
+	// in third ones, is waited for once.
 	for k, at := range e.submitters {
 		if o := s.submitters.at(k); at != 0 && !o.made(at) {
 			l = o

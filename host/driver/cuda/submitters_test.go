@@ -30,8 +30,8 @@ const (
 	submitterKernel  = 48
 )
 
-// submitterSession is a session on the stand-in with streams, events and a kernel, and n submitters at most. Some functions take no time and are not
-// remembered.
+// submitterSession is a session on the stand-in with streams, events and a kernel, and n submitters
+// at most. Some functions take no time and are not remembered.
 func submitterSession(t testing.TB, n int, quick ...string) (*session, *submitterHost) {
 	runtime.LockOSThread() // the worker goroutine
 	t.Cleanup(runtime.UnlockOSThread)
@@ -84,9 +84,10 @@ func (replier) Reply(slot, seq uint32, res cuda.Result, payload []byte) {}
 func (r replier) GPUDone(uint32) (uintptr, bool)                        { return uintptr(r), true }
 func (replier) WakeSlot(slot, seq uint32)                               {}
 
-// TestSubmittersKeepOrder submits random work on several streams, in two contexts, and checks the order of what was called: of each
-// stream as submitted, of the records of an event and the waits for it as submitted, each in its stream's context, and
-// before a wait returns everything of its stream.
+// TestSubmittersKeepOrder submits random work on several streams, in two contexts, and checks the
+// order of what was called: of each stream as submitted, of the records of an event and the waits
+// for it as submitted, each in its stream's context, and before a wait returns everything of its
+// stream.
 func TestSubmittersKeepOrder(t *testing.T) {
 	for name, most := range map[string]int{"none": 0, "two": 2, "many": maxSubmitters} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +171,8 @@ func check(t *testing.T, want, got []cudatest.Call) {
 	}
 }
 
-// TestSubmitterErrors: what fails in a submitter is deferred, and after a fault nothing more goes to submitters.
+// TestSubmitterErrors: what fails in a submitter is deferred, and after a fault nothing more goes
+// to submitters.
 func TestSubmitterErrors(t *testing.T) {
 	s, h := submitterSession(t, 4)
 	cudatest.Reset(30000)
@@ -200,7 +202,8 @@ func TestSubmitterErrors(t *testing.T) {
 	}
 }
 
-// TestSubmittersOnlyWhenBehind: a guest that the worker keeps up with is served by the worker's own thread.
+// TestSubmittersOnlyWhenBehind: a guest that the worker keeps up with is served by the worker's own
+// thread.
 func TestSubmittersOnlyWhenBehind(t *testing.T) {
 	s, _ := submitterSession(t, 4)
 	cudatest.Reset(0)
@@ -239,7 +242,8 @@ func TestSubmittersSleep(t *testing.T) {
 	}
 }
 
-// TestKnownEvents: the driver is not asked for events that the worker knows are complete, and is for all others.
+// TestKnownEvents: the driver is not asked for events that the worker knows are complete, and is
+// for all others.
 func TestKnownEvents(t *testing.T) {
 	s, _ := submitterSession(t, 0)
 	cudatest.Reset(0)
@@ -278,7 +282,8 @@ func TestKnownEvents(t *testing.T) {
 	query(32, true, "a graph may have recorded it")
 }
 
-// BenchmarkLaunch is the worker's own time for a launch, decoding included, beside a driver that takes none.
+// BenchmarkLaunch is the worker's own time for a launch, decoding included, beside a driver that
+// takes none.
 func BenchmarkLaunch(b *testing.B) {
 	for name, most := range map[string]int{"inline": 0, "submitter": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -300,7 +305,8 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// BenchmarkOperations is the worker's own time for other operations that submitters take, decoding included, beside a driver that takes none.
+// BenchmarkOperations is the worker's own time for other operations that submitters take, decoding
+// included, beside a driver that takes none.
 func BenchmarkOperations(b *testing.B) {
 	for name, args := range map[string]wire.Args{
 		"copy":   &wire.MemcpyArgs{Dst: 1 << 30, Src: 1 << 31, Size: 4096, Stream: 16},

@@ -13,7 +13,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// launchSums launches the kernel over memory, in the current context, which has it. What out gets is there when the stream has done it.
+// launchSums launches the kernel over memory, in the current context, which has it. What out gets
+// is there when the stream has done it.
 func (s *session) launchSums(stream bind.Stream, mem bind.Mem, block uint64, key [2]uint64, out bind.Mem) error {
 	blocks := (mem.Size() + block - 1) / block
 	var params []byte
@@ -74,7 +75,8 @@ func inLaunches(size, block uint64, sums [][2]uint64, fn func(at, n uint64, sums
 	return nil
 }
 
-// sumsWorth is the least that is summed up by the GPU: reading less takes no longer than the launches.
+// sumsWorth is the least that is summed up by the GPU: reading less takes no longer than the
+// launches.
 const sumsWorth = 1 << 20
 
 // summable reports whether an allocation of so many bytes of a device is summed up by the kernel.
@@ -91,8 +93,8 @@ func (x *runningReader) summing() *summing {
 	return &summing{s: x.s, stream: x.stream, out: out, host: host}
 }
 
-// Sums implements driver.Summer. Kernels of the guest may hold the whole GPU for long, or for ever: a launch that touches no memory goes ahead, so that nobody who frees
-// memory waits for them here.
+// Sums implements driver.Summer. Kernels of the guest may hold the whole GPU for long, or for ever:
+// a launch that touches no memory goes ahead, so that nobody who frees memory waits for them here.
 func (b *runningBlock) Sums(ctx context.Context, block uint64, key [2]uint64, sums [][2]uint64) error {
 	s, x := b.x.s, b.x.summing()
 	if !s.summable(b.dev, b.size) || b.done > 0 {
@@ -128,7 +130,8 @@ func (b *runningBlock) Sums(ctx context.Context, block uint64, key [2]uint64, su
 	})
 }
 
-// slowSums reports whether the GPU takes longer to sum up than the processor takes to read: software GPUs do. It is tried once.
+// slowSums reports whether the GPU takes longer to sum up than the processor takes to read:
+// software GPUs do. It is tried once.
 func (x *runningReader) slowSums(on *summing, block uint64, key [2]uint64) (bool, error) {
 	const tried, enough = 1 << 20, 250 * time.Microsecond
 	known := x.s.warm.sums.known

@@ -15,9 +15,11 @@ const sumsThreads = 256
 const sumsSize = 16384 * 16
 
 /*
-sumsKernel sums a block up with each of its CTAs. A thread takes every 256th pair of words, and the first one the last bytes besides. It chains its words in two ways, each step of
-which is a bijection of what came before: multiplied by an odd number, and folded. What the threads have, each from a beginning of its own, is added up; a block of zeros has the sum 0, another's second half
-is odd. 128 bits under a key: for what changes by chance, and not against who knows the key.
+sumsKernel sums a block up with each of its CTAs. A thread takes every 256th pair of words, and the
+first one the last bytes besides. It chains its words in two ways, each step of which is a bijection
+of what came before: multiplied by an odd number, and folded. What the threads have, each from a
+beginning of its own, is added up; a block of zeros has the sum 0, another's second half is odd. 128
+bits under a key: for what changes by chance, and not against who knows the key.
 */
 const sumsKernel = `.version 6.0
 .target sm_60
@@ -148,7 +150,8 @@ const (
 	sumsSlow
 )
 
-// loadSums loads the kernel into the current context. Where that fails, memory is read to be summed up.
+// loadSums loads the kernel into the current context. Where that fails, memory is read to be summed
+// up.
 func loadSums(d *bind.Driver) (f sumsFunction) {
 	code, err := fatbin.Check([]byte(sumsKernel), func(int) bool { return false })
 	if err != nil {

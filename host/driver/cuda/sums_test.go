@@ -46,7 +46,8 @@ func sumOf(b []byte, key [2]uint64) (sum [2]uint64) {
 	return sum
 }
 
-// TestSums holds the kernel against the same in Go, over whole, short and odd blocks and zeros, and asks that each bit of a block counts.
+// TestSums holds the kernel against the same in Go, over whole, short and odd blocks and zeros, and
+// asks that each bit of a block counts.
 func TestSums(t *testing.T) {
 	b, err := New()
 	Needed(t, err)

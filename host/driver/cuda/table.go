@@ -2,8 +2,8 @@ package cuda
 
 import "causeway/cuda"
 
-// table holds the objects of one kind under the ids that the guest picked. Ids come from a hostile process: bounded,
-// looked up, never trusted as an index.
+// table holds the objects of one kind under the ids that the guest picked. Ids come from a hostile
+// process: bounded, looked up, never trusted as an index.
 type table[T any] struct{ m map[uint32]T }
 
 func (t *table[T]) get(id uint32) (T, bool) {

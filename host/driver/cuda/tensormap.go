@@ -54,7 +54,8 @@ func (s *session) TensorMapEncode(c *wire.Call, a *wire.TensorMapEncodeArgs, r *
 	return res
 }
 
-// tensor is memory that a tensor map points at. The driver does not look at it, and kernels that do get as far as the GPU lets them.
+// tensor is memory that a tensor map points at. The driver does not look at it, and kernels that do
+// get as far as the GPU lets them.
 func (s *session) tensor(addr uint64) (bind.Mem, cuda.Result) {
 	return s.space.Mem(addr, 1)
 }

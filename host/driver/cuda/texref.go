@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// reference is a texture or surface reference. Those of modules end with their module; the driver keeps them.
+// reference is a texture or surface reference. Those of modules end with their module; the driver
+// keeps them.
 type reference[H any] struct {
 	handle H
 	ctx    uint32

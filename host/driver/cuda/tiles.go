@@ -10,8 +10,11 @@ import (
 )
 
 /*
-What lies behind the tiles of sparse arrays a driver does not tell. A session that may move follows it: of everything that was mapped and unmapped it keeps, in order, what decides for at least one tile still. Done again, that
-leaves the same. So what is kept is never more than there are tiles, however often they change; and memory that the guest has released, of which tiles are left, lasts as long as those, as on a bare driver, and counts as long.
+What lies behind the tiles of sparse arrays a driver does not tell. A session that may move follows
+it: of everything that was mapped and unmapped it keeps, in order, what decides for at least one
+tile still. Done again, that leaves the same. So what is kept is never more than there are tiles,
+however often they change; and memory that the guest has released, of which tiles are left, lasts as
+long as those, as on a bare driver, and counts as long.
 */
 
 // arrayMap is a CUarrayMapInfo as guests send it, with numbers of objects in place of handles.
@@ -24,7 +27,9 @@ const (
 	mapsMemory   = 1        // operation
 	tileBytes    = 64 << 10 // of memory behind a tile
 	mostTiles    = 1 << 18  // that a session's arrays may have mapped for it to move
-	// mostNamed is how many tiles all operations that count may name together, over one another, and those of one request: a request takes no more steps than a few times that, whatever the guest has asked for before.
+	// mostNamed is how many tiles all operations that count may name together, over one another,
+	// and those of one request: a request takes no more steps than a few times that, whatever the
+	// guest has asked for before.
 	mostNamed = 4 * mostTiles
 )
 
@@ -170,7 +175,8 @@ func (t *tiles) each(m *arrayMap, f func(tileCell)) {
 	}
 }
 
-// tilesChanged follows an operation that the driver has taken; mem is what it maps, nil if it unmaps, left how many tiles its request may name yet.
+// tilesChanged follows an operation that the driver has taken; mem is what it maps, nil if it
+// unmaps, left how many tiles its request may name yet.
 func (s *session) tilesChanged(rec *arrayMap, mem *physical, left *uint64) {
 	t := s.tilesOf(rec.of())
 	if t.lost {

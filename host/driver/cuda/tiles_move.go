@@ -12,8 +12,10 @@ import (
 )
 
 /*
-The table of tiles that goes with a session: how much memory lies behind tiles that the guest has released, {u64 size, u32 device, u32 types, u32 flags} each, and then what decides for tiles, in the order in which it was done:
-{u32 whose memory: the guest's, which has a number, or one of those, by its place in the table} and a CUarrayMapInfo each.
+The table of tiles that goes with a session: how much memory lies behind tiles that the guest has
+released, {u64 size, u32 device, u32 types, u32 flags} each, and then what decides for tiles, in the
+order in which it was done: {u32 whose memory: the guest's, which has a number, or one of those, by
+its place in the table} and a CUarrayMapInfo each.
 */
 const (
 	releasedEntry  = 8 + 4 + 4 + 4
@@ -55,7 +57,8 @@ func (s *session) tileTable() []byte {
 	return table
 }
 
-// setTiles maps what was mapped, in a session that is rebuilt. Its arrays and the memory that the guest has are there.
+// setTiles maps what was mapped, in a session that is rebuilt. Its arrays and the memory that the
+// guest has are there.
 func (s *session) setTiles(size uint64, r io.Reader) error {
 	if size < 4 || size > 4+mostReleased*releasedEntry+mostTiles*tileEntry {
 		return errTiles

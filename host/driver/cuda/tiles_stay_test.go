@@ -55,7 +55,9 @@ func TestTilesThatStay(t *testing.T) {
 	}
 }
 
-// TestTilesOfHostileRequests: one request does not make the worker take more steps than a few times mostNamed: of more tiles than that the session loses track, and says so; the array's end has it forget.
+// TestTilesOfHostileRequests: one request does not make the worker take more steps than a few times
+// mostNamed: of more tiles than that the session loses track, and says so; the array's end has it
+// forget.
 func TestTilesOfHostileRequests(t *testing.T) {
 	const side = 512 // tiles of mostTiles
 	box := func(from uint32) [8]uint32 {

@@ -314,8 +314,9 @@ func (r *tileRig) turn() {
 	}
 }
 
-// TestTilesMove: what lies behind tiles of arrays, layers, levels and tails, mapped over and unmapped in parts, in whatever order, by memory that the guest has or has released, is the same after a move, and what is
-// counted is what there is.
+// TestTilesMove: what lies behind tiles of arrays, layers, levels and tails, mapped over and
+// unmapped in parts, in whatever order, by memory that the guest has or has released, is the same
+// after a move, and what is counted is what there is.
 func TestTilesMove(t *testing.T) {
 	for seed := range uint64(4) {
 		r := newTileRig(t, seed)
@@ -332,7 +333,8 @@ func TestTilesMove(t *testing.T) {
 	}
 }
 
-// TestTilesOfADay: what is kept of tiles is what they need, however often they change: also in parts, never the same twice.
+// TestTilesOfADay: what is kept of tiles is what they need, however often they change: also in
+// parts, never the same twice.
 func TestTilesOfADay(t *testing.T) {
 	r := newTileRig(t, 1)
 	array := r.add(func(id uint32) wire.Args {
@@ -369,7 +371,8 @@ func TestTilesOfADay(t *testing.T) {
 	r.clear(r.s, r.made)
 }
 
-// FuzzTileTable: a table of tiles from elsewhere maps what is there, or nothing: nothing else goes wrong.
+// FuzzTileTable: a table of tiles from elsewhere maps what is there, or nothing: nothing else goes
+// wrong.
 func FuzzTileTable(f *testing.F) {
 	le := binary.LittleEndian
 	one := tileMapping(shapedKey{id: 101}, [8]uint32{0, 0, 0, 0, 0, 128, 128, 1}, false, 102, 0)
@@ -398,7 +401,8 @@ func FuzzTileTable(f *testing.F) {
 	})
 }
 
-// TestTilesOfParts: what is mapped by way of a part of an array is not followed twice, so the session stays, until the array ends; nothing is kept of it then.
+// TestTilesOfParts: what is mapped by way of a part of an array is not followed twice, so the
+// session stays, until the array ends; nothing is kept of it then.
 func TestTilesOfParts(t *testing.T) {
 	r := newTileRig(t, 1)
 	whole := r.add(func(id uint32) wire.Args {

@@ -11,8 +11,9 @@ import (
 
 // traits are what is to be known of an image beside what the driver makes of it.
 type traits struct {
-	// prints: it may call vprintf. The driver hands device output over only in its own synchronising calls, so waits must then go
-	// through it. What cannot be looked into counts as printing.
+	// prints: it may call vprintf. The driver hands device output over only in its own
+	// synchronising calls, so waits must then go through it. What cannot be looked into counts as
+	// printing.
 	prints  bool
 	managed *movable // nil: it has no managed variables that can move
 	// compile is text with managed variables that only its machine code shows how to move.
@@ -30,7 +31,8 @@ type movable struct {
 // scanAside is the size from which an image is worth a goroutine's look while the driver loads it.
 const scanAside = 64 << 10
 
-// scan looks into an image, which nobody changes any more. The returned function waits for the answer.
+// scan looks into an image, which nobody changes any more. The returned function waits for the
+// answer.
 func (s *session) scan(code *fatbin.Code) func() traits {
 	sm := s.compute()
 	if len(code.Bytes()) < scanAside {
@@ -41,7 +43,8 @@ func (s *session) scan(code *fatbin.Code) func() traits {
 	return func() traits { return <-answer }
 }
 
-// traitsOf looks at the code that the driver would take from an image for a GPU of compute capability sm (major*10 + minor).
+// traitsOf looks at the code that the driver would take from an image for a GPU of compute
+// capability sm (major*10 + minor).
 func traitsOf(code *fatbin.Code, sm int) traits {
 	if code.Format() != fatbin.Container {
 		return partTraits(&code.Parts()[0])
@@ -64,7 +67,8 @@ func traitsOf(code *fatbin.Code, sm int) traits {
 	return native
 }
 
-// chosen are the parts of an image that a GPU of compute capability sm can do with: its machine code, of that the newest, and the newest text.
+// chosen are the parts of an image that a GPU of compute capability sm can do with: its machine
+// code, of that the newest, and the newest text.
 func chosen(code *fatbin.Code, sm int) (machine []*fatbin.Part, newest, text *fatbin.Part) {
 	parts := code.Parts()
 	for i := range parts {

@@ -7,8 +7,8 @@ import (
 
 var _ driver.Meter = (*session)(nil)
 
-// MemoryUse implements driver.Meter. With several devices the driver says where each allocation lies; what is no address of its
-// own is booked on the first.
+// MemoryUse implements driver.Meter. With several devices the driver says where each allocation
+// lies; what is no address of its own is booked on the first.
 func (s *session) MemoryUse() []driver.DeviceUse {
 	if len(s.devices) == 0 {
 		return nil

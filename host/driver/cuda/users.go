@@ -2,8 +2,9 @@ package cuda
 
 import "sync"
 
-// users are the goroutines beside the worker's that have the driver use something: a context, a stream, an event. It is ended when none does. They give
-// what the GPU works on; who ends such a thing while another thread of the guest waits for it waits too.
+// users are the goroutines beside the worker's that have the driver use something: a context, a
+// stream, an event. It is ended when none does. They give what the GPU works on; who ends such a
+// thing while another thread of the guest waits for it waits too.
 type users struct {
 	mu     sync.Mutex
 	left   sync.Cond // with mu
@@ -46,10 +47,12 @@ func (u *users) wait(thing any) {
 	}
 }
 
-// primary is the primary context of a device, of which what reads memory of a session while it runs has references of its own: nothing but a reset ends it.
+// primary is the primary context of a device, of which what reads memory of a session while it runs
+// has references of its own: nothing but a reset ends it.
 type primary struct{ dev uint32 }
 
-// reset has nobody enter a primary context any more who knew it before, and waits for those who are in it.
+// reset has nobody enter a primary context any more who knew it before, and waits for those who are
+// in it.
 func (u *users) reset(dev uint32) {
 	u.mu.Lock()
 	if u.resets == nil {
@@ -67,7 +70,8 @@ func (u *users) resetsOf(dev uint32) int {
 	return u.resets[dev]
 }
 
-// enterPrimary is enter for a primary context that has been reset so often; false: it is another now.
+// enterPrimary is enter for a primary context that has been reset so often; false: it is another
+// now.
 func (u *users) enterPrimary(dev uint32, resets int) (func(), bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

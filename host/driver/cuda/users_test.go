@@ -13,7 +13,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestWaitsOfWhatIsGone: about a wait whose stream or context has gone the driver is asked nothing of that; the one goes on, and the other ends with an error.
+// TestWaitsOfWhatIsGone: about a wait whose stream or context has gone the driver is asked nothing
+// of that; the one goes on, and the other ends with an error.
 func TestWaitsOfWhatIsGone(t *testing.T) {
 	const n = 7
 	for what, c := range map[string]struct {
@@ -45,7 +46,8 @@ func TestWaitsOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestEndsWaitForUsers: a stream, an event or a context that a goroutine has the driver use ends when it does not any more.
+// TestEndsWaitForUsers: a stream, an event or a context that a goroutine has the driver use ends
+// when it does not any more.
 func TestEndsWaitForUsers(t *testing.T) {
 	const n = 7
 	for what, c := range map[string]struct {
@@ -99,7 +101,8 @@ func TestEndsWaitForUsers(t *testing.T) {
 	}
 }
 
-// TestReadersOfAContextThatIsReset: what reads memory while the session runs touches nothing of a primary context that was reset since, nor gives back what went with it.
+// TestReadersOfAContextThatIsReset: what reads memory while the session runs touches nothing of a
+// primary context that was reset since, nor gives back what went with it.
 func TestReadersOfAContextThatIsReset(t *testing.T) {
 	x := newHeir(t)
 	r, err := x.newRunningReader(0)

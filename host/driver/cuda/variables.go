@@ -15,8 +15,9 @@ import (
 )
 
 /*
-The driver chooses where variables of modules lie. A session that may move asks for all of them as soon as code is loaded, in an order that depends
-on the code alone, and keeps the addresses beside the request. When the request is made again in another process, variables that come out elsewhere
+The driver chooses where variables of modules lie. A session that may move asks for all of them as
+soon as code is loaded, in an order that depends on the code alone, and keeps the addresses beside
+the request. When the request is made again in another process, variables that come out elsewhere
 refuse it, by name: nothing has been handed over then.
 */
 
@@ -79,7 +80,8 @@ func (s *session) hide(of owner, why string) {
 	s.arenas.opaque[of] = why
 }
 
-// settleVariables finds the variables of code in the call's context, if nobody has. A call that is made again must find them where they were.
+// settleVariables finds the variables of code in the call's context, if nobody has. A call that is
+// made again must find them where they were.
 func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 	a, key := &s.arenas, instance{of, c.Ctx}
 	names := a.names[of]
@@ -118,7 +120,8 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 	return cuda.Success
 }
 
-// constant reports whether a name is one that compilers give to texts, which nobody writes, and which programs do not ask for.
+// constant reports whether a name is one that compilers give to texts, which nobody writes, and
+// which programs do not ask for.
 func constant(name string) bool {
 	return strings.HasPrefix(name, "$") || strings.HasPrefix(name, "__unnamed")
 }
@@ -175,7 +178,8 @@ func (o owner) String() string {
 	return fmt.Sprintf("module %d", o.id)
 }
 
-// mappingsAround lists what of this process lies near an address, and is not small, for whoever asks why variables lie there.
+// mappingsAround lists what of this process lies near an address, and is not small, for whoever
+// asks why variables lie there.
 func mappingsAround(addr uint64) (list []string) {
 	const near, small = 4 << 30, 8 << 20
 	maps, err := os.ReadFile("/proc/self/maps")

@@ -12,7 +12,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// TestVariablesElsewhere: a variable that comes out elsewhere in another process refuses, with its name; a compiler's text does not, and is nothing that moves.
+// TestVariablesElsewhere: a variable that comes out elsewhere in another process refuses, with its
+// name; a compiler's text does not, and is nothing that moves.
 func TestVariablesElsewhere(t *testing.T) {
 	const ctx, mod, here, there = 16, 20, 1 << 40, 2 << 40
 	load := func(at uint64, c *wire.Call, names ...string) (*session, cuda.Result) {
@@ -62,7 +63,8 @@ const (
 	apartKernel         = 30
 )
 
-// apart is a session that may move, with a library that has variables in the first context, and a kernel of it.
+// apart is a session that may move, with a library that has variables in the first context, and a
+// kernel of it.
 func apart(t *testing.T) *session {
 	t.Helper()
 	s := agreeing(t, agreeingDriver(cudatest.Instances(0x3000_0000_0000)), drivertest.NewHost())
@@ -82,7 +84,8 @@ func apart(t *testing.T) *session {
 	return s
 }
 
-// TestInstancesAreSaid: whatever has a library's variables come into being in a context says so, once, with where they lie, and they move.
+// TestInstancesAreSaid: whatever has a library's variables come into being in a context says so,
+// once, with where they lie, and they move.
 func TestInstancesAreSaid(t *testing.T) {
 	ways := map[string]func(s *session, c *wire.Call) cuda.Result{
 		"launch": func(s *session, c *wire.Call) cuda.Result {

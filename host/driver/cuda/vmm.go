@@ -17,7 +17,8 @@ func onDevice(dev uint32) bind.MemLocation {
 	return bind.MemLocation{Type: memLocationDevice, Id: int32(dev)}
 }
 
-// allocationProp is memory on a device; flags are compression, gpuDirectRDMACapable << 8, usage << 16.
+// allocationProp is memory on a device; flags are compression, gpuDirectRDMACapable << 8, usage <<
+// 16.
 func allocationProp(dev, handles, flags uint32) *bind.MemAllocationProp {
 	p := &bind.MemAllocationProp{Type: memPinned, RequestedHandleTypes: handles, Location: onDevice(dev)}
 	p.AllocFlags.CompressionType, p.AllocFlags.GpuDirectRDMACapable, p.AllocFlags.Usage = uint8(flags), uint8(flags>>8), uint16(flags>>16)
@@ -38,7 +39,8 @@ func (s *session) hostProp(dev uint32) (*bind.MemAllocationProp, bool) {
 	return p, true
 }
 
-// makesOnHost reports whether the driver makes memory on the host for each of the session's n devices.
+// makesOnHost reports whether the driver makes memory on the host for each of the session's n
+// devices.
 func (s *session) makesOnHost(n int) bool {
 	for dev := range uint32(n) {
 		if _, ok := s.hostProp(dev); !ok {
@@ -93,13 +95,15 @@ func (s *session) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs,
 	return cuda.Success
 }
 
-// Where a session that may move has addresses reserved that the guest leaves to the driver: apart from what processes map, and from the ranges.
+// Where a session that may move has addresses reserved that the guest leaves to the driver: apart
+// from what processes map, and from the ranges.
 const (
 	apartFrom, apartTo = 0x6800_0000_0000, 0x7000_0000_0000
 	apartUnit          = 1 << 30
 )
 
-// reserveApart reserves addresses that another process can reserve again, whatever it has mapped by then; false: the driver takes no such wish.
+// reserveApart reserves addresses that another process can reserve again, whatever it has mapped by
+// then; false: the driver takes no such wish.
 func (s *session) reserveApart(a *wire.MemAddressReserveArgs) (bind.Mem, bool) {
 	if !s.arenas.on || s.apartRefused || a.Align&(a.Align-1) != 0 || max(a.Align, a.Size) > apartTo-apartFrom {
 		return bind.Mem{}, false
@@ -151,7 +155,8 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	return cuda.Success
 }
 
-// createOnHost is MemCreate of the host's memory, which counts as the caller says and not as a device's.
+// createOnHost is MemCreate of the host's memory, which counts as the caller says and not as a
+// device's.
 func (s *session) createOnHost(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if a.Place != wire.MemOnHost || a.Handles != 0 || a.Flags != 0 {
 		return cuda.ErrorInvalidValue
@@ -175,7 +180,8 @@ func (s *session) createOnHost(c *wire.Call, a *wire.MemCreateArgs) cuda.Result 
 	return cuda.Success
 }
 
-// MemRelease frees memory that is not mapped. A driver keeps what is until its last mapping goes, and it would be charged to nobody; what lies behind tiles is kept here, too.
+// MemRelease frees memory that is not mapped. A driver keeps what is until its last mapping goes,
+// and it would be charged to nobody; what lies behind tiles is kept here, too.
 func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	if m, ok := s.mems.get(a.Memhandle); ok && m.mapped > 0 {
 		return cuda.ErrorInvalidValue

@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
+// note looks at a driver result for the errors after which a context answers nothing else, and
+// tells the guest at once.
 func (s *session) note(res cuda.Result) cuda.Result {
 	if res.Sticky() {
 		s.gauge.faults.Add(1)
@@ -39,7 +40,8 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 	return s.answerBehind(c, st)
 }
 
-// gpuDone is the word of the waiting thread's slot that the GPU may write, none if it does not reach it.
+// gpuDone is the word of the waiting thread's slot that the GPU may write, none if it does not
+// reach it.
 func (s *session) gpuDone(p *wire.Pending) (slot bind.Mem, addr uintptr, seq uint32) {
 	addr, seq, ok := p.GPUDone()
 	if !ok {
@@ -49,8 +51,9 @@ func (s *session) gpuDone(p *wire.Pending) (slot bind.Mem, addr uintptr, seq uin
 	return slot, addr, seq
 }
 
-// answerBehind lets the GPU answer a wait: a stream memory operation behind the stream's work writes the reply slot of
-// the waiting thread. Without a slot that the GPU reaches, it writes a fence word and the watcher answers.
+// answerBehind lets the GPU answer a wait: a stream memory operation behind the stream's work
+// writes the reply slot of the waiting thread. Without a slot that the GPU reaches, it writes a
+// fence word and the watcher answers.
 func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
 	if slot, addr, seq := s.gpuDone(p); !slot.IsZero() {
@@ -82,7 +85,8 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	return s.fence(p, st, nil)
 }
 
-// fence puts a fence word behind a stream's work; then finish runs on the watcher, and its reply is sent.
+// fence puts a fence word behind a stream's work; then finish runs on the watcher, and its reply is
+// sent.
 func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) cuda.Result {
 	f, ok := s.fences.take()
 	if !ok {
@@ -106,8 +110,8 @@ func (s *session) handleOf(ctx uint32) bind.Context {
 	return bind.Context{}
 }
 
-// marks remembers that everything submitted to st so far is done once w has passed seq; behind the legacy stream that
-// holds for every blocking stream of the context.
+// marks remembers that everything submitted to st so far is done once w has passed seq; behind the
+// legacy stream that holds for every blocking stream of the context.
 func (s *session) marks(st *stream, w word, seq uint32) {
 	st.mark(w, seq)
 	if st.handle != bind.StreamLegacy {
@@ -125,7 +129,8 @@ func (s *session) marks(st *stream, w word, seq uint32) {
 	}
 }
 
-// busy reports whether a stream may have unfinished work. The legacy stream waits for every blocking stream.
+// busy reports whether a stream may have unfinished work. The legacy stream waits for every
+// blocking stream.
 func (s *session) busy(st *stream) bool {
 	if st.busy() || st.handle != bind.StreamLegacy {
 		return st.busy()
@@ -175,10 +180,12 @@ func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	return s.answerBehindAll(c, loose)
 }
 
-// maxJoined is how many streams a wait for a context joins by events; beyond it a thread of its own waits in the driver.
+// maxJoined is how many streams a wait for a context joins by events; beyond it a thread of its own
+// waits in the driver.
 const maxJoined = 64
 
-// looseBusy lists the streams of a context with unfinished work that the legacy stream does not wait for.
+// looseBusy lists the streams of a context with unfinished work that the legacy stream does not
+// wait for.
 func (s *session) looseBusy(ctx uint32) []*stream {
 	var list []*stream
 	for _, o := range s.streams.m {
@@ -189,8 +196,8 @@ func (s *session) looseBusy(ctx uint32) []*stream {
 	return list
 }
 
-// answerBehindAll has the GPU answer behind the work of the loose streams and of the legacy stream, which stands for all others.
-// The context is current.
+// answerBehindAll has the GPU answer behind the work of the loose streams and of the legacy stream,
+// which stands for all others. The context is current.
 func (s *session) answerBehindAll(c *wire.Call, loose []*stream) cuda.Result {
 	legacy, res := s.stream(c, streamLegacy)
 	if res != cuda.Success {
@@ -283,8 +290,8 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	return res
 }
 
-// blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over
-// several independent streams. Things are what it names beside the current context.
+// blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and
+// for waits over several independent streams. Things are what it names beside the current context.
 func (s *session) blockOn(c *wire.Call, wait func() cuda.Result, things ...any) cuda.Result {
 	return s.blockingWait(c.Later(), wait, nil, things...)
 }

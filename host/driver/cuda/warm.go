@@ -19,8 +19,8 @@ type warmth struct {
 	sums    sumsFunction // in primary, for as long as this process lives
 }
 
-// Warm implements driver.Warmer: it starts the driver and makes the first device's primary context, which is what a process
-// waits for before its first kernel (94 ms and 94 ms on an H200).
+// Warm implements driver.Warmer: it starts the driver and makes the first device's primary context,
+// which is what a process waits for before its first kernel (94 ms and 94 ms on an H200).
 func (b *Backend) Warm(o driver.Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -58,8 +58,9 @@ func (b *Backend) Warm(o driver.Options) error {
 	return nil
 }
 
-// loadCompiler loads the driver's compiler of PTX. The driver does so when it first compiles something that its cache does not have: in a session's first process, and not in
-// the next, where what is placed behind it (38 MiB) would then come out 32 MiB lower.
+// loadCompiler loads the driver's compiler of PTX. The driver does so when it first compiles
+// something that its cache does not have: in a session's first process, and not in the next, where
+// what is placed behind it (38 MiB) would then come out 32 MiB lower.
 func loadCompiler() {
 	if err := bind.Preload("libnvidia-ptxjitcompiler.so.1"); err != nil {
 		slog.Debug("the driver's compiler of PTX is not loaded ahead", "error", err)
@@ -118,7 +119,8 @@ func firsts(d *bind.Driver, p *fencePool) cuda.Result {
 	return d.StreamSynchronize(stream)
 }
 
-// take hands out the retained primary context of device dev and the fences in it; none if it is not ready.
+// take hands out the retained primary context of device dev and the fences in it; none if it is not
+// ready.
 func (w *warmth) take(dev uint32) (bind.Context, *fencePool) {
 	if w == nil || dev != 0 || w.primary.IsZero() {
 		return bind.Context{}, nil

@@ -42,8 +42,8 @@ type wait struct {
 	dropped        bool // by abandon; guarded by fences of the watcher
 }
 
-// watcher finishes waits: wakes guest threads that went to sleep before the GPU answered, sends replies that carry
-// bytes, and asks the driver now and then whether the context still lives.
+// watcher finishes waits: wakes guest threads that went to sleep before the GPU answered, sends
+// replies that carry bytes, and asks the driver now and then whether the context still lives.
 type watcher struct {
 	s      *session
 	mu     sync.Mutex
@@ -77,7 +77,8 @@ func (w *watcher) add(x *wait) {
 	}
 }
 
-// settle returns when the watcher has finished every wait that the GPU has answered. The GPU is idle.
+// settle returns when the watcher has finished every wait that the GPU has answered. The GPU is
+// idle.
 func (w *watcher) settle() {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); nap(watchNap) {
 		w.mu.Lock()
@@ -152,8 +153,8 @@ func eagerness(batch []*wait) time.Duration {
 // plentyCores is how many there are where another that polls takes none from whoever is waited for.
 const plentyCores = 4
 
-// needed reports whether the watcher answers one of the waits. Those that the GPU answers only want it for threads that sleep, which is a matter
-// of more time.
+// needed reports whether the watcher answers one of the waits. Those that the GPU answers only want
+// it for threads that sleep, which is a matter of more time.
 func needed(batch []*wait) bool {
 	return slices.ContainsFunc(batch, func(x *wait) bool { return !x.direct })
 }
@@ -206,7 +207,8 @@ func (w *watcher) look(x *wait, now time.Time) (over bool) {
 	return over
 }
 
-// abandon ends the waits with fences, whose memory goes with the context that is destroyed next. Worker goroutine.
+// abandon ends the waits with fences, whose memory goes with the context that is destroyed next.
+// Worker goroutine.
 func (w *watcher) abandon() {
 	w.fences.Lock()
 	defer w.fences.Unlock()
@@ -250,8 +252,8 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 	return true, w.s.note(res)
 }
 
-// leaveContext has the driver asked no more about waits in a context that is about to end, leaveStream none about a stream: its context is asked about
-// then. Worker goroutine.
+// leaveContext has the driver asked no more about waits in a context that is about to end,
+// leaveStream none about a stream: its context is asked about then. Worker goroutine.
 func (w *watcher) leaveContext(ctx bind.Context) {
 	w.leave(func(x *wait) {
 		if x.ctx == ctx {
@@ -307,7 +309,8 @@ func (w *watcher) remove(x *wait) {
 	}
 }
 
-// nap sleeps on the watcher's own thread: the runtime's timers may round a sleep up to a millisecond.
+// nap sleeps on the watcher's own thread: the runtime's timers may round a sleep up to a
+// millisecond.
 func nap(d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&t, nil)

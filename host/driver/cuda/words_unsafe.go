@@ -18,5 +18,6 @@ func (w word) store(v uint32) { atomic.StoreUint32((*uint32)(w.pointer()), v) }
 
 func (w word) pointer() unsafe.Pointer { return pointerTo(uint64(w)) }
 
-// pointerTo makes a pointer to foreign memory (C's, the driver's, a mapping) at addr: never to Go's.
+// pointerTo makes a pointer to foreign memory (C's, the driver's, a mapping) at addr: never to
+// Go's.
 func pointerTo(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }

@@ -45,8 +45,8 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	return s, nil
 }
 
-// Session has memory (MemAlloc, MemFree, MemcpyHtoD, MemcpyDtoH, MemcpyStaged), objects (contexts, streams, events, links), and
-// waits: StreamSynchronize on stream Held is open until Finish.
+// Session has memory (MemAlloc, MemFree, MemcpyHtoD, MemcpyDtoH, MemcpyStaged), objects (contexts,
+// streams, events, links), and waits: StreamSynchronize on stream Held is open until Finish.
 type Session struct {
 	wire.Unsupported
 	Host    driver.Host

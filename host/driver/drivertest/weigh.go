@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Weigh counts what is kept of a value: the elements of all maps and slices that are reached from it through this module's own types, by the field that has them. Nobody may change it meanwhile.
+// Weigh counts what is kept of a value: the elements of all maps and slices that are reached from
+// it through this module's own types, by the field that has them. Nobody may change it meanwhile.
 func Weigh(v any) map[string]int {
 	h := weighing{counts: map[string]int{}, seen: map[seenValue]bool{}}
 	h.look("", reflect.ValueOf(v))

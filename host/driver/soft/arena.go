@@ -17,8 +17,8 @@ func (ar *arena) commit(lo, size uint64) error {
 	return nil
 }
 
-// decommitLocked gives back the memory of an allocation that is no longer among the intervals: chunks that nobody else uses
-// become inaccessible, pages that nobody else uses lose their memory.
+// decommitLocked gives back the memory of an allocation that is no longer among the intervals:
+// chunks that nobody else uses become inaccessible, pages that nobody else uses lose their memory.
 func (s *space) decommitLocked(a *allocation) {
 	if a.device < 0 || a.device >= len(s.arenas) {
 		return
@@ -43,7 +43,8 @@ func (s *space) decommitLocked(a *allocation) {
 	}
 }
 
-// within widens lo and hi to multiples of unit, where that stays between before and after; else it narrows them.
+// within widens lo and hi to multiples of unit, where that stays between before and after; else it
+// narrows them.
 func within(lo, hi, before, after, unit uint64) (from, to uint64) {
 	if from = lo &^ (unit - 1); from < before {
 		from = (lo + unit - 1) &^ (unit - 1)

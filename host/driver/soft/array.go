@@ -8,7 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// array is a CUarray: rows one after the other, slices or layers after that, in memory of the device.
+// array is a CUarray: rows one after the other, slices or layers after that, in memory of the
+// device.
 type array struct {
 	shape arrayShape
 	mem   *allocation
@@ -94,7 +95,8 @@ var arrayLimits = map[int]int32{
 	cuda.DeviceAttrMaximumSurface2dLayeredLayers: layeredLayers,
 }
 
-// formatBytes is the size of a channel, 0 for formats without channels of their own: planes, blocks, packed colours.
+// formatBytes is the size of a channel, 0 for formats without channels of their own: planes,
+// blocks, packed colours.
 func formatBytes(format uint32) uint64 {
 	switch format {
 	case 0x01, 0x08:
@@ -360,7 +362,8 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 	return cuda.Success
 }
 
-// hostAtomics are the capabilities of an operation on memory that the guest shares: exec makes them with the processor's own.
+// hostAtomics are the capabilities of an operation on memory that the guest shares: exec makes them
+// with the processor's own.
 func (s *session) hostAtomics(op uint32) uint32 {
 	const signed, unsigned, reduction, scalar32, scalar64 = 1, 2, 4, 8, 16 // CU_ATOMIC_CAPABILITY_*
 	switch reg, ok := s.host.Region(0); {

@@ -10,8 +10,9 @@ import (
 
 const attributeValueSize = 64 // CUlaunchAttributeValue
 
-// streamAttributes are those that a stream has, with the bytes that count. They are kept and given back; only the window of an access
-// policy, the way to wait and the domains would change how a GPU works, and nothing here depends on that.
+// streamAttributes are those that a stream has, with the bytes that count. They are kept and given
+// back; only the window of an access policy, the way to wait and the domains would change how a GPU
+// works, and nothing here depends on that.
 var streamAttributes = map[uint32]int{
 	cuda.LaunchAttrAccessPolicyWindow: 32, cuda.LaunchAttrSynchronizationPolicy: 4, cuda.LaunchAttrPriority: 4,
 	cuda.LaunchAttrMemSyncDomainMap: 2, cuda.LaunchAttrMemSyncDomain: 4,

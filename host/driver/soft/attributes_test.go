@@ -55,7 +55,8 @@ func TestStreamAttributes(t *testing.T) {
 	r.want(res, cuda.ErrorInvalidHandle, "no such stream")
 }
 
-// TestTexturesOfFreedMemory: a kernel that reads a texture of freed memory fails, and the worker lives.
+// TestTexturesOfFreedMemory: a kernel that reads a texture of freed memory fails, and the worker
+// lives.
 func TestTexturesOfFreedMemory(t *testing.T) {
 	r := newRig(t, driver.Options{})
 	id, tex := r.id(), r.id()

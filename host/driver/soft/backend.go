@@ -31,7 +31,8 @@ func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
 	return list, nil
 }
 
-// Open implements driver.Backend. A process can have one session at a time: device addresses are fixed.
+// Open implements driver.Backend. A process can have one session at a time: device addresses are
+// fixed.
 func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
 	ordinals := o.Devices
 	if ordinals == nil {

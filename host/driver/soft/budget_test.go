@@ -10,7 +10,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// TestModulesAndHeapCount: variables of modules and the heap of kernels are memory of the budget, and come back.
+// TestModulesAndHeapCount: variables of modules and the heap of kernels are memory of the budget,
+// and come back.
 func TestModulesAndHeapCount(t *testing.T) {
 	const global = 24 << 20
 	image := []byte(".version 6.4\n.target sm_75\n.address_size 64\n.visible .global .align 8 .b8 big[25165824];\n")
@@ -45,7 +46,8 @@ func TestModulesAndHeapCount(t *testing.T) {
 	}
 }
 
-// TestLimitChanges: a limit that changes while the session runs holds at once, and is what the guest sees.
+// TestLimitChanges: a limit that changes while the session runs holds at once, and is what the
+// guest sees.
 func TestLimitChanges(t *testing.T) {
 	p, err := memory.New(64 << 20)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"causeway/host/driver"
 )
 
-// clock tells a driver.Clock when the first kernel of several begins to run, and when the last has ended. Copies and waits of
-// streams are no work of the GPU's.
+// clock tells a driver.Clock when the first kernel of several begins to run, and when the last has
+// ended. Copies and waits of streams are no work of the GPU's.
 type clock struct {
 	to driver.Clock // nil: nobody asks
 

@@ -162,7 +162,8 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 	return cuda.Success
 }
 
-// destroyContext forgets a context and what it holds. Work that is queued still runs; memory goes after it.
+// destroyContext forgets a context and what it holds. Work that is queued still runs; memory goes
+// after it.
 func (s *session) destroyContext(g *gpuContext) {
 	s.ctxs.deleteIf(func(x *gpuContext) bool { return x == g })
 	s.orphans = slices.DeleteFunc(s.orphans, func(o *gpuContext) bool { return !o.working() })

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// inlineBytes is the largest memory operation that the worker does itself when nothing is before it.
+	// inlineBytes is the largest memory operation that the worker does itself when nothing is
+	// before it.
 	inlineBytes = 64 << 10
 	// maxReplyCopy bounds a copy that travels inside a reply.
 	maxReplyCopy = 16 << 20
@@ -20,8 +21,8 @@ const (
 	carrySize = 1 << 20
 )
 
-// inline runs a task's work on the worker goroutine. The context may have failed since the caller looked: by the very task
-// that is no longer before this one.
+// inline runs a task's work on the worker goroutine. The context may have failed since the caller
+// looked: by the very task that is no longer before this one.
 func (s *session) inline(g *gpuContext, run func() cuda.Result) cuda.Result {
 	if res := g.sticky(); res != cuda.Success {
 		return res
@@ -154,8 +155,8 @@ func (s *session) staged(id uint32, off, size uint64) (driver.Region, *region, b
 	return reg, known, true
 }
 
-// MemcpyStaged copies through a staging region and then stores the completion word, also when the copy cannot be done:
-// the guest waits for it.
+// MemcpyStaged copies through a staging region and then stores the completion word, also when the
+// copy cannot be done: the guest waits for it.
 func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Result {
 	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {

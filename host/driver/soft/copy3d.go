@@ -53,7 +53,8 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	return cuda.Success
 }
 
-// operand checks one end: an array, or memory: the box must lie within its pitch and height, and all of it in memory that may be touched.
+// operand checks one end: an array, or memory: the box must lie within its pitch and height, and
+// all of it in memory that may be touched.
 func (s *session) operand(b box, kind, id uint32, base, pitch, height uint64, at [3]uint64) (operand, bool) {
 	if kind == wire.OperandArray {
 		return s.arrayOperand(b, base, at)

@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver"
 )
 
-// What this GPU is. It accepts PTX for compute capability 9.0 and below; the other numbers are limits that it keeps.
+// What this GPU is. It accepts PTX for compute capability 9.0 and below; the other numbers are
+// limits that it keeps.
 const (
 	capability       = 90
 	driverVersion    = 13000

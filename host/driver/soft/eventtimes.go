@@ -12,11 +12,13 @@ import (
 // ofEvents is where ExportMemory puts the times of events: no allocation is there.
 const ofEvents = 1<<63 | 1<<62 | 1
 
-// timeEntry is an event's in the table of eventTimes: its id, and nanoseconds before the table was made.
+// timeEntry is an event's in the table of eventTimes: its id, and nanoseconds before the table was
+// made.
 const timeEntry = 4 + 8
 
-// eventTimes says when events were recorded, as another process can take it up: nanoseconds since 1970 by this host's clock, then an entry for each
-// event that has a time. Nothing if none has one. The session is quiescent.
+// eventTimes says when events were recorded, as another process can take it up: nanoseconds since
+// 1970 by this host's clock, then an entry for each event that has a time. Nothing if none has one.
+// The session is quiescent.
 func (s *session) eventTimes() []byte {
 	var table []byte
 	now := time.Now()
@@ -33,8 +35,8 @@ func (s *session) eventTimes() []byte {
 	return table
 }
 
-// setEventTimes takes over the table of eventTimes: elapsed times go on as if the session had not moved, with what the hosts' clocks say of the
-// time in between.
+// setEventTimes takes over the table of eventTimes: elapsed times go on as if the session had not
+// moved, with what the hosts' clocks say of the time in between.
 func (s *session) setEventTimes(size uint64, r io.Reader) error {
 	if size < 8 || (size-8)%timeEntry != 0 || (size-8)/timeEntry > uint64(len(s.events)) {
 		return fmt.Errorf("times of events: %d bytes", size)

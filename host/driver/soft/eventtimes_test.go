@@ -11,7 +11,8 @@ import (
 	"causeway/host/driver"
 )
 
-// TestEventTimesMove: what lies between two events is the same after a move, and what comes later is later.
+// TestEventTimesMove: what lies between two events is the same after a move, and what comes later
+// is later.
 func TestEventTimesMove(t *testing.T) {
 	old := newRig(t, driver.Options{})
 	first, second, untimed := old.event(0), old.event(0), old.event(cuda.EventDisableTiming)

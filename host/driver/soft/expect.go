@@ -10,8 +10,8 @@ import (
 
 var _ driver.Expecter = (*session)(nil)
 
-// Memory that is expected is live as any other, of nobody. The operation that allocates it takes it as it is; one that allocates anything else at these
-// addresses, or around them, takes its place.
+// Memory that is expected is live as any other, of nobody. The operation that allocates it takes it
+// as it is; one that allocates anything else at these addresses, or around them, takes its place.
 
 // Expects implements driver.Expecter.
 func (*session) Expects() bool { return true }
@@ -42,7 +42,8 @@ func (s *space) expect(addr, size uint64) cuda.Result {
 	return cuda.Success
 }
 
-// takeExpectedLocked is what was expected at the addresses of a request, which is in use from now on; nil: just that was not, and what was is gone.
+// takeExpectedLocked is what was expected at the addresses of a request, which is in use from now
+// on; nil: just that was not, and what was is gone.
 func (s *space) takeExpectedLocked(r *request) *allocation {
 	if len(s.expected) == 0 || r.at == 0 {
 		return nil

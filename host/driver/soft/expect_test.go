@@ -16,7 +16,8 @@ func (r *rig) again(op wire.Op, placed ...uint64) *wire.Call {
 	return c
 }
 
-// TestExpect: memory that came before the operation that allocates it is what that finds; what another takes the place of, or nothing, is given back.
+// TestExpect: memory that came before the operation that allocates it is what that finds; what
+// another takes the place of, or nothing, is given back.
 func TestExpect(t *testing.T) {
 	old := newRig(t, driver.Options{})
 	lib := old.id()

@@ -54,7 +54,8 @@ func (silent) Reply(_, _ uint32, _ cuda.Result, _ []byte) {}
 func (silent) GPUDone(uint32) (uintptr, bool)             { return 0, false }
 func (silent) WakeSlot(_, _ uint32)                       {}
 
-// sharingHost is a host whose session shares with itself: its nth offer, from 1, has the token n, 0, 0, ...
+// sharingHost is a host whose session shares with itself: its nth offer, from 1, has the token n,
+// 0, 0, ...
 type sharingHost struct {
 	*drivertest.Host
 	blobs [][]byte

@@ -12,8 +12,9 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// FuzzShared: what another session shares was said by its worker, which may have been taken over: its file is mapped as far as it goes, or refused, and what is
-// mapped can be written to its end. The file is of so many pages, and may be one that can shrink.
+// FuzzShared: what another session shares was said by its worker, which may have been taken over:
+// its file is mapped as far as it goes, or refused, and what is mapped can be written to its end.
+// The file is of so many pages, and may be one that can shrink.
 func FuzzShared(f *testing.F) {
 	p := part{Offset: 4096, Size: 8192}
 	for _, kind := range []byte{shareMemory, shareEvent, sharePhysical, sharePool, sharePointer} {

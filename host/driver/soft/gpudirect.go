@@ -11,7 +11,9 @@ import (
 	"causeway/host/driver"
 )
 
-// direct is the memory of a copy that the host's adapter may move by itself, false if it may not. Its pages are where they stay: they are made parts of a file, which stands for a dma-buf, ahead of that.
+// direct is the memory of a copy that the host's adapter may move by itself, false if it may not.
+// Its pages are where they stay: they are made parts of a file, which stands for a dma-buf, ahead
+// of that.
 func (s *session) direct(a *wire.MemcpyStagedArgs) (driver.Direct, driver.DeviceMemory, bool) {
 	d, ok := s.host.(driver.Direct)
 	if !ok || !d.Direct(a.Size) {

@@ -10,7 +10,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// maxGraphNodes bounds the nodes of a session's graphs, and those that one executable graph comes to.
+// maxGraphNodes bounds the nodes of a session's graphs, and those that one executable graph comes
+// to.
 const maxGraphNodes = 1 << 20
 
 // graph is a set of nodes and what they depend on.
@@ -21,7 +22,8 @@ type graph struct {
 	users  map[*userObject]uint32
 }
 
-// graphNode does its work when the nodes before it are done. Nodes of captures and clones have no id until a list asks for them.
+// graphNode does its work when the nodes before it are done. Nodes of captures and clones have no
+// id until a list asks for them.
 type graphNode struct {
 	id     wire.ID
 	serial uint64

@@ -7,8 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Admit implements wire.Admitter: operations on a stream that captures become nodes, and calls that a capture forbids are refused. What
-// is not known here cannot be captured: stream refuses it.
+// Admit implements wire.Admitter: operations on a stream that captures become nodes, and calls that
+// a capture forbids are refused. What is not known here cannot be captured: stream refuses it.
 func (s *session) Admit(c *wire.Call, a wire.Args, r wire.Reply) (done bool, res cuda.Result) {
 	if !s.capturing() {
 		return false, cuda.Success
@@ -39,8 +39,8 @@ func (s *session) stream(c *wire.Call, id wire.Stream) (*stream, cuda.Result) {
 	return st, res
 }
 
-// admitQuestion judges potentially unsafe calls and waits. That a question concerns a capture is found before that it is forbidden while
-// capturing (seen on driver 580).
+// admitQuestion judges potentially unsafe calls and waits. That a question concerns a capture is
+// found before that it is forbidden while capturing (seen on driver 580).
 func (s *session) admitQuestion(c *wire.Call, a wire.Args) cuda.Result {
 	switch a := a.(type) {
 	case *wire.EventQueryArgs:
@@ -109,7 +109,8 @@ func (s *session) admitWork(c *wire.Call, id wire.Stream, a wire.Args, r wire.Re
 	return true, res
 }
 
-// nodeOf is the kind and the parameters of the node that an operation becomes; false if there is none.
+// nodeOf is the kind and the parameters of the node that an operation becomes; false if there is
+// none.
 func nodeOf(a wire.Args) (kind uint32, params []byte, ok bool) {
 	switch a := a.(type) {
 	case *wire.LaunchArgs:

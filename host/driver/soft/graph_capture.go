@@ -7,7 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// streamCapture is a capture that was begun and not ended. Work put on its streams becomes nodes of its graph.
+// streamCapture is a capture that was begun and not ended. Work put on its streams becomes nodes of
+// its graph.
 type streamCapture struct {
 	id      uint64
 	graph   *graph
@@ -83,7 +84,8 @@ func (s *session) admit(st *stream) cuda.Result {
 	return res
 }
 
-// forbidden judges a potentially unsafe call of a guest thread (CUDA Driver API, cuThreadExchangeStreamCaptureMode).
+// forbidden judges a potentially unsafe call of a guest thread (CUDA Driver API,
+// cuThreadExchangeStreamCaptureMode).
 func (s *session) forbidden(c *wire.Call) cuda.Result {
 	mode := s.modes[c.Thread]
 	if mode == cuda.CaptureModeRelaxed {
@@ -316,13 +318,15 @@ func (s *session) StreamCaptureCheck(c *wire.Call, a *wire.StreamCaptureCheckArg
 	return res
 }
 
-// CaptureUnsafe answers a potentially unsafe call that the guest does by itself: Admit has judged it.
+// CaptureUnsafe answers a potentially unsafe call that the guest does by itself: Admit has judged
+// it.
 func (s *session) CaptureUnsafe(*wire.Call) cuda.Result { return cuda.Success }
 
 // CaptureSettle brings the error of an asynchronous operation before it.
 func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }
 
-// strayFill is the node of a captured fill of an address where no memory is: real drivers take it up, and only a launch fails.
+// strayFill is the node of a captured fill of an address where no memory is: real drivers take it
+// up, and only a launch fails.
 func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []graphEdge) (*graphNode, cuda.Result) {
 	var v wire.MemsetNode
 	if v.Decode(params) != nil {

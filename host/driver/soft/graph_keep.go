@@ -135,7 +135,8 @@ func contextAt(kind uint32) int {
 	return -1
 }
 
-// nodeCall is a call in the context that a node's parameters name, and says in them which it is: a node stays in the context in which it was made.
+// nodeCall is a call in the context that a node's parameters name, and says in them which it is: a
+// node stays in the context in which it was made.
 func (s *session) nodeCall(c *wire.Call, kind uint32, p []byte) *wire.Call {
 	at := contextAt(kind)
 	if at < 0 || len(p) < at+4 {
@@ -169,7 +170,8 @@ func (s *session) standing(n *graphNode) []byte {
 	return p
 }
 
-// strayNode is an error that names a graph with a node of a context that has ended: it cannot be made again.
+// strayNode is an error that names a graph with a node of a context that has ended: it cannot be
+// made again.
 func (s *session) strayNode() error {
 	var stray wire.ID // a context
 	at := func(w *work, kind uint32) {

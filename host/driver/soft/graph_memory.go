@@ -103,7 +103,8 @@ func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Resu
 	return cuda.Success
 }
 
-// trimGraphMem ends what is no graph's and no executable graph's any more, and reports whether there was any.
+// trimGraphMem ends what is no graph's and no executable graph's any more, and reports whether
+// there was any.
 func (s *session) trimGraphMem(which func(*graphAlloc) bool) bool {
 	used := s.allocNodes()
 	var look func(p *plan)
@@ -136,7 +137,8 @@ func (s *session) trimGraphMem(which func(*graphAlloc) bool) bool {
 // graphMemFew is how much memory of graphs is not worth a look at what of it can go.
 const graphMemFew = 16
 
-// endUnusedGraphMem does so on all devices, as a driver has graphs take the memory of those that are gone: a program that captures all day would keep it all otherwise.
+// endUnusedGraphMem does so on all devices, as a driver has graphs take the memory of those that
+// are gone: a program that captures all day would keep it all otherwise.
 func (s *session) endUnusedGraphMem() bool {
 	ended := s.trimGraphMem(func(*graphAlloc) bool { return true })
 	s.graphMemLeft = len(s.graphMem)
@@ -180,7 +182,8 @@ func (s *session) strayGraphMemory() (uint64, bool) {
 	return 0, false
 }
 
-// userObject is counted by the guest's and by graphs' references; with the last its destructor runs in the guest.
+// userObject is counted by the guest's and by graphs' references; with the last its destructor runs
+// in the guest.
 type userObject struct {
 	id    uint64
 	count uint64

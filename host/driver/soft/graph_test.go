@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver"
 )
 
-// Kernels that decide conditions. A module like this comes out of nvcc with the function that sets them undefined.
+// Kernels that decide conditions. A module like this comes out of nvcc with the function that sets
+// them undefined.
 const conditionalPTX = `.version 8.0
 .target sm_90
 .address_size 64

@@ -33,14 +33,15 @@ type condition struct {
 	graph    *graph
 }
 
-// graphAlloc is memory of an allocation node. It stays reserved, and its address the same, while the node or an executable
-// graph exists.
+// graphAlloc is memory of an allocation node. It stays reserved, and its address the same, while
+// the node or an executable graph exists.
 type graphAlloc struct {
 	mem  *allocation
 	live atomic.Bool // between allocation and free
 }
 
-// recording takes the tasks that an operation would queue: the operations on streams are also what makes the work of nodes.
+// recording takes the tasks that an operation would queue: the operations on streams are also what
+// makes the work of nodes.
 type recording struct {
 	tasks []*task
 	hold  []*task // a task that is never done: nothing runs at once
@@ -268,7 +269,8 @@ func (s *session) prepareConditional(n *graphNode, p []byte) cuda.Result {
 	return cuda.Success
 }
 
-// conditionTable holds conditions under their handles, which are numbers from 1. Kernels that run look into it, too.
+// conditionTable holds conditions under their handles, which are numbers from 1. Kernels that run
+// look into it, too.
 type conditionTable struct {
 	mu   sync.Mutex
 	list []*condition

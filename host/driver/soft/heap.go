@@ -15,7 +15,8 @@ const (
 	heapLeast = 64 // bytes that an allocation takes at least
 )
 
-// heap is what malloc in kernels gives out: first fit in one allocation of the context. It outlives modules. Any goroutine.
+// heap is what malloc in kernels gives out: first fit in one allocation of the context. It outlives
+// modules. Any goroutine.
 type heap struct {
 	mu   sync.Mutex // a leaf lock; guards what follows
 	free []run      // sorted, never adjacent
@@ -77,7 +78,8 @@ func (h *heap) Free(addr uint64) bool {
 	return true
 }
 
-// heapFor makes the context's heap when the first kernel that may ask for memory is launched. Worker.
+// heapFor makes the context's heap when the first kernel that may ask for memory is launched.
+// Worker.
 func (s *session) heapFor(g *gpuContext) (*heap, cuda.Result) {
 	if g.heap != nil {
 		return g.heap, cuda.Success

@@ -5,7 +5,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// LaunchHostFunc queues a function of the guest. The task waits for the guest; other streams go on meanwhile.
+// LaunchHostFunc queues a function of the guest. The task waits for the guest; other streams go on
+// meanwhile.
 func (s *session) LaunchHostFunc(c *wire.Call, a *wire.LaunchHostFuncArgs) cuda.Result {
 	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {

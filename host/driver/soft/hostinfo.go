@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostMemory is the memory this process may use, in bytes: the machine's, or its cgroup's if that is less.
+// hostMemory is the memory this process may use, in bytes: the machine's, or its cgroup's if that
+// is less.
 func hostMemory() uint64 {
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) != nil {

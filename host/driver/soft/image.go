@@ -90,7 +90,8 @@ func (b *build) broken(err error) cuda.Result {
 	return b.fail(cuda.ErrorInvalidPTX, "ptxas fatal   : Ptx assembly aborted due to errors")
 }
 
-// options refuses what would change the meaning of a module. The rest are hints for a code generator.
+// options refuses what would change the meaning of a module. The rest are hints for a code
+// generator.
 func (b *build) options(pairs []byte) cuda.Result {
 	for ; len(pairs) >= 16; pairs = pairs[16:] {
 		switch opt := binary.LittleEndian.Uint64(pairs); {
@@ -140,8 +141,8 @@ func (b *build) text(image []byte) ([]byte, cuda.Result) {
 	return text, cuda.Success
 }
 
-// parts finds PTX in the inputs of a link that follow one another. An input without any for this GPU is left out: the device
-// runtime's library is one, and the GPU has that by itself.
+// parts finds PTX in the inputs of a link that follow one another. An input without any for this
+// GPU is left out: the device runtime's library is one, and the GPU has that by itself.
 func (b *build) parts(image []byte) ([]byte, cuda.Result) {
 	var joined []byte
 	for len(image) > 0 {
@@ -170,8 +171,8 @@ func (b *build) parts(image []byte) ([]byte, cuda.Result) {
 	return joined, cuda.Success
 }
 
-// imageRatio is what a loaded module takes for each byte of its text: 14 as the parser leaves it and 6 lowered, with 13 MB of kernels
-// like those of CUDA's samples.
+// imageRatio is what a loaded module takes for each byte of its text: 14 as the parser leaves it
+// and 6 lowered, with 13 MB of kernels like those of CUDA's samples.
 const imageRatio = 20
 
 var _ driver.Loader = (*session)(nil)

@@ -11,8 +11,8 @@ import (
 // countersSize is a page.
 const countersSize = pageSize
 
-// sharedEvent is what sessions with the same event share: how often it was recorded, and the latest record that is done. A
-// record of one session is, for the others, a task that waits for the count.
+// sharedEvent is what sessions with the same event share: how often it was recorded, and the latest
+// record that is done. A record of one session is, for the others, a task that waits for the count.
 type sharedEvent struct {
 	file *memoryFile
 	*counters

@@ -252,8 +252,8 @@ func TestFunctionAttributes(t *testing.T) {
 	r.ok(r.sync())
 }
 
-// TestCopyBehindFault copies at once behind a kernel that fails: whether the copy finds the kernel running or just ended,
-// it reports the fault.
+// TestCopyBehindFault copies at once behind a kernel that fails: whether the copy finds the kernel
+// running or just ended, it reports the fault.
 func TestCopyBehindFault(t *testing.T) {
 	for range 30 {
 		r := newRig(t, driver.Options{})

@@ -8,12 +8,14 @@ import (
 	"causeway/host/driver/soft/ptx"
 )
 
-// library is code that belongs to no context. Each context gets a module of it when it first needs one.
+// library is code that belongs to no context. Each context gets a module of it when it first needs
+// one.
 type library struct {
 	id        wire.ID
 	source    *ptx.Module
 	instances map[*gpuContext]*module
-	// spare waits for the first context that asks: the image was compiled for it when the library came.
+	// spare waits for the first context that asks: the image was compiled for it when the library
+	// came.
 	spare    *module
 	managed  *managedVars  // nil: not moved
 	retired  []*allocation // variables from before that: see reload
@@ -54,7 +56,8 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	return s.loaded(b, res)
 }
 
-// vacated reports whether a request that is made again made an instance for a context that has ended since: where that was others may be, and the next context's has not come yet.
+// vacated reports whether a request that is made again made an instance for a context that has
+// ended since: where that was others may be, and the next context's has not come yet.
 func vacated(c *wire.Call) bool { return c.Replay && len(c.Placed) == 0 }
 
 // begins makes a module what waits for the first context, unless it is a shape only.
@@ -93,7 +96,8 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 	return m, cuda.Success
 }
 
-// instanceIn is a new one, or the spare one if that has its variables where the call is to have them.
+// instanceIn is a new one, or the spare one if that has its variables where the call is to have
+// them.
 func (s *session) instanceIn(c *wire.Call, l *library, g *gpuContext) (*module, cuda.Result) {
 	if m := l.spare; m != nil && m.device == g.device && (!c.Replay || len(c.Placed) == 0 || slices.Equal(m.places(), c.Placed)) {
 		l.spare = nil

@@ -7,7 +7,8 @@ import (
 	"causeway/host/driver"
 )
 
-// TestLibraryOfAnotherDevice: a library that was loaded in a context of the second GPU has its variables there when it is loaded again, also without that context.
+// TestLibraryOfAnotherDevice: a library that was loaded in a context of the second GPU has its
+// variables there when it is loaded again, also without that context.
 func TestLibraryOfAnotherDevice(t *testing.T) {
 	load := func(r *rig, c *wire.Call) {
 		t.Helper()

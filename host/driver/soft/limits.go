@@ -32,7 +32,8 @@ func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.Ctx
 	return cuda.Success
 }
 
-// CtxSetLimit sets a limit. A set stack size is kept by launches; text and heap are bounded elsewhere.
+// CtxSetLimit sets a limit. A set stack size is kept by launches; text and heap are bounded
+// elsewhere.
 func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result {
 	g, res := s.context(c)
 	if res != cuda.Success {

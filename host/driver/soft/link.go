@@ -37,8 +37,8 @@ const (
 	maxLinkBytes  = 1 << 30
 )
 
-// linkMark begins a linked image: PTX text of which each module follows a line of this kind. It is a comment, so that whoever
-// looks at the image finds PTX.
+// linkMark begins a linked image: PTX text of which each module follows a line of this kind. It is
+// a comment, so that whoever looks at the image finds PTX.
 const linkMark = "// causeway: linked module\n"
 
 // LinkCreate opens a link.

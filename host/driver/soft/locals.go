@@ -6,11 +6,14 @@ import (
 )
 
 /*
-Local memory of threads is the interpreter's. But drivers take memory for all threads that a GPU can run at once: as much for each as the stack's limit says, or a kernel needed that was launched, and from then on put variables of
-code elsewhere. So do contexts here: what they would take moves where variables are put that are loaded later.
+Local memory of threads is the interpreter's. But drivers take memory for all threads that a GPU can
+run at once: as much for each as the stack's limit says, or a kernel needed that was launched, and
+from then on put variables of code elsewhere. So do contexts here: what they would take moves where
+variables are put that are loaded later.
 */
 
-// mostLocal bounds what contexts of a device take, in bytes: half of the addresses that variables have.
+// mostLocal bounds what contexts of a device take, in bytes: half of the addresses that variables
+// have.
 const mostLocal = arenaSize / 8
 
 // takeLocal has a context take local memory for work that needs so many bytes for each thread.
@@ -31,7 +34,8 @@ func (s *session) setLocal(g *gpuContext, bytes uint64) cuda.Result {
 	return cuda.Success
 }
 
-// moveVariables has variables of a device that are to come lie as far behind where they begin as contexts take memory for their threads, which is so much more now. False: it is too much.
+// moveVariables has variables of a device that are to come lie as far behind where they begin as
+// contexts take memory for their threads, which is so much more now. False: it is too much.
 func (s *space) moveVariables(device int, more int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,9 @@ func localPTX(bytes int) []byte {
 `, bytes)
 }
 
-// TestLocalMovesVariables: variables that are loaded behind what has a driver take local memory lie elsewhere than ahead of it, farther the more that is; and where they would have without when it was given back.
+// TestLocalMovesVariables: variables that are loaded behind what has a driver take local memory lie
+// elsewhere than ahead of it, farther the more that is; and where they would have without when it
+// was given back.
 func TestLocalMovesVariables(t *testing.T) {
 	const cores = 2
 	for name, x := range map[string]struct {

@@ -6,10 +6,12 @@ import (
 	"causeway/host/driver/soft/ptx"
 )
 
-// firstManaged is where the first managed variable lies in its region: no variable's address is that of the whole.
+// firstManaged is where the first managed variable lies in its region: no variable's address is
+// that of the whole.
 const firstManaged = 256
 
-// managedVars are the managed variables of a library or module in a pinned region of the guest, or in device memory.
+// managedVars are the managed variables of a library or module in a pinned region of the guest, or
+// in device memory.
 type managedVars struct {
 	mem    []byte
 	base   uint64
@@ -18,7 +20,8 @@ type managedVars struct {
 	filled bool // they have had their first values
 }
 
-// layout places managed variables behind each other and returns the bytes that they take, 0 if there is none.
+// layout places managed variables behind each other and returns the bytes that they take, 0 if
+// there is none.
 func layout(source *ptx.Module) (m *managedVars, total uint64) {
 	m, total = &managedVars{offset: map[string]uint64{}, size: map[string]uint64{}}, firstManaged
 	for _, v := range source.Vars {
@@ -36,7 +39,8 @@ func layout(source *ptx.Module) (m *managedVars, total uint64) {
 	return m, total
 }
 
-// place is where a variable lies. Once they have values, initialising them again is for a scratch copy.
+// place is where a variable lies. Once they have values, initialising them again is for a scratch
+// copy.
 func (m *managedVars) place(name string) (addr uint64, mem []byte, ok bool) {
 	if m == nil {
 		return 0, nil, false
@@ -61,7 +65,8 @@ func (m *managedVars) find(name string) (addr, size uint64, ok bool) {
 	return m.base + off, m.size[name], ok
 }
 
-// moving prepares to move the managed variables of source into a region, or to device memory at an address; nil if there is nothing to be done but to return.
+// moving prepares to move the managed variables of source into a region, or to device memory at an
+// address; nil if there is nothing to be done but to return.
 func (s *session) moving(c *wire.Call, source *ptx.Module, region uint32, at uint64, before *managedVars, size *uint64) (*managedVars, cuda.Result) {
 	m, total := layout(source)
 	*size = total
@@ -129,7 +134,8 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	return cuda.Success
 }
 
-// remanage is LibraryManage made again of a library whose module was a context's that has ended since.
+// remanage is LibraryManage made again of a library whose module was a context's that has ended
+// since.
 func (s *session) remanage(c *wire.Call, l *library, m *managedVars) cuda.Result {
 	fresh, res := s.instantiate(c, &build{managed: m, shape: true}, l.source, nil, 0)
 	if res != cuda.Success {
@@ -164,8 +170,9 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	return res
 }
 
-// reload puts a module whose managed variables have moved in the place of old, whose variables stay: this is done again where the session moves to, and what came to lie there meanwhile
-// would be in the way of the load.
+// reload puts a module whose managed variables have moved in the place of old, whose variables
+// stay: this is done again where the session moves to, and what came to lie there meanwhile would
+// be in the way of the load.
 func (s *session) reload(c *wire.Call, old *module, source *ptx.Module, m *managedVars) (*module, cuda.Result) {
 	fresh, res := s.instantiate(c, &build{managed: m}, source, old.ctx, old.device)
 	if res != cuda.Success {

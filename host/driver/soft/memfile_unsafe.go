@@ -25,7 +25,8 @@ func newMemoryFile(size uint64) (*memoryFile, error) {
 	return &memoryFile{os.NewFile(uintptr(fd), "gpu memory"), size}, nil
 }
 
-// adoptMemoryFile takes over a descriptor from another session. Only a file that cannot shrink is accepted.
+// adoptMemoryFile takes over a descriptor from another session. Only a file that cannot shrink is
+// accepted.
 func adoptMemoryFile(fd int) (*memoryFile, error) {
 	size, err := sys.FixedSize(fd)
 	if err != nil {
@@ -35,7 +36,8 @@ func adoptMemoryFile(fd int) (*memoryFile, error) {
 	return &memoryFile{os.NewFile(uintptr(fd), "gpu memory"), uint64(size)}, nil
 }
 
-// mapAt puts the file from off on over addresses of this process, which decommit or releaseAll take back.
+// mapAt puts the file from off on over addresses of this process, which decommit or releaseAll take
+// back.
 func (m *memoryFile) mapAt(mem []byte, off uint64) error {
 	_, err := unix.MmapPtr(int(m.f.Fd()), int64(off), unsafe.Pointer(&mem[0]), uintptr(len(mem)), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_FIXED)

@@ -7,7 +7,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// obtain allocates memory for a call and notes its address, or uses the address of the recorded call.
+// obtain allocates memory for a call and notes its address, or uses the address of the recorded
+// call.
 func (s *session) obtain(c *wire.Call, r request) (*allocation, cuda.Result) {
 	if at, ok := c.Place(); ok {
 		r.at = at
@@ -130,7 +131,8 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	return res
 }
 
-// MemAllocAsync allocates from the device's pool. The memory is there at once, which is within stream order.
+// MemAllocAsync allocates from the device's pool. The memory is there at once, which is within
+// stream order.
 func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
 	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {

@@ -10,7 +10,8 @@ import (
 	"causeway/host/driver/soft/ptx"
 )
 
-// module is loaded code with its variables. The worker owns it; kernels in it are used by tasks also after it is gone.
+// module is loaded code with its variables. The worker owns it; kernels in it are used by tasks
+// also after it is gone.
 type module struct {
 	ctx     *gpuContext // nil: a library's, not yet claimed by a context
 	device  int
@@ -95,7 +96,8 @@ func (b *build) mention(m *module) {
 	}
 }
 
-// global finds a variable. Managed ones that have not moved are not given out: the guest could not read them.
+// global finds a variable. Managed ones that have not moved are not given out: the guest could not
+// read them.
 func (m *module) global(name string) (ptr, size uint64, res cuda.Result) {
 	for _, g := range m.code.Globals() {
 		if g.Name == name {

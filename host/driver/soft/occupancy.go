@@ -5,7 +5,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// active is how many blocks a core holds at once, by threads, shared memory and number of blocks. Registers are no limit.
+// active is how many blocks a core holds at once, by threads, shared memory and number of blocks.
+// Registers are no limit.
 func (e *entry) active(threads int32, dynamic uint64) int32 {
 	attrs := e.code.Attributes()
 	if threads > int32(attrs.MaxThreadsPerBlock) || dynamic > uint64(e.dynamic()) {
@@ -32,7 +33,8 @@ func (s *session) OccupancyMaxActiveBlocks(c *wire.Call, a *wire.OccupancyMaxAct
 	return cuda.Success
 }
 
-// OccupancyAvailableDynamicSMem is the dynamic shared memory with which a core still holds a number of blocks.
+// OccupancyAvailableDynamicSMem is the dynamic shared memory with which a core still holds a number
+// of blocks.
 func (s *session) OccupancyAvailableDynamicSMem(c *wire.Call, a *wire.OccupancyAvailableDynamicSMemArgs, r *wire.OccupancyAvailableDynamicSMemReply) cuda.Result {
 	f, res := s.function(c, a.Func)
 	if res != cuda.Success {
@@ -47,7 +49,8 @@ func (s *session) OccupancyAvailableDynamicSMem(c *wire.Call, a *wire.OccupancyA
 	return cuda.Success
 }
 
-// OccupancyMaxActiveClusters is how many clusters of a launch the device holds at once. The blocks of one share a core.
+// OccupancyMaxActiveClusters is how many clusters of a launch the device holds at once. The blocks
+// of one share a core.
 func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxActiveClustersArgs, r *wire.OccupancyMaxActiveClustersReply) cuda.Result {
 	f, res := s.function(c, a.Func)
 	if res != cuda.Success {

@@ -11,8 +11,8 @@ import (
 	"causeway/host/driver"
 )
 
-// What a session shares: a file in memory, and where in it. Each begins with the exporter's name, because a process cannot open
-// its own handles.
+// What a session shares: a file in memory, and where in it. Each begins with the exporter's name,
+// because a process cannot open its own handles.
 const (
 	shareMemory   = 'm' // part: of an arena
 	shareEvent    = 'e' // part: two counters
@@ -59,7 +59,8 @@ func (s *session) offer(c *wire.Call, kind byte, id uint64, mem driver.SharedMem
 
 func (s *session) unshare(kind byte, id uint64) { s.offers.Withdraw(s.host, kind, id) }
 
-// redeem finds the part that a token of a kind names, its file, which is the caller's to close, and the device here.
+// redeem finds the part that a token of a kind names, its file, which is the caller's to close, and
+// the device here.
 func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (p part, _ *memoryFile, _ int, res cuda.Result) {
 	blob, fd, err := driver.Redeem(s.host, kind, token, partSize)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"causeway/host/driver/soft/ptx"
 )
 
-// opcodes are the instructions of PTX ISA 9.0 (section 9.7). Of these exec may lack some, which shows when such a kernel is
-// launched; any other word is a fault in the source.
+// opcodes are the instructions of PTX ISA 9.0 (section 9.7). Of these exec may lack some, which
+// shows when such a kernel is launched; any other word is a fault in the source.
 const opcodes = ` abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev brkpt brx call
  clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard div dp2a dp4a elect ex2 exit fence fma fns
  getctarank griddepcontrol isspacep istypep ld ldmatrix ldu lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma

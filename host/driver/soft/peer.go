@@ -5,8 +5,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Software GPUs of one session share their memory: each reaches the other's, and enabling that is a matter of state alone. What is
-// not enabled is reachable all the same.
+// Software GPUs of one session share their memory: each reaches the other's, and enabling that is a
+// matter of state alone. What is not enabled is reachable all the same.
 
 // CtxEnablePeerAccess notes that the current context may reach the peer's memory.
 func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {

@@ -6,7 +6,8 @@ import (
 	"causeway/host/driver"
 )
 
-// pool is a memory pool: a device's default one, the guest's own, or another session's. It keeps nothing back: freed memory returns to the device.
+// pool is a memory pool: a device's default one, the guest's own, or another session's. It keeps
+// nothing back: freed memory returns to the device.
 type pool struct {
 	device       int
 	attrs        map[int32]uint64
@@ -59,7 +60,8 @@ func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r
 	return cuda.Success
 }
 
-// PoolSetAttribute sets an attribute. Reuse policies and the threshold are kept, and allow what this pool does anyway.
+// PoolSetAttribute sets an attribute. Reuse policies and the threshold are kept, and allow what
+// this pool does anyway.
 func (s *session) PoolSetAttribute(c *wire.Call, a *wire.PoolSetAttributeArgs) cuda.Result {
 	p, ok := s.pools[a.Pool]
 	if !ok {

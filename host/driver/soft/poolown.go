@@ -25,8 +25,8 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 	return cuda.Success
 }
 
-// PoolSetAccess keeps what a device may do with a pool's memory. The devices of a session share their memory; what is taken from a
-// device it can still reach.
+// PoolSetAccess keeps what a device may do with a pool's memory. The devices of a session share
+// their memory; what is taken from a device it can still reach.
 func (s *session) PoolSetAccess(c *wire.Call, a *wire.PoolSetAccessArgs) cuda.Result {
 	p, ok := s.pools[a.Pool]
 	switch {

@@ -10,7 +10,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Bounds on work that is queued. Beyond them the submitting call waits for room, as a driver does with full channels.
+// Bounds on work that is queued. Beyond them the submitting call waits for room, as a driver does
+// with full channels.
 const (
 	maxTasks = 1 << 16
 	maxBytes = 256 << 20 // of parameters and inline data
@@ -73,7 +74,8 @@ func (q *queue) submit(t *task, deps []*task) {
 
 func (q *queue) start(t *task) { q.group.Go(func() { q.routine(t) }) }
 
-// routine runs t and then one successor after the other; more than one that becomes ready get routines of their own.
+// routine runs t and then one successor after the other; more than one that becomes ready get
+// routines of their own.
 func (q *queue) routine(t *task) {
 	debug.SetPanicOnFault(true) // guests can take away memory that they share
 	for t != nil {
@@ -92,7 +94,8 @@ func (q *queue) attempt(t *task) cuda.Result {
 	return guarded(t.run)
 }
 
-// guarded turns an access to memory that is gone into an error. The goroutine has debug.SetPanicOnFault.
+// guarded turns an access to memory that is gone into an error. The goroutine has
+// debug.SetPanicOnFault.
 func guarded(run func() cuda.Result) (res cuda.Result) {
 	defer func() {
 		if sys.Faulted(recover()) != nil {

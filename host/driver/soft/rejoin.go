@@ -9,8 +9,9 @@ import (
 	"causeway/host/driver"
 )
 
-// What others share with a session is awaited when the session is rebuilt: its addresses are taken, without memory, and its names. Rejoin puts what is
-// shared there, once their sessions share it again under the tokens that they had.
+// What others share with a session is awaited when the session is rebuilt: its addresses are taken,
+// without memory, and its names. Rejoin puts what is shared there, once their sessions share it
+// again under the tokens that they had.
 
 var _ driver.Companion = (*session)(nil)
 

@@ -8,8 +8,9 @@ import (
 	"causeway/host/driver"
 )
 
-// TestAwaitedByForeignWords: what a state says of memory that others share is within this session's window and devices, or is refused before anything of it is taken; and
-// what is awaited is no memory that a state could fill.
+// TestAwaitedByForeignWords: what a state says of memory that others share is within this session's
+// window and devices, or is refused before anything of it is taken; and what is awaited is no
+// memory that a state could fill.
 func TestAwaitedByForeignWords(t *testing.T) {
 	r := newRig(t, driver.Options{})
 	s := r.s

@@ -16,7 +16,8 @@ import (
 	"causeway/host/driver/drivertest"
 )
 
-// rig is a worker with a guest behind it, which calls a session's operations. Its context is current.
+// rig is a worker with a guest behind it, which calls a session's operations. Its context is
+// current.
 type rig struct {
 	t    testing.TB
 	s    *session
@@ -34,7 +35,8 @@ type answer struct {
 	payload []byte
 }
 
-// newRig opens a session and retains the primary context of device 0. When the test ends, everything must be gone.
+// newRig opens a session and retains the primary context of device 0. When the test ends,
+// everything must be gone.
 func newRig(t testing.TB, o driver.Options) *rig {
 	t.Helper()
 	return openRig(t, New(), o)

@@ -96,7 +96,8 @@ func (s *session) Close() error {
 	return errors.Join(s.closeVMM(), s.space.close())
 }
 
-// SessionInit describes the devices. CUDA_VISIBLE_DEVICES of the guest counts within the devices offered to it.
+// SessionInit describes the devices. CUDA_VISIBLE_DEVICES of the guest counts within the devices
+// offered to it.
 func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
 	if a.Version != wire.ProtocolVersion {
 		return cuda.ErrorSystemDriverMismatch
@@ -118,7 +119,8 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 	return cuda.Success
 }
 
-// visible selects GPUs as CUDA_VISIBLE_DEVICES says: numbers or UUIDs, up to the first that names no device.
+// visible selects GPUs as CUDA_VISIBLE_DEVICES says: numbers or UUIDs, up to the first that names
+// no device.
 func visible(gpus []*gpu, env []byte) []*gpu {
 	for kv := range bytes.SplitSeq(env, []byte{0}) {
 		list, ok := strings.CutPrefix(string(kv), "CUDA_VISIBLE_DEVICES=")
@@ -193,7 +195,8 @@ type region struct {
 	users atomic.Int64 // queued copies
 }
 
-// RegionDrop forgets guest memory, after the work that may use it. ErrorNotReady: that work does not end.
+// RegionDrop forgets guest memory, after the work that may use it. ErrorNotReady: that work does
+// not end.
 func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	reg, ok := s.regions[a.Region]
 	if !ok {

@@ -6,8 +6,9 @@ import (
 	"causeway/host/driver/soft/exec"
 )
 
-// What programs set of kernels. A library's kernel has values on each device, whichever context is current and whether it lasts; a function may have its own in its context, which
-// count there whatever the kernel's are.
+// What programs set of kernels. A library's kernel has values on each device, whichever context is
+// current and whether it lasts; a function may have its own in its context, which count there
+// whatever the kernel's are.
 
 const (
 	dynamicShared = iota // bytes that launches may ask for
@@ -94,7 +95,8 @@ func (x *settings) change(code *exec.Kernel, attr, value int32) cuda.Result {
 	return cuda.Success
 }
 
-// FuncSetAttribute sets one of the attributes that can be set, of a function or of a kernel on a device.
+// FuncSetAttribute sets one of the attributes that can be set, of a function or of a kernel on a
+// device.
 func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) cuda.Result {
 	if k, ok := s.kernels[a.Func]; ok {
 		if a.Dev < 0 || int(a.Dev) >= len(s.gpus) {

@@ -47,7 +47,8 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	return nil
 }
 
-// ofPhysical names memory of cuMemCreate to ExportMemory, with its number behind it: it may have no address, or several.
+// ofPhysical names memory of cuMemCreate to ExportMemory, with its number behind it: it may have no
+// address, or several.
 const (
 	ofPhysical   = 1<<63 | 1<<62
 	physicalBits = 8
@@ -79,7 +80,8 @@ func (s *session) importPhysical(id uint32, size uint64, r io.Reader) error {
 // pieceSize is how much of it is looked at together.
 const pieceSize = 64 << 10
 
-// ExportRunning implements driver.Precopier. Memory of cuMemMap is left to ExportMemory: its mappings come and go without the space's lock.
+// ExportRunning implements driver.Precopier. Memory of cuMemMap is left to ExportMemory: its
+// mappings come and go without the space's lock.
 func (s *session) ExportRunning(fn func(addr, size uint64, r io.Reader) error) error {
 	for _, e := range *s.space.intervals.Load() {
 		switch e.a.kind {
@@ -159,7 +161,8 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	return nil
 }
 
-// takeIn reads mem. Pages that hold the bytes already, zeros that nothing has touched above all, are not written.
+// takeIn reads mem. Pages that hold the bytes already, zeros that nothing has touched above all,
+// are not written.
 func takeIn(mem []byte, r io.Reader) error {
 	to := &untouched{mem}
 	if _, err := io.Copy(to, r); err != nil {

@@ -18,7 +18,8 @@ type saved struct {
 	bytes []byte
 }
 
-// TestRebuild makes a session's objects again in another one, at the same addresses, from what a worker records.
+// TestRebuild makes a session's objects again in another one, at the same addresses, from what a
+// worker records.
 func TestRebuild(t *testing.T) {
 	old := newRig(t, driver.Options{})
 	lib, kern := old.id(), old.id()
@@ -103,7 +104,8 @@ func TestQuiesceGivesUp(t *testing.T) {
 	}
 }
 
-// TestExportRunning: allocations that come and go while they are read are whole, or said to be gone.
+// TestExportRunning: allocations that come and go while they are read are whole, or said to be
+// gone.
 func TestExportRunning(t *testing.T) {
 	r := newRig(t, driver.Options{})
 	stay := r.alloc(3 << 20)

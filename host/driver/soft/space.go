@@ -13,8 +13,9 @@ import (
 	"causeway/host/driver/soft/exec"
 )
 
-// Device n's addresses are arenaBase + n*arenaStride up to arenaSize. The range lies below every place where Linux puts
-// mappings by itself, also with full randomisation, and above brk heaps and Go's.
+// Device n's addresses are arenaBase + n*arenaStride up to arenaSize. The range lies below every
+// place where Linux puts mappings by itself, also with full randomisation, and above brk heaps and
+// Go's.
 const (
 	arenaBase   = 0x7800_0000_0000
 	arenaSize   = 1 << 39
@@ -61,8 +62,8 @@ type interval struct {
 	a      *allocation
 }
 
-// space is the set of live allocations. Find and bytes may be called from any goroutine, the rest by the worker, except
-// release.
+// space is the set of live allocations. Find and bytes may be called from any goroutine, the rest
+// by the worker, except release.
 type space struct {
 	intervals atomic.Pointer[[]interval] // sorted; replaced, never changed
 
@@ -133,7 +134,8 @@ func (s *space) lookup(addr uint64) *allocation {
 	return nil
 }
 
-// bytes returns size bytes at addr if they lie in one allocation that was not freed. It is for the worker.
+// bytes returns size bytes at addr if they lie in one allocation that was not freed. It is for the
+// worker.
 func (s *space) bytes(addr, size uint64) ([]byte, bool) {
 	a := s.lookup(addr)
 	if a == nil || a.freed {
@@ -239,8 +241,8 @@ func (s *space) bound() uint64 {
 	return s.physical
 }
 
-// roomLocked decides whether there are size more bytes. Memory whose release waits for running work may be
-// there once more beside it; for more than that it waits, as freeing does on a GPU.
+// roomLocked decides whether there are size more bytes. Memory whose release waits for running work
+// may be there once more beside it; for more than that it waits, as freeing does on a GPU.
 func (s *space) roomLocked(size uint64) bool {
 	bound := s.bound()
 	if size > s.physical || s.live > s.physical-size {
@@ -263,7 +265,8 @@ func (s *space) roomLocked(size uint64) bool {
 	return s.dying <= bound
 }
 
-// gapLocked finds addresses: the wanted ones, or the first free ones from the cursor on, then from the start.
+// gapLocked finds addresses: the wanted ones, or the first free ones from the cursor on, then from
+// the start.
 func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
 	if r.at != 0 {
 		ok := r.at >= ar.base && r.at < ar.limit && r.size <= ar.limit-r.at && s.freeLocked(r.at, r.size)

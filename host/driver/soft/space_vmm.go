@@ -55,8 +55,9 @@ func (s *space) unmap(gone *allocation) {
 	s.removeLocked(func(a *allocation) bool { return a == gone })
 }
 
-// publish makes an allocation's memory part of a file that other processes can map: its chunks are copied there, and the file is
-// mapped over them. What lies in the same chunks goes along. Nothing may run.
+// publish makes an allocation's memory part of a file that other processes can map: its chunks are
+// copied there, and the file is mapped over them. What lies in the same chunks goes along. Nothing
+// may run.
 func (s *space) publish(a *allocation) (*memoryFile, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,8 @@ func (s *space) publish(a *allocation) (*memoryFile, uint64, error) {
 	return ar.file, off, nil
 }
 
-// unpublish gives back the memory of public chunks in a range that becomes inaccessible. Importers keep zeros.
+// unpublish gives back the memory of public chunks in a range that becomes inaccessible. Importers
+// keep zeros.
 func (ar *arena) unpublish(from, to uint64) {
 	for at := from; at < to && len(ar.public) > 0; at += chunkSize {
 		if _, ok := ar.public[at-ar.base]; ok {

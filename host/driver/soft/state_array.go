@@ -1,6 +1,7 @@
 package soft
 
-// arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
+// arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value
+// is ready.
 type arrayState struct {
 	links    table[*link]
 	arrays   table[*array]

@@ -4,8 +4,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// graphState is what a session keeps for graphs and stream capture. Its zero value is ready. The worker owns it, but for the
-// values of conditions.
+// graphState is what a session keeps for graphs and stream capture. Its zero value is ready. The
+// worker owns it, but for the values of conditions.
 type graphState struct {
 	graphs     map[wire.ID]*graph
 	nodes      map[wire.ID]*graphNode

@@ -10,8 +10,8 @@ import (
 // maxThreadStreams bounds the per-thread default streams of a context.
 const maxThreadStreams = 1 << 16
 
-// stream orders tasks: each runs after the one before. Tasks of the legacy stream also run after those of all blocking
-// streams of their context, and the other way round. The worker owns it.
+// stream orders tasks: each runs after the one before. Tasks of the legacy stream also run after
+// those of all blocking streams of their context, and the other way round. The worker owns it.
 type stream struct {
 	ctx      *gpuContext
 	blocking bool
@@ -64,7 +64,8 @@ func (g *gpuContext) working() bool {
 	return len(g.busy) > 0
 }
 
-// before are the unfinished tasks that a new one on st must follow. The result is valid until the next call.
+// before are the unfinished tasks that a new one on st must follow. The result is valid until the
+// next call.
 func (s *session) before(st *stream) []*task {
 	if s.recording != nil {
 		return s.recording.hold
@@ -116,7 +117,8 @@ func (s *session) enqueue(st *stream, t *task, deps []*task) {
 	s.queue.submit(t, deps)
 }
 
-// do runs work in the order of st: at once and by the caller if it is small and nothing is before it, else queued.
+// do runs work in the order of st: at once and by the caller if it is small and nothing is before
+// it, else queued.
 func (s *session) do(st *stream, size uint64, run func() cuda.Result) cuda.Result {
 	deps := s.before(st)
 	if len(deps) == 0 && size <= inlineBytes {

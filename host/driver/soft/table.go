@@ -8,7 +8,8 @@ import (
 // maxObjects bounds the handles of one kind that a guest process may hold.
 const maxObjects = 1 << 20
 
-// table finds objects of one kind by the numbers that the guest picked. An absent number means nothing else than that.
+// table finds objects of one kind by the numbers that the guest picked. An absent number means
+// nothing else than that.
 type table[T any] map[wire.ID]T
 
 // put gives a new object its number.

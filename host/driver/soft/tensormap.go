@@ -5,8 +5,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Tensor maps address the tensor memory accelerator, which the software GPU does not have: cuda.ErrorNotSupported, and a line that
-// says so.
+// Tensor maps address the tensor memory accelerator, which the software GPU does not have:
+// cuda.ErrorNotSupported, and a line that says so.
 
 // TensorMapEncode refuses.
 func (s *session) TensorMapEncode(*wire.Call, *wire.TensorMapEncodeArgs, *wire.TensorMapEncodeReply) cuda.Result {

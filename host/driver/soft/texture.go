@@ -17,7 +17,8 @@ type texture struct {
 	mem   *allocation // what it reads
 }
 
-// textureSet is what kernels find objects in. It is replaced, never changed: launches keep the one of their time.
+// textureSet is what kernels find objects in. It is replaced, never changed: launches keep the one
+// of their time.
 type textureSet struct {
 	textures map[uint64]*exec.Texture
 	surfaces map[uint64]*exec.Image
@@ -213,8 +214,8 @@ func (s *session) SurfObjectDestroy(c *wire.Call, a *wire.SurfObjectDestroyArgs)
 	return cuda.Success
 }
 
-// forgetTexturesOf hides the objects that read memory which the guest has freed from later launches: a kernel that uses one
-// fails, and nothing else.
+// forgetTexturesOf hides the objects that read memory which the guest has freed from later
+// launches: a kernel that uses one fails, and nothing else.
 func (s *session) forgetTexturesOf(a *allocation) {
 	if s.texSet == nil {
 		return
@@ -238,7 +239,8 @@ func (s *session) forgetTexturesOf(a *allocation) {
 	})
 }
 
-// placeTexture is the value by which kernels name a new texture or surface: the recorded one in a session that is rebuilt, else the next.
+// placeTexture is the value by which kernels name a new texture or surface: the recorded one in a
+// session that is rebuilt, else the next.
 func (s *session) placeTexture(c *wire.Call) uint64 {
 	s.texSerial = max(s.texSerial, 1)
 	value, placed := c.Place()

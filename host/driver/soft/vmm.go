@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver"
 )
 
-// Addresses that guests reserve lie below the arenas (space.go), in a window that nothing else uses.
+// Addresses that guests reserve lie below the arenas (space.go), in a window that nothing else
+// uses.
 const (
 	windowBase = 0x7400_0000_0000
 	windowSize = arenaBase - windowBase
@@ -54,7 +55,8 @@ func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAlloca
 	return cuda.Success
 }
 
-// MemAddressReserve takes addresses: the recorded ones on replay, else the wanted ones if they are free, else others.
+// MemAddressReserve takes addresses: the recorded ones on replay, else the wanted ones if they are
+// free, else others.
 func (s *session) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs, r *wire.MemAddressReserveReply) cuda.Result {
 	align := max(a.Align, vmmUnit)
 	if a.Size == 0 || a.Size%vmmUnit != 0 || a.Align&(a.Align-1) != 0 || a.Flags != 0 || a.Addr%vmmUnit != 0 {
@@ -250,7 +252,8 @@ func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
 	return cuda.Success
 }
 
-// MemSetAccess says what a device may do with a mapping. The devices of a session share their memory: the widest right counts.
+// MemSetAccess says what a device may do with a mapping. The devices of a session share their
+// memory: the widest right counts.
 func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Result {
 	m := s.mappings[a.Mapping]
 	if m == nil || int(a.Dev) >= len(s.gpus) || a.Flags != 0 && a.Flags != accessRead && a.Flags != accessReadWrite {

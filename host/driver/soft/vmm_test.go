@@ -9,7 +9,8 @@ import (
 	"causeway/host/driver"
 )
 
-// TestRebuildVirtualMemory: reservations, memory and mappings come back at their addresses with their contents, memory that is mapped nowhere at the moment, or several times, too.
+// TestRebuildVirtualMemory: reservations, memory and mappings come back at their addresses with
+// their contents, memory that is mapped nowhere at the moment, or several times, too.
 func TestRebuildVirtualMemory(t *testing.T) {
 	const resv, mem, mapping, twice, spare, later = 101, 102, 103, 104, 105, 106
 	var base uint64

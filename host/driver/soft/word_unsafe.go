@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Stream memory operations access aligned words that kernels and the guest access too. mem has 4 or 8 bytes.
+// Stream memory operations access aligned words that kernels and the guest access too. mem has 4 or
+// 8 bytes.
 
 func loadWord(mem []byte) uint64 {
 	if len(mem) == 8 {

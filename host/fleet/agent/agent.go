@@ -116,7 +116,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// turn is who may change a domain. It is kept while somebody has it or waits for it: anybody's pod can name any domain.
+// turn is who may change a domain. It is kept while somebody has it or waits for it: anybody's pod
+// can name any domain.
 type turn struct {
 	sync.Mutex
 	users int // under the agent's mu
@@ -174,7 +175,8 @@ func (a *Agent) Look(ctx context.Context, key string) error {
 	if there {
 		pod = o.(*corev1.Pod).DeepCopy()
 	}
-	// What is left of a pod that had this name before, or that somebody deleted by force, goes first.
+	// What is left of a pod that had this name before, or that somebody deleted by force, goes
+	// first.
 	if err := a.takeBackOthers(ctx, key, pod); err != nil {
 		a.warn(pod, err)
 		return err
@@ -224,7 +226,8 @@ func (a *Agent) forget(key string) {
 	delete(a.reported, key)
 }
 
-// notOurs: a pod that a controller makes would be made again and again if it failed, and waits instead; another one fails.
+// notOurs: a pod that a controller makes would be made again and again if it failed, and waits
+// instead; another one fails.
 func (a *Agent) notOurs(ctx context.Context, pod *corev1.Pod) error {
 	a.warn(pod, ErrNotOurs)
 	if metav1.GetControllerOf(pod) != nil || pod.Status.Phase != corev1.PodPending {
@@ -233,7 +236,8 @@ func (a *Agent) notOurs(ctx context.Context, pod *corev1.Pod) error {
 	return a.fail(ctx, pod, ErrNotOurs)
 }
 
-// passes reports whether what kept a pod from its vGPU may be otherwise later, with nothing changed in the pod or its claim.
+// passes reports whether what kept a pod from its vGPU may be otherwise later, with nothing changed
+// in the pod or its claim.
 func passes(err error) bool {
 	for _, final := range final {
 		if errors.Is(err, final) {

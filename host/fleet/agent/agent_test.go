@@ -18,7 +18,9 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// TestLife: a pod's domain gets the vGPU of its claim, keeps it over restarts of the agent and a reboot of the host, and has it no more when the pod goes, which a guest that does not let go holds up.
+// TestLife: a pod's domain gets the vGPU of its claim, keeps it over restarts of the agent and a
+// reboot of the host, and has it no more when the pod goes, which a guest that does not let go
+// holds up.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "vm1")
@@ -45,7 +47,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestForced: what a pod had that somebody deleted by force, also while the agent was away, is taken back.
+// TestForced: what a pod had that somebody deleted by force, also while the agent was away, is
+// taken back.
 func TestForced(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {
@@ -67,7 +70,8 @@ func TestForced(t *testing.T) {
 	}
 }
 
-// TestWaits: a domain that is not there yet, claims that are not allocated yet, a causewayd that is away, a GPU without room: the pod waits, says why, and goes on by itself.
+// TestWaits: a domain that is not there yet, claims that are not allocated yet, a causewayd that is
+// away, a GPU without room: the pod waits, says why, and goes on by itself.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -156,7 +160,8 @@ func TestPartly(t *testing.T) {
 	r.holds("0 made, 0 in vm1")
 }
 
-// TestFar: a claim of another host's GPU waits for its lease, and is asked of causewayd as one of that server.
+// TestFar: a claim of another host's GPU waits for its lease, and is asked of causewayd as one of
+// that server.
 func TestFar(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "vm1")
@@ -186,7 +191,8 @@ func TestFar(t *testing.T) {
 	})
 }
 
-// TestLost: a domain that is gone, or a vGPU whose process has ended, is a pod that has failed, and what it had is taken back.
+// TestLost: a domain that is gone, or a vGPU whose process has ended, is a pod that has failed, and
+// what it had is taken back.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "vm1", "vm2")
@@ -204,7 +210,8 @@ func TestLost(t *testing.T) {
 	r.holds("0 made, 0 in vm1")
 }
 
-// TestNode: the Node has the taint, a Lease that is renewed, and is another's where a kubelet has it; one that was deleted ends the agent.
+// TestNode: the Node has the taint, a Lease that is renewed, and is another's where a kubelet has
+// it; one that was deleted ends the agent.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

@@ -12,7 +12,8 @@ import (
 
 // Domains is the host's libvirt.
 type Domains interface {
-	// Plug gives a domain the device of a vGPU that causewayd has, where it has not got it: as mount tag the first free of gpu0, gpu1...
+	// Plug gives a domain the device of a vGPU that causewayd has, where it has not got it: as
+	// mount tag the first free of gpu0, gpu1...
 	Plug(ctx context.Context, domain, vgpu string) error
 	// Unplug takes it out. That it has none is fine; ErrNoDomain says that there is no such domain.
 	Unplug(ctx context.Context, domain, vgpu string) error

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestForgets: who makes pods for domains that are not there, with claims that are refused, and deletes them, does not have the agent grow.
+// TestForgets: who makes pods for domains that are not there, with claims that are refused, and
+// deletes them, does not have the agent grow.
 func TestForgets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "vm1")

@@ -17,13 +17,15 @@ import (
 
 // Names by which pods say that they are for such a node, and for which domain.
 const (
-	// Mark is the Node's label, with the value "true", and its taint (NoSchedule): no pod comes that does not want a node without containers.
+	// Mark is the Node's label, with the value "true", and its taint (NoSchedule): no pod comes
+	// that does not want a node without containers.
 	Mark = "causeway.dev/agent"
 	// DomainKey is the annotation of a pod that names the domain, as libvirt on that host calls it.
 	DomainKey = "causeway.dev/domain"
 )
 
-// Times of a Node. A node whose Lease is not renewed for 40 s (the API server's default) is NotReady.
+// Times of a Node. A node whose Lease is not renewed for 40 s (the API server's default) is
+// NotReady.
 const (
 	leaseFor   = 40 * time.Second
 	leaseEvery = 10 * time.Second
@@ -51,7 +53,8 @@ func (n *Node) time() metav1.Time {
 	return metav1.Now()
 }
 
-// Register has the Node be there, and returns it. One that another made, which has not the taint, is refused: pods with containers would come.
+// Register has the Node be there, and returns it. One that another made, which has not the taint,
+// is refused: pods with containers would come.
 func (n *Node) Register(ctx context.Context) (*corev1.Node, error) {
 	nodes := n.Client.CoreV1().Nodes()
 	have, err := nodes.Get(ctx, n.Name, metav1.GetOptions{})
@@ -85,7 +88,8 @@ func (n *Node) object() *corev1.Node {
 	}
 }
 
-// status: of cpu and memory there is nothing, so a pod that wants to run something does not fit, whatever it tolerates.
+// status: of cpu and memory there is nothing, so a pod that wants to run something does not fit,
+// whatever it tolerates.
 func (n *Node) status(s *corev1.NodeStatus) {
 	room := corev1.ResourceList{
 		corev1.ResourcePods: *resource.NewQuantity(mostPods, resource.DecimalSI), corev1.ResourceCPU: resource.MustParse("0"), corev1.ResourceMemory: resource.MustParse("0"),
@@ -111,14 +115,16 @@ func (n *Node) status(s *corev1.NodeStatus) {
 	s.Conditions = append(s.Conditions, ready)
 }
 
-// Beat says once that the host is there: by its Lease, and by the Node's status where that says something else.
+// Beat says once that the host is there: by its Lease, and by the Node's status where that says
+// something else.
 func (n *Node) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if err := n.renew(ctx); err != nil {
 		return fmt.Errorf("the node's Lease: %w", err)
 	}
-	// Others write to a Node, too: the cluster's controllers have taints of their own for one that is new.
+	// Others write to a Node, too: the cluster's controllers have taints of their own for one that
+	// is new.
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return n.ready(ctx) })
 }
 

@@ -13,7 +13,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 )
 
-// TestRegisterBesideOthers: the cluster's controllers write to a Node that is new, too; that its status was read before they did does not end the agent.
+// TestRegisterBesideOthers: the cluster's controllers write to a Node that is new, too; that its
+// status was read before they did does not end the agent.
 func TestRegisterBesideOthers(t *testing.T) {
 	client, others := fake.NewClientset(), 2
 	client.PrependReactor("update", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {

@@ -16,7 +16,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Record is what this host has of a claim: written before causewayd is asked for anything of it, removed after all of it is gone.
+// Record is what this host has of a claim: written before causewayd is asked for anything of it,
+// removed after all of it is gone.
 type Record struct {
 	Namespace string    `json:"namespace"`
 	Claim     string    `json:"claim"`
@@ -42,7 +43,8 @@ func (d Dir) path(uid types.UID) string {
 	return filepath.Join(string(d), api.ClaimPrefix+string(uid)+recordSuffix)
 }
 
-// Put writes one, as a whole or not at all, and onto the disk: after a crash it says which domain has what.
+// Put writes one, as a whole or not at all, and onto the disk: after a crash it says which domain
+// has what.
 func (d Dir) Put(r *Record) error {
 	if err := r.check(); err != nil {
 		return err
@@ -120,7 +122,8 @@ func (r *Record) check() error {
 	return nil
 }
 
-// checkDomain: libvirt has names that a command line would take for an option, and ones that no person would see in a line of a log.
+// checkDomain: libvirt has names that a command line would take for an option, and ones that no
+// person would see in a line of a log.
 func checkDomain(name string) error {
 	bad := name == "" || len(name) > 255 || strings.HasPrefix(name, "-")
 	for _, c := range name {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestRecords: what was written is read; a file that somebody else wrote is an error beside the others, and no name of a file or argument of a program comes of it.
+// TestRecords: what was written is read; a file that somebody else wrote is an error beside the
+// others, and no name of a file or argument of a program comes of it.
 func TestRecords(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "agent"))
 	if list, err := d.All(); len(list) != 0 || err != nil {

@@ -7,7 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRenamed: who changes the domain of a pod that runs gets no second domain with the device of the first: the pod has failed, and neither domain has anything.
+// TestRenamed: who changes the domain of a pod that runs gets no second domain with the device of
+// the first: the pod has failed, and neither domain has anything.
 func TestRenamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "vm1", "vm2")

@@ -21,8 +21,9 @@ import (
 // final are errors that no repetition cures.
 var final = []error{ErrForbid, ErrDomain, ErrServes, ErrTwice, ErrRenamed, ErrLost, claim.ErrClaim, api.ErrName, api.ErrLimit}
 
-// serve has a pod's domain have the vGPUs of its claims, and says so. A pod whose domain is not there yet waits for it: the scheduler may choose the host before anybody
-// has defined the domain there. One that runs and whose domain is gone has failed.
+// serve has a pod's domain have the vGPUs of its claims, and says so. A pod whose domain is not
+// there yet waits for it: the scheduler may choose the host before anybody has defined the domain
+// there. One that runs and whose domain is gone has failed.
 func (a *Agent) serve(ctx context.Context, pod *corev1.Pod) error {
 	err := a.give(ctx, pod)
 	switch {
@@ -42,7 +43,8 @@ func (a *Agent) serve(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// give does it. What it made for a pod that does not run yet, and of which something fails, goes again.
+// give does it. What it made for a pod that does not run yet, and of which something fails, goes
+// again.
 func (a *Agent) give(ctx context.Context, pod *corev1.Pod) error {
 	if len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, pod.Namespace) {
 		return ErrForbid
@@ -139,7 +141,8 @@ func (a *Agent) giveClaim(ctx context.Context, pod *corev1.Pod, rc *resourceapi.
 	return nil
 }
 
-// note writes down what is about to be made. A claim that another pod has here is that pod's, and of two domains one would have the device and the other a socket that hangs.
+// note writes down what is about to be made. A claim that another pod has here is that pod's, and
+// of two domains one would have the device and the other a socket that hangs.
 func (a *Agent) note(r *Record) error {
 	a.noting.Lock()
 	defer a.noting.Unlock()
@@ -183,7 +186,8 @@ func (a *Agent) takeBackOthers(ctx context.Context, key string, pod *corev1.Pod)
 	return a.takeBack(ctx, slices.DeleteFunc(all, func(r Record) bool { return r.Namespace+"/"+r.Pod != key || pod != nil && pod.UID == r.PodUID }))
 }
 
-// takeBack takes devices out of their domains and ends the vGPUs. A guest that does not let go keeps its vGPU, and it is tried again. With a domain that is gone nobody uses it.
+// takeBack takes devices out of their domains and ends the vGPUs. A guest that does not let go
+// keeps its vGPU, and it is tried again. With a domain that is gone nobody uses it.
 func (a *Agent) takeBack(ctx context.Context, list []Record) error {
 	var errs []error
 	for i := range list {

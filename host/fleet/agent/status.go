@@ -79,7 +79,8 @@ func (a *Agent) write(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// end takes back what a pod has that is over or is to go. The pod goes from the API server when the host has nothing of it, and not before.
+// end takes back what a pod has that is over or is to go. The pod goes from the API server when the
+// host has nothing of it, and not before.
 func (a *Agent) end(ctx context.Context, pod *corev1.Pod) error {
 	if err := a.takeBack(ctx, a.recordsOf(pod.UID)); err != nil {
 		a.warn(pod, err)

@@ -1,4 +1,5 @@
-// Command causeway-dra is Causeway's driver for Kubernetes' dynamic resource allocation, one on each node beside causewayd: docs/KUBERNETES.md.
+// Command causeway-dra is Causeway's driver for Kubernetes' dynamic resource allocation, one on
+// each node beside causewayd: docs/KUBERNETES.md.
 package main
 
 import (
@@ -141,7 +142,8 @@ func run(f *flags) error {
 	return nil
 }
 
-// sweepEvery is how often it is looked for claims that are over while the kubelet says nothing: one read from the API server's memory for each claim that is prepared here.
+// sweepEvery is how often it is looked for claims that are over while the kubelet says nothing: one
+// read from the API server's memory for each claim that is prepared here.
 const sweepEvery = 10 * time.Second
 
 // refusals has claims say by events why they are refused. (Their pods say it by the kubelet's.)
@@ -159,7 +161,8 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("how the API server is reached: %w", err)
 	}
 	cfg.UserAgent = "causeway-dra/" + version
-	// The server has its own fairness. The client's limit, 5 calls in a second, would have a node with 60 claims look at them every 12 s, and the kubelet's calls wait behind that.
+	// The server has its own fairness. The client's limit, 5 calls in a second, would have a node
+	// with 60 claims look at them every 12 s, and the kubelet's calls wait behind that.
 	cfg.QPS = -1
 	return kubernetes.NewForConfig(cfg)
 }

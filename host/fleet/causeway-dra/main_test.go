@@ -22,7 +22,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestConnect: the client waits between no calls. With its own limit a node with many claims looks at them more slowly than docs/KUBERNETES.md says that it fences.
+// TestConnect: the client waits between no calls. With its own limit a node with many claims looks
+// at them more slowly than docs/KUBERNETES.md says that it fences.
 func TestConnect(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u","user":{"token":"t"}}]}`

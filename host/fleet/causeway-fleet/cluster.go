@@ -16,7 +16,8 @@ import (
 	"causeway/host/fleet/view"
 )
 
-// access says how the API server is reached, by the rules of kubectl: --kubeconfig, $KUBECONFIG, ~/.kube/config, or as a pod is told.
+// access says how the API server is reached, by the rules of kubectl: --kubeconfig, $KUBECONFIG,
+// ~/.kube/config, or as a pod is told.
 type access struct{ kubeconfig, context, namespace string }
 
 // connect makes the client, and says which namespace is meant where none is named.
@@ -38,7 +39,8 @@ func (a *access) connect() (*cluster, string, error) {
 		return nil, "", fmt.Errorf("which namespace: %w", err)
 	}
 	cfg.UserAgent = "causeway-fleet/" + version
-	// The server has its own fairness. The client's limit fails a call that it would let go after the context's end, with an error of its own while the time is not up.
+	// The server has its own fairness. The client's limit fails a call that it would let go after
+	// the context's end, with an error of its own while the time is not up.
 	cfg.QPS = -1
 	client, err := kubernetes.NewForConfig(cfg)
 	return &cluster{client}, namespace, err
@@ -115,7 +117,8 @@ func (c *cluster) create(ctx context.Context, rc *resourceapi.ResourceClaim) err
 	return nil
 }
 
-// setDrained gives a node view.TaintDrain or takes it away; the answer is whether that changed anything.
+// setDrained gives a node view.TaintDrain or takes it away; the answer is whether that changed
+// anything.
 func (c *cluster) setDrained(ctx context.Context, name string, on bool) (changed bool, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		n, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

@@ -84,7 +84,8 @@ It is read again every few seconds. A host with ` + "`leaving: true`" + ` gets n
 	return c
 }
 
-// serveController runs a controller that answers for itself; one whose answers cannot be served does not begin.
+// serveController runs a controller that answers for itself; one whose answers cannot be served
+// does not begin.
 func serveController(ctx context.Context, listen string, o controller.Options) error {
 	o.Metrics, o.Health = controller.NewMetrics(), controller.NewHealth()
 	mux := http.NewServeMux()

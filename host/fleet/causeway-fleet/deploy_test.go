@@ -70,7 +70,10 @@ func kustomized(t *testing.T) []string {
 	return k.Resources
 }
 
-// TestUninstall: what is applied is in the namespace causeway, which goes with all that programs make there (the webhook's Secret, the controller's Lease), or is of the cluster, has the name of Causeway, by which the lab cluster looks for what is left, and goes by its own name. No object is there twice.
+// TestUninstall: what is applied is in the namespace causeway, which goes with all that programs
+// make there (the webhook's Secret, the controller's Lease), or is of the cluster, has the name of
+// Causeway, by which the lab cluster looks for what is left, and goes by its own name. No object is
+// there twice.
 func TestUninstall(t *testing.T) {
 	ofCluster := []string{"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DeviceClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
 	seen := map[string]bool{}
@@ -89,7 +92,8 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// TestPodSecurity: what is deployed has a namespace that lets it, whatever a cluster's default is: causeway-dra takes folders of the node.
+// TestPodSecurity: what is deployed has a namespace that lets it, whatever a cluster's default is:
+// causeway-dra takes folders of the node.
 func TestPodSecurity(t *testing.T) {
 	for _, d := range objectsOf(t, kustomized(t)...) {
 		if d.Kind == "Namespace" && d.Metadata.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
@@ -98,7 +102,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestRights: who reads pods, Secrets and all that is, of the accounts that are deployed; each right is named, so that another is one that somebody has thought of.
+// TestRights: who reads pods, Secrets and all that is, of the accounts that are deployed; each
+// right is named, so that another is one that somebody has thought of.
 func TestRights(t *testing.T) {
 	reads := map[string][]string{}
 	for _, d := range objectsOf(t, append(kustomized(t), "causeway-fleet-moves.yaml")...) {
@@ -140,7 +145,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWebhookDown: with the webhook down the API server lets all migrations go, and all pods but those of VMs with the label, whose reason is its own event. The recorded pods are KubeVirt's. The paths with the token are the webhook's to write: an apply must not take them away.
+// TestWebhookDown: with the webhook down the API server lets all migrations go, and all pods but
+// those of VMs with the label, whose reason is its own event. The recorded pods are KubeVirt's. The
+// paths with the token are the webhook's to write: an apply must not take them away.
 func TestWebhookDown(t *testing.T) {
 	found := 0
 	for _, d := range objectsOf(t, "webhook.yaml") {

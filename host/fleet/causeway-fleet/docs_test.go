@@ -35,7 +35,8 @@ func yamlBlocks(t *testing.T, file string) (list []string) {
 	return list
 }
 
-// checkOurs judges what only Causeway reads: parameters of claims and classes, wherever they stand, and the controller's configuration. It returns how many there were.
+// checkOurs judges what only Causeway reads: parameters of claims and classes, wherever they stand,
+// and the controller's configuration. It returns how many there were.
 func checkOurs(t *testing.T, where, text string) (parameters, hosts int) {
 	t.Helper()
 	if strings.HasPrefix(text, "# hosts.yaml") {
@@ -79,7 +80,8 @@ func checkOurs(t *testing.T, where, text string) (parameters, hosts int) {
 	return parameters, hosts
 }
 
-// TestYAML: what is deployed, and what docs/KUBERNETES.md has people write, is what Kubernetes 1.36 reads: no field that it does not know, none twice, none of another type.
+// TestYAML: what is deployed, and what docs/KUBERNETES.md has people write, is what Kubernetes 1.36
+// reads: no field that it does not know, none twice, none of another type.
 func TestYAML(t *testing.T) {
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	// Of others' APIs, which client-go does not have, and parts of objects.

@@ -1,4 +1,5 @@
-// Command causeway-fleet is for people who look after a fleet on Kubernetes: what GPUs there are, who has them, who waits and why. See docs/KUBERNETES.md.
+// Command causeway-fleet is for people who look after a fleet on Kubernetes: what GPUs there are,
+// who has them, who waits and why. See docs/KUBERNETES.md.
 package main
 
 import (

@@ -11,7 +11,8 @@ import (
 	"causeway/host/fleet/view"
 )
 
-// How often it is looked for pods that wait for a claim which is not there, how long one may be missing first (a pod and its claim are often made at once), and when it is said again.
+// How often it is looked for pods that wait for a claim which is not there, how long one may be
+// missing first (a pod and its claim are often made at once), and when it is said again.
 const (
 	missingEvery = 10 * time.Second
 	missingFirst = 15 * time.Second
@@ -46,7 +47,8 @@ func (m *missing) run(ctx context.Context) {
 	}
 }
 
-// look looks once. The event names no other namespace, and is there whether or not another has a claim of that name: it tells nobody what others have.
+// look looks once. The event names no other namespace, and is there whether or not another has a
+// claim of that name: it tells nobody what others have.
 func (m *missing) look(ctx context.Context, now time.Time) error {
 	pods, err := m.Pods(ctx, "")
 	if err != nil {

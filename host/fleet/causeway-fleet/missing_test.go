@@ -44,7 +44,8 @@ func (o *objects) claim(namespace, name string) {
 	o.claims = append(o.claims, resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 }
 
-// TestMissing: a pod that names another namespace's claim, or none's, has an event that says so, once for a good while, and not while its claim may be about to come.
+// TestMissing: a pod that names another namespace's claim, or none's, has an event that says so,
+// once for a good while, and not while its claim may be about to come.
 func TestMissing(t *testing.T) {
 	o := &objects{}
 	o.claim("team", "vgpu")

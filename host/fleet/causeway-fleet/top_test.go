@@ -12,7 +12,8 @@ import (
 	"causeway/host/fleet/view"
 )
 
-// TestUses: figures are those of claims' vGPUs, on nodes and at GPU hosts; figures that are none are left out, and a Prometheus that does not answer as one is named.
+// TestUses: figures are those of claims' vGPUs, on nodes and at GPU hosts; figures that are none
+// are left out, and a Prometheus that does not answer as one is named.
 func TestUses(t *testing.T) {
 	answer := func(query string) string {
 		series := func(vm, vgpu, value string) string {

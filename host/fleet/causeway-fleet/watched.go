@@ -17,7 +17,8 @@ import (
 	"causeway/host/fleet/view"
 )
 
-// watched is the API server as it is told what changes, for whoever looks all the time: it lists nothing twice. Of objects it keeps what a view needs.
+// watched is the API server as it is told what changes, for whoever looks all the time: it lists
+// nothing twice. Of objects it keeps what a view needs.
 type watched struct {
 	client                                        kubernetes.Interface
 	nodes, slices, classes, claims, pods, warning *kind
@@ -68,7 +69,8 @@ func lighten(o any) (any, error) {
 	return o, nil
 }
 
-// read is the fleet. That the API server is there is asked each time: what is kept says nothing of that.
+// read is the fleet. That the API server is there is asked each time: what is kept says nothing of
+// that.
 func (w *watched) read(ctx context.Context) (*view.Fleet, error) {
 	if err := w.client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
 		return nil, fmt.Errorf("the API server: %w", err)

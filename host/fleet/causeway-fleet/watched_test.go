@@ -31,7 +31,8 @@ func eventually(t *testing.T, w *watched, wanted func(*view.Fleet, error) bool) 
 	}
 }
 
-// TestWatched: what is made later is seen without being listed again; pods without claims are nobody's concern, and what may not be read is said.
+// TestWatched: what is made later is seen without being listed again; pods without claims are
+// nobody's concern, and what may not be read is said.
 func TestWatched(t *testing.T) {
 	node, driver := "node1", "gpu.causeway.dev"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{NodeName: &node, Driver: driver, Devices: []resourceapi.Device{{Name: "gpu-1"}}}}

@@ -118,7 +118,8 @@ func (f *webhookFlags) clients() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// certified is the certificate that is served, and the token that the API server shows: "" until there are both, nil where somebody else keeps the certificate. wait ends what keeps them.
+// certified is the certificate that is served, and the token that the API server shows: "" until
+// there are both, nil where somebody else keeps the certificate. wait ends what keeps them.
 func (f *webhookFlags) certified(ctx context.Context, cl *cluster, namespace string, log *slog.Logger) (
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), token func() string, wait func(), _ error) {
 	if f.certificate != "" {

@@ -1,4 +1,5 @@
-// Package cdi writes what a container runtime adds to containers of a claim: Container Device Interface specifications, a file for each claim.
+// Package cdi writes what a container runtime adds to containers of a claim: Container Device
+// Interface specifications, a file for each claim.
 package cdi
 
 import (
@@ -19,7 +20,8 @@ import (
 // Kind of our devices.
 const Kind = "causeway.dev/vgpu"
 
-// version of the specification that the files are written by: annotations need it, and every runtime of Kubernetes 1.36 knows it.
+// version of the specification that the files are written by: annotations need it, and every
+// runtime of Kubernetes 1.36 knows it.
 const version = "0.6.0"
 
 const filePrefix, fileSuffix = "causeway.dev-claim-", ".json"
@@ -85,7 +87,8 @@ func (d Dir) Remove(uid types.UID) error {
 // mostFile bounds a file that others might have written.
 const mostFile = 1 << 20
 
-// Claims lists whose files are there. A file that cannot be read, or is not ours, is an error beside the others.
+// Claims lists whose files are there. A file that cannot be read, or is not ours, is an error
+// beside the others.
 func (d Dir) Claims() ([]Claim, error) {
 	files, err := filepath.Glob(filepath.Join(string(d), filePrefix+"*"+fileSuffix))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// TestFiles: a claim's file is replaced as a whole, says whose it is, is removed once and again, and others' files are left alone.
+// TestFiles: a claim's file is replaced as a whole, says whose it is, is removed once and again,
+// and others' files are left alone.
 func TestFiles(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "cdi"))
 	a, b := Claim{"team", "gpu", "1-a", "5-a,5-b"}, Claim{"team", "other", "1-b", ""}

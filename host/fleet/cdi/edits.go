@@ -7,7 +7,8 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Libraries are the files of this host that containers get: those that packages put into /usr/lib/causeway.
+// Libraries are the files of this host that containers get: those that packages put into
+// /usr/lib/causeway.
 type Libraries struct{ Folder string }
 
 // libcuda is the one without which there is no CUDA.
@@ -19,13 +20,15 @@ func (l Libraries) Check() error {
 	return err
 }
 
-// loaderFolders are where the loaders of Debian's and Fedora's kin look without a cache: a path that an image does not have is made, and idle.
+// loaderFolders are where the loaders of Debian's and Fedora's kin look without a cache: a path
+// that an image does not have is made, and idle.
 var loaderFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64"}
 
 // inContainer is where a container has the folder with its vGPU's sockets.
 const inContainer = "/run/causeway"
 
-// Container are the edits for CUDA programs in a container; folder has the vGPU's sockets. Connecting needs no writable mount.
+// Container are the edits for CUDA programs in a container; folder has the vGPU's sockets.
+// Connecting needs no writable mount.
 func (l Libraries) Container(folder string) specs.ContainerEdits {
 	e := specs.ContainerEdits{
 		// void tells NVIDIA's own runtime hook, if there is one, to stay out of it.
@@ -54,8 +57,8 @@ func (l Libraries) has(name string) bool {
 	return err == nil
 }
 
-// VM are the edits for QEMU in a container: the vhost-user socket, below a folder by the vGPU's name. It is mounted writable: some files' systems say so of
-// sockets, too.
+// VM are the edits for QEMU in a container: the vhost-user socket, below a folder by the vGPU's
+// name. It is mounted writable: some files' systems say so of sockets, too.
 func VM(socket, folder, name string) specs.ContainerEdits {
 	return specs.ContainerEdits{Mounts: []*specs.Mount{
 		{HostPath: socket, ContainerPath: filepath.Join(folder, name+".sock"), Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},

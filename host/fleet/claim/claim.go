@@ -28,8 +28,9 @@ const (
 // MostCompute is all of a GPU's time.
 const MostCompute = 100
 
-// Shares of claims when several want a GPU's time. All that compute is promised of a GPU is at most MostCompute, so a claim gets what was promised it less what
-// those have for whom nothing was: half a hundredth each.
+// Shares of claims when several want a GPU's time. All that compute is promised of a GPU is at most
+// MostCompute, so a claim gets what was promised it less what those have for whom nothing was: half
+// a hundredth each.
 const (
 	shareOfCompute = 100
 	shareOfNothing = 50
@@ -77,7 +78,8 @@ type Device struct {
 	Memory                limit.Memory
 	Compute               uint32
 	Parameters            Parameters
-	// Network: it is another host's, which gives a lease of it. Lease says where; nil: it is not ready.
+	// Network: it is another host's, which gives a lease of it. Lease says where; nil: it is not
+	// ready.
 	Network bool
 	Lease   *Lease
 }
@@ -88,7 +90,8 @@ func (c *Claim) ID() ID { return c.id }
 // Devices of this driver, at least one.
 func (c *Claim) Devices() []Device { return c.devices }
 
-// Places are what the devices take in a container: of two claims with one in common the container would have one.
+// Places are what the devices take in a container: of two claims with one in common the container
+// would have one.
 func (c *Claim) Places() []string {
 	var list []string
 	for i := range c.devices {
@@ -187,7 +190,8 @@ func (c *Claim) check() error {
 	return nil
 }
 
-// CheckUID: it is part of names of files. The API server makes them of hexadecimal digits and dashes.
+// CheckUID: it is part of names of files. The API server makes them of hexadecimal digits and
+// dashes.
 func CheckUID(uid types.UID) error {
 	if uid == "" || len(uid) > 50 || strings.Trim(string(uid), "0123456789abcdef-") != "" {
 		return wrong("%q is no UID", string(uid))
@@ -228,7 +232,8 @@ func readDevice(r *resourceapi.DeviceRequestAllocationResult, configs []resource
 	return d, err
 }
 
-// amount is what was counted of a capacity: a whole number that is not negative. Without an amount it is 0.
+// amount is what was counted of a capacity: a whole number that is not negative. Without an amount
+// it is 0.
 func amount(r *resourceapi.DeviceRequestAllocationResult, name string) (uint64, error) {
 	var found *resource.Quantity
 	for n, q := range r.ConsumedCapacity {
@@ -265,7 +270,8 @@ func whole(q *resource.Quantity) (uint64, error) {
 	return uint64(n), nil
 }
 
-// forRequest reports whether parameters for these requests are for one's, which names its alternative behind a slash.
+// forRequest reports whether parameters for these requests are for one's, which names its
+// alternative behind a slash.
 func forRequest(requests []string, name string) bool {
 	parent, _, _ := strings.Cut(name, "/")
 	return len(requests) == 0 || slices.Contains(requests, name) || slices.Contains(requests, parent)

@@ -15,7 +15,8 @@ import (
 
 const uid = "0a1b2c3d-0000-4000-8000-123456789abc"
 
-// allocated is a claim with one device of 1 GiB and a quarter of the time, and what changes makes of it.
+// allocated is a claim with one device of 1 GiB and a quarter of the time, and what changes makes
+// of it.
 func allocated(change func(*resourceapi.ResourceClaim, *resourceapi.DeviceRequestAllocationResult)) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{}
 	c.Namespace, c.Name, c.UID = "team", "gpu", uid
@@ -74,7 +75,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestParameters: a claim's parameters go before its class's, for the requests that they name; a VM gets sockets that its user may open.
+// TestParameters: a claim's parameters go before its class's, for the requests that they name; a VM
+// gets sockets that its user may open.
 func TestParameters(t *testing.T) {
 	c, err := Read(allocated(func(c *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) {
 		r.Request, r.ConsumedCapacity = "gpu/small", amounts(Driver+"/memory", "2Gi")
@@ -108,7 +110,8 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestWithinClass: what a claim takes of the node is what its class says, also where its own parameters say nothing of it, or less; a class can say more than what is by default.
+// TestWithinClass: what a claim takes of the node is what its class says, also where its own
+// parameters say nothing of it, or less; a class can say more than what is by default.
 func TestWithinClass(t *testing.T) {
 	for _, c := range []struct {
 		class, claim     string
@@ -228,7 +231,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzParameters: what is accepted makes a wish that causewayd takes, and sockets where they may lie.
+// FuzzParameters: what is accepted makes a wish that causewayd takes, and sockets where they may
+// lie.
 func FuzzParameters(f *testing.F) {
 	for _, s := range []string{
 		vgpu(""), vgpu(`"serves":"vm","cap":100,"sessions":1000,"hostMemory":"64Mi","vm":{"folder":"/run/x","runAsUser":0,"runAsGroup":5}`), vgpu(`"hostMemory":1e30`),
@@ -255,7 +259,8 @@ func FuzzParameters(f *testing.F) {
 	})
 }
 
-// FuzzClaim: whatever a claim says, what is read of it makes wishes that causewayd takes, no two of one name.
+// FuzzClaim: whatever a claim says, what is read of it makes wishes that causewayd takes, no two of
+// one name.
 func FuzzClaim(f *testing.F) {
 	for _, c := range []*resourceapi.ResourceClaim{
 		allocated(nil), allocated(func(_ *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) {

@@ -14,7 +14,8 @@ import (
 	"causeway/host/api"
 )
 
-// Conditions of a device on the network, which the fleet's controller sets: a pod is bound when LeaseReady is true, and when LeaseRefused is the scheduler looks for another device.
+// Conditions of a device on the network, which the fleet's controller sets: a pod is bound when
+// LeaseReady is true, and when LeaseRefused is the scheduler looks for another device.
 const (
 	LeaseReady   = "causeway.dev/LeaseReady"
 	LeaseRefused = "causeway.dev/LeaseRefused"
@@ -23,7 +24,8 @@ const (
 // LeaseKind is that of a device's data in a claim's status.
 const LeaseKind = "Lease"
 
-// Lease is where a claim's device on the network is, by the word of the fleet's controller. It is no secret: a host gets the lease by its certificate.
+// Lease is where a claim's device on the network is, by the word of the fleet's controller. It is
+// no secret: a host gets the lease by its certificate.
 type Lease struct {
 	Server string `json:"server"` // as nodes' causewayds are configured with it
 	GPU    string `json:"gpu"`    // UUID there

@@ -14,7 +14,8 @@ func of(c *resourceapi.ResourceClaim, kind, pod string) {
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: pod, Controller: &yes}}
 }
 
-// TestMovesAs: claims of the pods of one VM of KubeVirt's have one name for it, those of others another or none.
+// TestMovesAs: claims of the pods of one VM of KubeVirt's have one name for it, those of others
+// another or none.
 func TestMovesAs(t *testing.T) {
 	long := "virt-launcher-" + strings.Repeat("n", 43)
 	for _, c := range []struct{ kind, pod, want string }{
@@ -46,7 +47,8 @@ func TestMovesAs(t *testing.T) {
 	}
 }
 
-// TestMigratable: a VM's claim that says so has a vGPU that moves, and the name by which it is found; one that does not say it, or whose GPU is another host's, has neither.
+// TestMigratable: a VM's claim that says so has a vGPU that moves, and the name by which it is
+// found; one that does not say it, or whose GPU is another host's, has neither.
 func TestMigratable(t *testing.T) {
 	for name, c := range map[string]struct {
 		parameters string

@@ -27,16 +27,19 @@ const (
 	VirtualMachine = "vm"        // QEMU in it, by a vhost-user socket
 )
 
-// Parameters are the opaque ones of a claim or a class, which no quota counts: so none of them takes anything from others beyond what an administrator says. They are checked.
+// Parameters are the opaque ones of a claim or a class, which no quota counts: so none of them
+// takes anything from others beyond what an administrator says. They are checked.
 type Parameters struct {
 	Serves     string
 	Cap        uint32 // most hundredths of a GPU's time; 0: no cap
 	Sessions   uint32 // CUDA processes at once; 0: the node's configuration says it
 	HostMemory uint64 // bytes of the node's memory that requests may hold; 0: likewise
-	// For a VM: the folder where QEMU's container has its sockets, each called as its vGPU (gpu0.sock), and who may open them.
+	// For a VM: the folder where QEMU's container has its sockets, each called as its vGPU
+	// (gpu0.sock), and who may open them.
 	Folder      string
 	User, Group uint32
-	// Migratable: a VM moves to another node with its programs and what they have of a GPU of its node.
+	// Migratable: a VM moves to another node with its programs and what they have of a GPU of its
+	// node.
 	Migratable bool
 }
 
@@ -144,7 +147,8 @@ func (t *text) checkVM(p *Parameters) error {
 // mostID is the largest id of a user that is none's.
 const mostID = 1<<31 - 2
 
-// checkFolder: it is a place in a container for sockets. Where else a mount would lie, the image's files are.
+// checkFolder: it is a place in a container for sockets. Where else a mount would lie, the image's
+// files are.
 func checkFolder(f string) error {
 	clean := path.Clean(f) == f && (strings.HasPrefix(f, "/run/") || strings.HasPrefix(f, "/var/run/"))
 	for _, r := range f {
@@ -169,7 +173,8 @@ func number(name string, n *int64, least, most int64) (uint32, error) {
 // owner is who may open a socket, as causewayd is told.
 func (p *Parameters) owner() string { return fmt.Sprintf("%d:%d", p.User, p.Group) }
 
-// parametersFor are those of a request: the class's, then the claim's in its place, within what the class says of the node. Two of one source contradict each other.
+// parametersFor are those of a request: the class's, then the claim's in its place, within what the
+// class says of the node. Two of one source contradict each other.
 func parametersFor(request string, configs []resourceapi.DeviceAllocationConfiguration) (Parameters, error) {
 	var found [2]*resourceapi.OpaqueDeviceConfiguration
 	for i := range configs {
@@ -204,7 +209,9 @@ func parametersFor(request string, configs []resourceapi.DeviceAllocationConfigu
 	return own, own.within(&class)
 }
 
-// within holds what a claim's own parameters may take of the node, which no quota counts, to what its class says: an administrator's word. Where the class says nothing it is what a vGPU has by default.
+// within holds what a claim's own parameters may take of the node, which no quota counts, to what
+// its class says: an administrator's word. Where the class says nothing it is what a vGPU has by
+// default.
 func (p *Parameters) within(class *Parameters) error {
 	most, memory := cmp.Or(class.Sessions, limit.DefaultSessions), cmp.Or(class.HostMemory, limit.DefaultHostMemory)
 	switch {

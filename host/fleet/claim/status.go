@@ -2,7 +2,8 @@ package claim
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Sessions is the condition of a claim's device that says whether CUDA processes have sessions with it: True or False, by its node's causewayd.
+// Sessions is the condition of a claim's device that says whether CUDA processes have sessions with
+// it: True or False, by its node's causewayd.
 const Sessions = "SessionsOpen"
 
 // Reasons of Sessions.
@@ -10,7 +11,8 @@ const (
 	NotKnown     = "NotKnown"
 	NoSession    = "NoSession"
 	HaveSessions = "ProgramsHaveSessions"
-	// ProgramsStay: and what one of them has cannot be moved to another host now; the message says what.
+	// ProgramsStay: and what one of them has cannot be moved to another host now; the message says
+	// what.
 	ProgramsStay = "ProgramsStay"
 )
 

@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestLeadersClocks: a controller whose clock is minutes ahead of another's, or behind, writes times of its own into the Lease. While it renews it leads alone, and when it has frozen the other leads as soon as ever.
+// TestLeadersClocks: a controller whose clock is minutes ahead of another's, or behind, writes
+// times of its own into the Lease. While it renews it leads alone, and when it has frozen the other
+// leads as soon as ever.
 func TestLeadersClocks(t *testing.T) {
 	for name, off := range map[string]time.Duration{"ahead": 9 * time.Minute, "behind": -9 * time.Minute} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,8 @@ type nodes struct {
 	runs map[string]bool
 }
 
-// newCluster makes one that is not started; changed hears of pools of which a claim has or had a device.
+// newCluster makes one that is not started; changed hears of pools of which a claim has or had a
+// device.
 func newCluster(client kubernetes.Interface, events record.EventRecorder, changed func(pool string)) (*cluster, error) {
 	c := &cluster{client: client, events: events}
 	c.nodes.Store(&nodes{})
@@ -84,7 +85,8 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// poolsOf are the pools of the controller's kind of which a claim has devices over the network, each once.
+// poolsOf are the pools of the controller's kind of which a claim has devices over the network,
+// each once.
 func poolsOf(o any) (list []string) {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok || c.Status.Allocation == nil {
@@ -152,7 +154,8 @@ func (c *cluster) Claim(ctx context.Context, namespace, name string) (*resourcea
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// NodeOf is where a pod is, or is about to be: the scheduler nominates the node before it waits for the lease.
+// NodeOf is where a pod is, or is about to be: the scheduler nominates the node before it waits for
+// the lease.
 func (c *cluster) NodeOf(ctx context.Context, namespace, name string, uid types.UID) (node string, sure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
 	defer cancel()
@@ -206,7 +209,8 @@ func (c *cluster) published(host string) (list []api.FleetGPU) {
 	return list
 }
 
-// owner is whose the slices are: with the controller's namespace they go, for without a controller nobody takes them away. nil: it may not be read, and they stay.
+// owner is whose the slices are: with the controller's namespace they go, for without a controller
+// nobody takes them away. nil: it may not be read, and they stay.
 func (c *cluster) owner(ctx context.Context, namespace string, log *slog.Logger) *resourceslice.Owner {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
 	defer cancel()

@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestOwner: slices are the namespace's, so that they go with it; where it may not be read they are nobody's, and are published all the same.
+// TestOwner: slices are the namespace's, so that they go with it; where it may not be read they are
+// nobody's, and are published all the same.
 func TestOwner(t *testing.T) {
 	c := &cluster{client: fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "causeway", UID: "1-a"}})}
 	if o := c.owner(t.Context(), "causeway", slog.New(slog.DiscardHandler)); o == nil || o.Kind != "Namespace" || o.Name != "causeway" || o.UID != "1-a" {

@@ -16,7 +16,8 @@ import (
 
 // Config is which GPU hosts are in the fleet.
 type Config struct {
-	// Nodes are the labels of nodes that reach the hosts and run causeway-dra, where a host says no others.
+	// Nodes are the labels of nodes that reach the hosts and run causeway-dra, where a host says no
+	// others.
 	Nodes map[string]string `json:"nodes"`
 	Hosts []HostConfig      `json:"hosts"`
 }
@@ -24,14 +25,17 @@ type Config struct {
 // HostConfig is one GPU host.
 type HostConfig struct {
 	Name string `json:"name"`
-	// Address is by what nodes' causewayds have it in remote.servers, as NAME or HOST:PORT; empty: Name.
+	// Address is by what nodes' causewayds have it in remote.servers, as NAME or HOST:PORT; empty:
+	// Name.
 	Address string            `json:"address,omitempty"`
 	Nodes   map[string]string `json:"nodes,omitempty"`
-	// Leaving: it gets no new claims, and what claims have of it ends with them, also under a controller that begins later.
+	// Leaving: it gets no new claims, and what claims have of it ends with them, also under a
+	// controller that begins later.
 	Leaving bool `json:"leaving,omitempty"`
 	// Local: it is the Node of its name, and its GPUs are for pods there, too.
 	Local bool `json:"local,omitempty"`
-	// Moves: a VM of KubeVirt moves with a claim that it names directly. The controller has to know of claims' pods where they run (causeway-fleet-moves.yaml).
+	// Moves: a VM of KubeVirt moves with a claim that it names directly. The controller has to know
+	// of claims' pods where they run (causeway-fleet-moves.yaml).
 	Moves bool `json:"moves,omitempty"`
 }
 

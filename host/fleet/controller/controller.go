@@ -31,7 +31,8 @@ type Options struct {
 	Files     mtls.Files
 	Namespace string // of the Lease
 	Identity  string // one that no other controller has
-	// Every is how often a host is asked for its heartbeat; Patience is how long it may not answer before it gets no new claims.
+	// Every is how often a host is asked for its heartbeat; Patience is how long it may not answer
+	// before it gets no new claims.
 	Every, Patience time.Duration
 	Metrics         *Metrics
 	Health          *Health
@@ -120,7 +121,8 @@ func (f *fleet) run(ctx context.Context) error {
 	if err := f.configure(ctx, &wg); err != nil {
 		return err
 	}
-	// A pool that is not known when the publisher begins is taken away: so all hosts have answered before, or were found as they were published.
+	// A pool that is not known when the publisher begins is taken away: so all hosts have answered
+	// before, or were found as they were published.
 	for _, h := range f.all() {
 		select {
 		case <-h.first:
@@ -162,7 +164,8 @@ func (f *fleet) changed(pool string) {
 	}
 }
 
-// unkept tells claims that have devices of a pool which is none of the fleet's: whoever published it, nobody gives leases of it.
+// unkept tells claims that have devices of a pool which is none of the fleet's: whoever published
+// it, nobody gives leases of it.
 func (f *fleet) unkept(pool string) {
 	for _, c := range f.cluster.Claims(pool) {
 		f.Log.Warn("a claim has a device that is none of the fleet's", "claim", c.Namespace+"/"+c.Name, "pool", pool)

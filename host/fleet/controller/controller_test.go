@@ -49,7 +49,8 @@ func leaseOf(holder string, transitions int32) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "causeway", Name: LeaseName}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &transitions}}
 }
 
-// TestConfirm: a host that has heard of a higher epoch has whoever does not lead stop, and an API server that does not answer confirms nothing.
+// TestConfirm: a host that has heard of a higher epoch has whoever does not lead stop, and an API
+// server that does not answer confirms nothing.
 func TestConfirm(t *testing.T) {
 	client := fake.NewClientset(leaseOf("me", 3))
 	ctx, resign := context.WithCancelCause(t.Context())
@@ -106,7 +107,8 @@ func TestLead(t *testing.T) {
 	}
 }
 
-// TestUnkept: a claim that has a device of a pool which nobody keeps, whoever published it, says so.
+// TestUnkept: a claim that has a device of a pool which nobody keeps, whoever published it, says
+// so.
 func TestUnkept(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c", UID: "1-a"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}

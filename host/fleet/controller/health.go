@@ -16,7 +16,8 @@ type Health struct {
 	working  atomic.Uint64 // as what it leads, and knows what there is
 }
 
-// tardy is how long after the end of its time a controller may still believe that it leads before it is taken for one that hangs.
+// tardy is how long after the end of its time a controller may still believe that it leads before
+// it is taken for one that hangs.
 const tardy = 20 * time.Second
 
 // NewHealth is one of a controller that has not begun.

@@ -19,7 +19,9 @@ import (
 	"causeway/remote/mtls"
 )
 
-// TestHealth: a controller is not ready before it knows who leads and what there is; one whose configuration may come later is, with no hosts; metrics say that it leads, and no more when it does not.
+// TestHealth: a controller is not ready before it knows who leads and what there is; one whose
+// configuration may come later is, with no hosts; metrics say that it leads, and no more when it
+// does not.
 func TestHealth(t *testing.T) {
 	o := Options{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Config: filepath.Join(t.TempDir(), "hosts.yaml"), Files: mtls.Files{CA: "/none", Certificate: "/none", Key: "/none"}, Namespace: "causeway", Identity: "a",
 		Every: time.Second, Patience: 2 * time.Second, Metrics: NewMetrics(), Health: NewHealth(), Log: slog.New(slog.DiscardHandler)}

@@ -38,7 +38,8 @@ type leader struct {
 // Epoch implements lease.Leader.
 func (l *leader) Epoch() uint64 { return l.epoch }
 
-// Confirm implements lease.Leader: whoever the API server says leads now goes above what a host has heard, for somebody may have deleted the Lease meanwhile. Anybody else stops.
+// Confirm implements lease.Leader: whoever the API server says leads now goes above what a host has
+// heard, for somebody may have deleted the Lease meanwhile. Anybody else stops.
 func (l *leader) Confirm(ctx context.Context, highest uint64) error {
 	if _, err := l.leads(ctx); err != nil {
 		if errors.Is(err, ErrNotLeader) {
@@ -50,7 +51,8 @@ func (l *leader) Confirm(ctx context.Context, highest uint64) error {
 	return nil
 }
 
-// leads reports how often the Lease has changed hands, if this one has it by the API server's word of now.
+// leads reports how often the Lease has changed hands, if this one has it by the API server's word
+// of now.
 func (l *leader) leads(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewFor)
 	defer cancel()
@@ -67,7 +69,8 @@ func (l *leader) leads(ctx context.Context) (uint64, error) {
 	return uint64(max(0, *o.Spec.LeaseTransitions)), nil
 }
 
-// lead has work done whenever this controller leads, until ctx ends. A controller that leads no more starts nothing, and waits to lead again.
+// lead has work done whenever this controller leads, until ctx ends. A controller that leads no
+// more starts nothing, and waits to lead again.
 func lead(ctx context.Context, o *Options, work func(context.Context, *leader) error) error {
 	client, namespace, identity, log := o.Client, o.Namespace, o.Identity, o.Log
 	for ctx.Err() == nil {

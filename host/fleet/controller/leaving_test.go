@@ -32,7 +32,9 @@ func (g *gpuHost) Withdraw(_ context.Context, _ uint64, r *api.Reservation) erro
 	return nil
 }
 
-// TestLeaving: a controller that begins when a GPU host is leaving already offers nothing of it, ends there what claims had that are gone, says when nobody has anything of it, and looks after it until the configuration does not name it.
+// TestLeaving: a controller that begins when a GPU host is leaving already offers nothing of it,
+// ends there what claims had that are gone, says when nobody has anything of it, and looks after it
+// until the configuration does not name it.
 func TestLeaving(t *testing.T) {
 	g := &gpuHost{withdrawn: make(chan string, 1)}
 	g.state.GPUs = []api.FleetGPU{{GPU: api.GPU{ID: "GPU-1", Backend: "soft", Name: "soft", Memory: 4 << 30}, Claimable: 4 << 30}}

@@ -53,7 +53,8 @@ func (m *Metrics) leads(epoch uint64) {
 	m.leading.Set(1)
 }
 
-// ended: it leads no more, and what hosts are is another's to say. A term that ends late does not end the next one.
+// ended: it leads no more, and what hosts are is another's to say. A term that ends late does not
+// end the next one.
 func (m *Metrics) ended(epoch uint64) {
 	if !m.now.CompareAndSwap(epoch, 0) {
 		return

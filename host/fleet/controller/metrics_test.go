@@ -20,7 +20,8 @@ func names(text string, of string) (list []string) {
 	return slices.Compact(list)
 }
 
-// TestDashboard: the fleet's dashboard and alerts ask for what a controller says, with the labels that it has, and the dashboard for all of it.
+// TestDashboard: the fleet's dashboard and alerts ask for what a controller says, with the labels
+// that it has, and the dashboard for all of it.
 func TestDashboard(t *testing.T) {
 	m := NewMetrics()
 	m.leads(3)

@@ -14,7 +14,8 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// pools are what the fleet offers, published together. Its methods may be called from any goroutine.
+// pools are what the fleet offers, published together. Its methods may be called from any
+// goroutine.
 type pools struct {
 	mu    sync.Mutex
 	by    map[string]resourceslice.Pool
@@ -58,7 +59,8 @@ func (p *pools) resources() *resourceslice.DriverResources {
 	return (&resourceslice.DriverResources{Pools: maps.Clone(p.by)}).DeepCopy()
 }
 
-// run publishes until ctx ends. What is not among the pools when it begins is not published any more.
+// run publishes until ctx ends. What is not among the pools when it begins is not published any
+// more.
 func (p *pools) run(ctx context.Context, client kubernetes.Interface, owner *resourceslice.Owner, log *slog.Logger) error {
 	c, err := resourceslice.StartController(ctx, resourceslice.Options{DriverName: claim.Driver, KubeClient: client, Owner: owner, Resources: p.resources(),
 		ErrorHandler: func(_ context.Context, err error, msg string) {

@@ -21,8 +21,9 @@ type Cluster interface {
 	Launchers(ctx context.Context, namespace string) ([]corev1.Pod, error)
 }
 
-// CheckClaim says why QEMU would not find its sockets where KubeVirt has them: the claim is another's, for containers, or of another number of GPUs. Otherwise
-// the VM would stop in its start, with a connection refused as the reason.
+// CheckClaim says why QEMU would not find its sockets where KubeVirt has them: the claim is
+// another's, for containers, or of another number of GPUs. Otherwise the VM would stop in its
+// start, with a connection refused as the reason.
 func (s *Swap) CheckClaim(ctx context.Context, c Cluster, namespace string) error {
 	what, devices, err := specOf(ctx, c, namespace, &s.Claim)
 	if err != nil {
@@ -116,7 +117,8 @@ func countOne(ctx context.Context, c Cluster, devices *resourceapi.DeviceClaim, 
 	return int(max(count, 1)), nil
 }
 
-// Classes of host/fleet/deploy that say all this of a claim; of the second VMs move with their programs.
+// Classes of host/fleet/deploy that say all this of a claim; of the second VMs move with their
+// programs.
 const (
 	Class           = "causeway-kubevirt"
 	ClassMigratable = "causeway-kubevirt-migratable"

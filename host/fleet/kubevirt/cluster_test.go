@@ -85,7 +85,8 @@ func firstOf(counts ...int64) resourceapi.DeviceRequest {
 	return r
 }
 
-// TestCheckClaim: a claim that would leave QEMU without its socket is refused, by name, before the VM is tried.
+// TestCheckClaim: a claim that would leave QEMU without its socket is refused, by name, before the
+// VM is tried.
 func TestCheckClaim(t *testing.T) {
 	all := request(Class, 1)
 	all.Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
@@ -163,7 +164,8 @@ func (f *fake) running(vmi, node, pool string, direct bool, sessions ...metav1.C
 	f.pods, f.claims[name] = append(f.pods, pod), rc
 }
 
-// TestMigration: a VM moves where nothing would be lost, and stays otherwise, also where its node says nothing.
+// TestMigration: a VM moves where nothing would be lost, and stays otherwise, also where its node
+// says nothing.
 func TestMigration(t *testing.T) {
 	f := newFake()
 	f.running("idle", "node1", "node1", false, metav1.ConditionFalse)

@@ -22,7 +22,8 @@ const patience = 8 * time.Second
 type Webhook struct {
 	Cluster Cluster
 	Log     *slog.Logger
-	// Answered is called with each answer: what was asked, and whether it was allowed, changed or refused. nil: nobody counts.
+	// Answered is called with each answer: what was asked, and whether it was allowed, changed or
+	// refused. nil: nobody counts.
 	Answered func(asked, verdict string)
 }
 

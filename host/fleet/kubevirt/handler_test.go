@@ -27,7 +27,8 @@ func migrationOf(vmi string) string {
 	return review("kubevirt.io", "virtualmachineinstancemigrations", `{"metadata":{"generateName":"evacuation-"},"spec":{"vmiName":"`+vmi+`"}}`)
 }
 
-// TestAnswers: each question has its answer, on its path and in the API server's form, and is counted.
+// TestAnswers: each question has its answer, on its path and in the API server's form, and is
+// counted.
 func TestAnswers(t *testing.T) {
 	f := newFake()
 	one := &resourceapi.ResourceClaimTemplate{}
@@ -110,7 +111,8 @@ func TestNoQuestions(t *testing.T) {
 	}
 }
 
-// FuzzReview: whatever is sent, there is a clear answer; a patch is only for a pod that has all that it names, and leaves a pod that asks for no more.
+// FuzzReview: whatever is sent, there is a clear answer; a patch is only for a pod that has all
+// that it names, and leaves a pod that asks for no more.
 func FuzzReview(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {

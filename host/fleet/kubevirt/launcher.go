@@ -11,8 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Label is what a VM's template has when it wants vGPUs: the name of the claim in its resourceClaims that they are of. KubeVirt copies it to the pod, so the webhook's
-// selector leaves all other VMs alone.
+// Label is what a VM's template has when it wants vGPUs: the name of the claim in its
+// resourceClaims that they are of. KubeVirt copies it to the pod, so the webhook's selector leaves
+// all other VMs alone.
 const Label = "causeway.dev/vgpu"
 
 // What KubeVirt calls things.

@@ -60,7 +60,8 @@ func names(pod *corev1.Pod) (list []string) {
 	return list
 }
 
-// TestSwap: in pods of KubeVirt's the virtiofsd of vGPUs goes and QEMU's container has the claim; everything else is as it was, and asked again nothing changes.
+// TestSwap: in pods of KubeVirt's the virtiofsd of vGPUs goes and QEMU's container has the claim;
+// everything else is as it was, and asked again nothing changes.
 func TestSwap(t *testing.T) {
 	for file, want := range map[string]struct {
 		containers []string
@@ -125,7 +126,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestRefusedPods: what is not as KubeVirt makes it, or not as a VM with vGPUs has to be, is refused by name and not half changed.
+// TestRefusedPods: what is not as KubeVirt makes it, or not as a VM with vGPUs has to be, is
+// refused by name and not half changed.
 func TestRefusedPods(t *testing.T) {
 	virtiofsd := func(p *corev1.Pod) *corev1.Container {
 		return &p.Spec.Containers[slices.Index(names(p), "virtiofs-gpu0")]

@@ -21,9 +21,12 @@ func stays(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrStays, fmt.Errorf(format, args...))
 }
 
-// CheckMigration says why a VM may not be migrated. KubeVirt takes every virtiofs filesystem for one that moves; a vGPU moves while no program has a session with it,
-// to a GPU of the other node that another claim of the same template brings, and with its programs where the claim says vm.migratable, unless one of them has what cannot be moved. A GPU of another host that binds its claim to no node stays
-// where it is, and the VM moves with its programs. A VM without vGPUs may go where it likes.
+// CheckMigration says why a VM may not be migrated. KubeVirt takes every virtiofs filesystem for
+// one that moves; a vGPU moves while no program has a session with it, to a GPU of the other node
+// that another claim of the same template brings, and with its programs where the claim says
+// vm.migratable, unless one of them has what cannot be moved. A GPU of another host that binds its
+// claim to no node stays where it is, and the VM moves with its programs. A VM without vGPUs may go
+// where it likes.
 func CheckMigration(ctx context.Context, c Cluster, namespace string, m *Migration) error {
 	pods, err := c.Launchers(ctx, namespace)
 	if err != nil {

@@ -15,7 +15,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Patch is the swap as a JSON patch of the pod. It names single fields: what a newer API server knows of containers beside stays.
+// Patch is the swap as a JSON patch of the pod. It names single fields: what a newer API server
+// knows of containers beside stays.
 func (s *Swap) Patch(pod *corev1.Pod) ([]byte, error) {
 	var list []operation
 	to := fmt.Sprintf("/spec/containers/%d", s.compute)

@@ -15,7 +15,8 @@ import (
 // ErrReview says that what was sent is no question that this webhook answers.
 var ErrReview = errors.New("no admission review of a pod or a migration")
 
-// MostReview bounds an AdmissionReview: an object has up to 3 MiB, and comes once, as it is to be made.
+// MostReview bounds an AdmissionReview: an object has up to 3 MiB, and comes once, as it is to be
+// made.
 const MostReview = 4 << 20
 
 // Question is a checked AdmissionReview: may this object be made?

@@ -104,8 +104,10 @@ func (k *Keeper) over(ctx context.Context, r *api.Reservation) (bool, error) {
 	}), nil
 }
 
-// current: a claim has a device by the API server's word of this moment, where the host keeps another allocation of that claim, which ends if this one takes its place. What is known of claims may be old, also of a controller that has just
-// begun and was told by an API server that lags behind others.
+// current: a claim has a device by the API server's word of this moment, where the host keeps
+// another allocation of that claim, which ends if this one takes its place. What is known of claims
+// may be old, also of a controller that has just begun and was told by an API server that lags
+// behind others.
 func (k *Keeper) current(ctx context.Context, w *want) error {
 	if !slices.ContainsFunc(k.state.Reserved, func(r api.Reserved) bool { return r.Key() == w.r.Key() && r.ID != w.r.ID }) {
 		return nil
@@ -181,13 +183,15 @@ func same(a, b *resourceapi.AllocatedDeviceStatus) bool {
 	return fmt.Sprint(a.Conditions, a.Data) == fmt.Sprint(b.Conditions, b.Data)
 }
 
-// Times of refusals: a GPU is known to get no claims for that long before one is refused, else the scheduler would choose it again at once; and one claim is not refused more often.
+// Times of refusals: a GPU is known to get no claims for that long before one is refused, else the
+// scheduler would choose it again at once; and one claim is not refused more often.
 const (
 	taintFirst = time.Second
 	mostWait   = 10 * time.Second
 )
 
-// refuse says in a claim why its device has no lease. One whose pod is bound keeps the device, and hears that its lease is not there.
+// refuse says in a claim why its device has no lease. One whose pod is bound keeps the device, and
+// hears that its lease is not there.
 func (k *Keeper) refuse(ctx context.Context, w *want, why error) time.Duration {
 	if passes(why) && !k.lost() {
 		return time.Second

@@ -9,7 +9,9 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// TestNoClocks: nothing that controller, GPU hosts and nodes say to each other names a time of somebody's clock, so clocks that differ change nothing. What lasts is measured by each on its own clock.
+// TestNoClocks: nothing that controller, GPU hosts and nodes say to each other names a time of
+// somebody's clock, so clocks that differ change nothing. What lasts is measured by each on its own
+// clock.
 func TestNoClocks(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var look func(at string, of reflect.Type)

@@ -3,8 +3,10 @@ package lease
 import "strings"
 
 /*
-A GPU that its host's own node offers as well is not offered over the network: it would be promised twice. Which GPUs a node has is the node's word alone, and any node can say it of any GPU: it is heard for the host that it is, by its
-name, and for no other. Else one node that was taken over would take all GPUs of the fleet from everybody.
+A GPU that its host's own node offers as well is not offered over the network: it would be promised
+twice. Which GPUs a node has is the node's word alone, and any node can say it of any GPU: it is
+heard for the host that it is, by its name, and for no other. Else one node that was taken over
+would take all GPUs of the fleet from everybody.
 */
 
 // offer is a GPU, by UUID, that a node says it offers.

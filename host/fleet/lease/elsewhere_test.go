@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestElsewhere: a GPU that the host's own node offers is not offered twice. Any other node that says it has the GPU takes it from nobody, and is named once.
+// TestElsewhere: a GPU that the host's own node offers is not offered twice. Any other node that
+// says it has the GPU takes it from nobody, and is named once.
 func TestElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		nodes   []string

@@ -32,11 +32,13 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 	// Update writes a claim's status, if nobody has written it since.
 	Update(ctx context.Context, c *resourceapi.ResourceClaim) error
-	// NodeOf is the node of a pod, which is none before it has one and when it has ended; sure: it has that until it ends. It is asked of claims that bind to no node alone.
+	// NodeOf is the node of a pod, which is none before it has one and when it has ended; sure: it
+	// has that until it ends. It is asked of claims that bind to no node alone.
 	NodeOf(ctx context.Context, namespace, pod string, uid types.UID) (node string, sure bool, err error)
 	// Warn has whoever looks at a claim see why it is not served.
 	Warn(c claim.ID, why error)
-	// Elsewhere are the nodes that say they offer a GPU themselves, by its UUID, and whether a node's driver runs.
+	// Elsewhere are the nodes that say they offer a GPU themselves, by its UUID, and whether a
+	// node's driver runs.
 	Elsewhere() map[string][]string
 	DriverRuns(node string) bool
 }
@@ -44,7 +46,8 @@ type Cluster interface {
 // Leader says as the how-manieth controller this one acts.
 type Leader interface {
 	Epoch() uint64
-	// Confirm asks whether this one leads still; a host has heard of a controller of that epoch, which is newer.
+	// Confirm asks whether this one leads still; a host has heard of a controller of that epoch,
+	// which is newer.
 	Confirm(ctx context.Context, highest uint64) error
 }
 
@@ -57,7 +60,8 @@ type Keeper struct {
 	Leader  Leader
 	// Publish has Kubernetes offer this.
 	Publish func(resourceslice.Pool)
-	// Patience is how long the host may not answer before it gets no new claims; Backoff is for how long a GPU gets none of which one was refused.
+	// Patience is how long the host may not answer before it gets no new claims; Backoff is for how
+	// long a GPU gets none of which one was refused.
 	Patience, Backoff time.Duration
 	Now               func() time.Time
 	Log               *slog.Logger
@@ -121,7 +125,8 @@ func (k *Keeper) Found(gpus []api.FleetGPU) {
 	}
 }
 
-// Pass does once what is to be done. Again says after which time it is to be called whatever happens; 0: as usual.
+// Pass does once what is to be done. Again says after which time it is to be called whatever
+// happens; 0: as usual.
 func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 	if k.lastHeartbeat.IsZero() {
 		k.lastHeartbeat = k.Now()
@@ -211,7 +216,8 @@ func (k *Keeper) wanted() (list []want) {
 	return list
 }
 
-// withdraw ends reservations of which the API server says now that no claim has them: what is known of claims may be old.
+// withdraw ends reservations of which the API server says now that no claim has them: what is known
+// of claims may be old.
 func (k *Keeper) withdraw(ctx context.Context) {
 	wanted := k.wanted()
 	k.state.Reserved = slices.DeleteFunc(k.state.Reserved, func(r api.Reserved) bool {
@@ -233,7 +239,8 @@ func (k *Keeper) withdraw(ctx context.Context) {
 	})
 }
 
-// serve has a device reserved, and says so in the claim. The answer is when to look again at the latest.
+// serve has a device reserved, and says so in the claim. The answer is when to look again at the
+// latest.
 func (k *Keeper) serve(ctx context.Context, w want) time.Duration {
 	err := w.err
 	if err == nil {

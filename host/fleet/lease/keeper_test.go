@@ -15,7 +15,8 @@ import (
 	"causeway/host/fleet/pool"
 )
 
-// TestLease: a claim is reserved once, its pod's driver is told where, and when the claim is gone, or elsewhere, so is the lease.
+// TestLease: a claim is reserved once, its pod's driver is told where, and when the claim is gone,
+// or elsewhere, so is the lease.
 func TestLease(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
@@ -53,7 +54,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestNotKnown: what the controller has heard may be old, and an API server that does not answer says nothing: neither ends a lease.
+// TestNotKnown: what the controller has heard may be old, and an API server that does not answer
+// says nothing: neither ends a lease.
 func TestNotKnown(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
@@ -77,7 +79,9 @@ func TestNotKnown(t *testing.T) {
 	}
 }
 
-// TestOldNews: a controller that begins and knows an older allocation of a claim than the one that has a lease does not put it in that one's place, which would end the claim's sessions; nor one that cannot ask.
+// TestOldNews: a controller that begins and knows an older allocation of a claim than the one that
+// has a lease does not put it in that one's place, which would end the claim's sessions; nor one
+// that cannot ask.
 func TestOldNews(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s2", 1024)}
@@ -102,7 +106,8 @@ func TestOldNews(t *testing.T) {
 	}
 }
 
-// TestRefused: a GPU gets no new claims before one is refused for lack of room; what is refused says why on the claim; a claim that can never be served keeps no GPU from others.
+// TestRefused: a GPU gets no new claims before one is refused for lack of room; what is refused
+// says why on the claim; a claim that can never be served keeps no GPU from others.
 func TestRefused(t *testing.T) {
 	r := newRig()
 	r.s.left = 512 << 20
@@ -151,7 +156,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSilent: a host that does not answer keeps what it has, gets no new claims after its patience, and claims that wait for it are told. A controller that has never heard it publishes what was.
+// TestSilent: a host that does not answer keeps what it has, gets no new claims after its patience,
+// and claims that wait for it are told. A controller that has never heard it publishes what was.
 func TestSilent(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
@@ -199,7 +205,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestTwoControllers: one that is not the newest changes nothing at a host, and one whose Lease was made anew goes above what hosts have heard.
+// TestTwoControllers: one that is not the newest changes nothing at a host, and one whose Lease was
+// made anew goes above what hosts have heard.
 func TestTwoControllers(t *testing.T) {
 	r := newRig()
 	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}

@@ -14,8 +14,10 @@ import (
 )
 
 /*
-Claims that bind to no node. Where such a claim is used its pods say, in the order in which they came to it: the host keeps the lease of the pod's node that has it, and lets the node of a pod that came later take it over, with the VM. It
-says itself when the lease has moved; the controller moves it only when the one that has it has no pod any more.
+Claims that bind to no node. Where such a claim is used its pods say, in the order in which they
+came to it: the host keeps the lease of the pod's node that has it, and lets the node of a pod that
+came later take it over, with the VM. It says itself when the lease has moved; the controller moves
+it only when the one that has it has no pod any more.
 */
 
 // ErrPods says that it is not known where the pods of a claim are.
@@ -34,7 +36,8 @@ type place struct {
 // lookAgain is when pods are asked for again that have no node yet.
 const lookAgain = 500 * time.Millisecond
 
-// locate finds the nodes of the pods of claims that bind to none, each pod until it has one, and of several each time. The answer is when to look again; 0: no matter when.
+// locate finds the nodes of the pods of claims that bind to none, each pod until it has one, and of
+// several each time. The answer is when to look again; 0: no matter when.
 func (k *Keeper) locate(ctx context.Context) (again time.Duration) {
 	at := map[types.UID]place{}
 	defer func() { k.at = at }()
@@ -45,7 +48,8 @@ func (k *Keeper) locate(ctx context.Context) (again time.Duration) {
 		if _, bound := claim.NodeOf(c.Status.Allocation); bound {
 			continue
 		}
-		// Of two pods one may end at any moment, and is in the list still, or again: kube-controller-manager takes out pods that have ended, and puts in such as are bound.
+		// Of two pods one may end at any moment, and is in the list still, or again:
+		// kube-controller-manager takes out pods that have ended, and puts in such as are bound.
 		alone := len(c.Status.ReservedFor) == 1
 		for _, u := range c.Status.ReservedFor {
 			if u.APIGroup != "" || u.Resource != "pods" {
@@ -79,7 +83,8 @@ func (k *Keeper) had(v *api.Reservation) *api.Reservation {
 	return nil
 }
 
-// hostsOf are the node that is to have a claim's lease, and the one that may take it over, if there is one.
+// hostsOf are the node that is to have a claim's lease, and the one that may take it over, if there
+// is one.
 func (k *Keeper) hostsOf(c *resourceapi.ResourceClaim, had *api.Reservation) (host, heir string, err error) {
 	if node, bound := claim.NodeOf(c.Status.Allocation); bound {
 		return node, "", nil

@@ -40,7 +40,9 @@ func (r *rig) says(t *testing.T, what, host, heir string) {
 	}
 }
 
-// TestMoves: a claim that binds to no node is the node's whose pod came first; a pod that came later may take it over, and when it has, the first is not to have it again. And back, by another pod.
+// TestMoves: a claim that binds to no node is the node's whose pod came first; a pod that came
+// later may take it over, and when it has, the first is not to have it again. And back, by another
+// pod.
 func TestMoves(t *testing.T) {
 	r := newRig()
 	r.Host.Moves = true
@@ -114,7 +116,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestMovesBlind: a controller that may not read pods says so on the claim, once, and changes nothing of what there is; a host whose claims do not move refuses one that binds to no node.
+// TestMovesBlind: a controller that may not read pods says so on the claim, once, and changes
+// nothing of what there is; a host whose claims do not move refuses one that binds to no node.
 func TestMovesBlind(t *testing.T) {
 	r := newRig()
 	r.Host.Moves = true

@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestSweepAnew: of a claim that was deallocated and allocated to this node again while the kubelet takes it for prepared, the former allocation's vGPU ends, and there is one as it is allocated now, as soon as there is room. What holds is let be.
+// TestSweepAnew: of a claim that was deallocated and allocated to this node again while the kubelet
+// takes it for prepared, the former allocation's vGPU ends, and there is one as it is allocated
+// now, as soon as there is room. What holds is let be.
 func TestSweepAnew(t *testing.T) {
 	r := newRig(t)
 	shared := func(share types.UID, memory string) *resourceapi.ResourceClaim {

@@ -20,7 +20,8 @@ type Cluster interface {
 // ErrCollide says that two claims would be in each other's place in a container.
 var ErrCollide = errors.New("two claims in one container")
 
-// checkCollisions refuses a claim that a container of this node's has beside another which would be in its place there: the runtime would let one of them win, and say nothing.
+// checkCollisions refuses a claim that a container of this node's has beside another which would be
+// in its place there: the runtime would let one of them win, and say nothing.
 func (d *Driver) checkCollisions(ctx context.Context, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
 	if d.Cluster == nil || d.Pods == nil {
 		return nil

@@ -51,7 +51,8 @@ func podOf(containers ...string) []Container {
 	return list
 }
 
-// TestCollision: two claims that would be in each other's place in a container are refused by name before it starts; those that would not are served.
+// TestCollision: two claims that would be in each other's place in a container are refused by name
+// before it starts; those that would not are served.
 func TestCollision(t *testing.T) {
 	const elsewhere = `{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","serves":"vm","vm":{"folder":"/run/second"}}`
 	down := errors.New("the API server is away")

@@ -40,7 +40,8 @@ type Driver struct {
 	Causewayd Causewayd
 	CDI       cdi.Dir
 	Libraries cdi.Libraries
-	// Cluster and Pods tell of claims, and which a container has; nil: nobody does, and it is not looked at.
+	// Cluster and Pods tell of claims, and which a container has; nil: nobody does, and it is not
+	// looked at.
 	Cluster Cluster
 	Pods    Pods
 	// Devices are the node's as they were published last.
@@ -79,7 +80,8 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return results, nil
 }
 
-// prepare has the vGPUs of a claim ready. What it made of a claim that fails goes again: a claim that is not prepared is not taken back either.
+// prepare has the vGPUs of a claim ready. What it made of a claim that fails goes again: a claim
+// that is not prepared is not taken back either.
 func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	c, err := claim.Read(rc)
 	if err != nil {
@@ -198,7 +200,8 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
-// unprepare ends all that a claim has. The kubelet asks when its pods' containers have ended: whoever is connected still is none of them.
+// unprepare ends all that a claim has. The kubelet asks when its pods' containers have ended:
+// whoever is connected still is none of them.
 func (d *Driver) unprepare(ctx context.Context, uid types.UID) error {
 	names, err := d.vgpusOf(ctx, uid)
 	if err != nil {
@@ -225,7 +228,8 @@ func (d *Driver) release(ctx context.Context, uid types.UID, name string) error 
 	return err
 }
 
-// HandleError implements kubeletplugin.DRAPlugin: what the API server will never take, somebody has to look at.
+// HandleError implements kubeletplugin.DRAPlugin: what the API server will never take, somebody has
+// to look at.
 func (d *Driver) HandleError(_ context.Context, err error, msg string) {
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.Log.Warn(strings.TrimSpace(msg), "error", err)

@@ -9,7 +9,9 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// extendedClaim is what the scheduler of 1.36 makes of pods' limits by a class (pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go): a request for each container that asks, without amounts, and all that a GPU has is allocated.
+// extendedClaim is what the scheduler of 1.36 makes of pods' limits by a class
+// (pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go): a request for
+// each container that asks, without amounts, and all that a GPU has is allocated.
 func extendedClaim(memory string, requests ...string) *resourceapi.ResourceClaim {
 	c := newClaim("1-e", memory, len(requests), "")
 	c.Name, c.Annotations = "p-extended-resources-x7k2p", map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
@@ -21,7 +23,9 @@ func extendedClaim(memory string, requests ...string) *resourceapi.ResourceClaim
 	return c
 }
 
-// TestExtendedResource: the claim of a pod's limits is prepared and taken back as any, under the request's name by which the kubelet finds the container's device; one for two containers is refused by name, and leaves nothing.
+// TestExtendedResource: the claim of a pod's limits is prepared and taken back as any, under the
+// request's name by which the kubelet finds the container's device; one for two containers is
+// refused by name, and leaves nothing.
 func TestExtendedResource(t *testing.T) {
 	r := newRig(t)
 	c := extendedClaim("4Gi", "container-0-request-0")

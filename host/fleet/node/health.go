@@ -10,13 +10,15 @@ import (
 	"causeway/host/fleet/publish"
 )
 
-// How often the kubelet hears how the GPUs are, and after which time without a word it takes them for unknown.
+// How often the kubelet hears how the GPUs are, and after which time without a word it takes them
+// for unknown.
 const (
 	healthEvery   = 10 * time.Second
 	healthTimeout = time.Minute
 )
 
-// NodeWatchResources implements the kubelet's DRAResourceHealth, until it hangs up or the driver ends: the kubelet shows in a pod's status how its GPUs are.
+// NodeWatchResources implements the kubelet's DRAResourceHealth, until it hangs up or the driver
+// ends: the kubelet shows in a pod's status how its GPUs are.
 func (d *Driver) NodeWatchResources(_ *v1alpha1.NodeWatchResourcesRequest, to v1alpha1.DRAResourceHealth_NodeWatchResourcesServer) error {
 	t := time.NewTicker(healthEvery)
 	defer t.Stop()

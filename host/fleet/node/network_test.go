@@ -20,7 +20,8 @@ import (
 	"causeway/host/fleet/publish"
 )
 
-// TestPrepareNetwork: a GPU of another host is prepared when its lease is ready, where the claim's status says, and not before; one of this node that the fleet publishes is this node's.
+// TestPrepareNetwork: a GPU of another host is prepared when its lease is ready, where the claim's
+// status says, and not before; one of this node that the fleet publishes is this node's.
 func TestPrepareNetwork(t *testing.T) {
 	r := newRig(t)
 	c := newClaim("1-a", "8Gi", 1, "")
@@ -67,7 +68,8 @@ func TestPrepareNetwork(t *testing.T) {
 	}
 }
 
-// TestOfferedByFleet: of a node whose GPUs the fleet's controller offers its driver says that it runs, and how they are.
+// TestOfferedByFleet: of a node whose GPUs the fleet's controller offers its driver says that it
+// runs, and how they are.
 func TestOfferedByFleet(t *testing.T) {
 	r := newRig(t)
 	var got []resourceslice.DriverResources
@@ -85,7 +87,8 @@ func TestOfferedByFleet(t *testing.T) {
 	}
 }
 
-// TestFarHealth: how a GPU of another host is says the node's causewayd, also of claims that were prepared before the driver began; of two leases of one GPU the worse is said.
+// TestFarHealth: how a GPU of another host is says the node's causewayd, also of claims that were
+// prepared before the driver began; of two leases of one GPU the worse is said.
 func TestFarHealth(t *testing.T) {
 	r := newRig(t)
 	network := func(uid types.UID, device string) *resourceapi.ResourceClaim {

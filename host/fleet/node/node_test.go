@@ -161,7 +161,8 @@ func (r *rig) files(t *testing.T) int {
 	return len(list)
 }
 
-// TestPrepare: asked again, by this driver or the next, after a reboot too, a claim has the same vGPU and its file; taken back, nothing, once and again.
+// TestPrepare: asked again, by this driver or the next, after a reboot too, a claim has the same
+// vGPU and its file; taken back, nothing, once and again.
 func TestPrepare(t *testing.T) {
 	r := newRig(t)
 	c := newClaim("1-a", "1Gi", 1, "")
@@ -202,7 +203,8 @@ func TestPrepareVM(t *testing.T) {
 	}
 }
 
-// TestPrepareRefused: what cannot be is refused with its reason, told to who looks at the claim, and leaves nothing.
+// TestPrepareRefused: what cannot be is refused with its reason, told to who looks at the claim,
+// and leaves nothing.
 func TestPrepareRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		claim  *resourceapi.ResourceClaim
@@ -237,7 +239,8 @@ func TestPrepareRefused(t *testing.T) {
 	}
 }
 
-// TestPrepareKeeps: a claim that was prepared, and cannot be again at this moment, keeps what its containers use.
+// TestPrepareKeeps: a claim that was prepared, and cannot be again at this moment, keeps what its
+// containers use.
 func TestPrepareKeeps(t *testing.T) {
 	r := newRig(t)
 	c := newClaim("1-a", "1Gi", 1, "")
@@ -250,7 +253,8 @@ func TestPrepareKeeps(t *testing.T) {
 	}
 }
 
-// TestTakenBackLater: while causewayd does not answer a claim is not taken back, and is found again.
+// TestTakenBackLater: while causewayd does not answer a claim is not taken back, and is found
+// again.
 func TestTakenBackLater(t *testing.T) {
 	r := newRig(t)
 	c := newClaim("1-a", "1Gi", 1, "")
@@ -267,7 +271,8 @@ func TestTakenBackLater(t *testing.T) {
 	}
 }
 
-// TestSweep: claims of which the API server says that they are over, or another node's, are taken back; if it does not answer, or only says so of a moment ago, none is.
+// TestSweep: claims of which the API server says that they are over, or another node's, are taken
+// back; if it does not answer, or only says so of a moment ago, none is.
 func TestSweep(t *testing.T) {
 	r := newRig(t)
 	server := map[string]*resourceapi.ResourceClaim{}
@@ -319,7 +324,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestPublisher: what changes is published, and what does not is not; a causewayd that is silent for long has its GPUs tainted, and loses none.
+// TestPublisher: what changes is published, and what does not is not; a causewayd that is silent
+// for long has its GPUs tainted, and loses none.
 func TestPublisher(t *testing.T) {
 	r := newRig(t)
 	var got []resourceslice.DriverResources

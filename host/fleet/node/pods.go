@@ -20,7 +20,8 @@ const PodResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 // Pods tells which claims containers of this node's pods have.
 type Pods interface {
-	// Containers are a pod's that run beside one another; ErrNoPod: this node has none of that name.
+	// Containers are a pod's that run beside one another; ErrNoPod: this node has none of that
+	// name.
 	Containers(ctx context.Context, namespace, pod string) ([]Container, error)
 }
 
@@ -33,7 +34,8 @@ type Container struct {
 // ErrNoPod says that the node has no such pod.
 var ErrNoPod = errors.New("no such pod on this node")
 
-// Kubelet asks the node's kubelet, by its socket, of which it answers to root. So causeway-dra's token needs no right to read pods, which Kubernetes does not have for those of one node alone.
+// Kubelet asks the node's kubelet, by its socket, of which it answers to root. So causeway-dra's
+// token needs no right to read pods, which Kubernetes does not have for those of one node alone.
 type Kubelet struct{ conn *grpc.ClientConn }
 
 var _ Pods = (*Kubelet)(nil)
@@ -44,7 +46,8 @@ const (
 	askTime    = 5 * time.Second
 )
 
-// NewKubelet asks at a socket. Nothing is connected yet: the kubelet may start afterwards, and anew.
+// NewKubelet asks at a socket. Nothing is connected yet: the kubelet may start afterwards, and
+// anew.
 func NewKubelet(socket string) (*Kubelet, error) {
 	again := backoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 100*time.Millisecond, time.Second // a kubelet that starts anew asks at once
@@ -59,7 +62,8 @@ func NewKubelet(socket string) (*Kubelet, error) {
 // Close ends the connection.
 func (k *Kubelet) Close() error { return k.conn.Close() }
 
-// Containers implements Pods. The kubelet knows a pod's claims before it has them prepared, and leaves out init containers that end.
+// Containers implements Pods. The kubelet knows a pod's claims before it has them prepared, and
+// leaves out init containers that end.
 func (k *Kubelet) Containers(ctx context.Context, namespace, pod string) ([]Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

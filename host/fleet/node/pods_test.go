@@ -62,7 +62,8 @@ func kubelet(t *testing.T, f *fakeKubelet) *Kubelet {
 	return k
 }
 
-// TestKubelet: what containers have is the kubelet's word; a pod that it has not is another node's, and whatever else it says is an error.
+// TestKubelet: what containers have is the kubelet's word; a pod that it has not is another node's,
+// and whatever else it says is an error.
 func TestKubelet(t *testing.T) {
 	dynamic := func(names ...string) (list []*podresources.DynamicResource) {
 		for _, n := range names {
@@ -99,7 +100,8 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// TestNoKubelet: a socket at which nobody listens is an error that names it, when who asks has waited long enough.
+// TestNoKubelet: a socket at which nobody listens is an error that names it, when who asks has
+// waited long enough.
 func TestNoKubelet(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	k, err := NewKubelet(socket)

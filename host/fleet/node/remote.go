@@ -15,7 +15,8 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// remoteDevices are the devices of other hosts that claims have here, by which their vGPUs are known to the kubelet.
+// remoteDevices are the devices of other hosts that claims have here, by which their vGPUs are
+// known to the kubelet.
 type remoteDevices struct {
 	mu  sync.Mutex
 	has map[types.UID][]claim.Device // of claims that are prepared; none: the claim has no such device
@@ -43,7 +44,8 @@ func (f *remoteDevices) of(uid types.UID) ([]claim.Device, bool) {
 	return list, known
 }
 
-// farHealth is how the GPUs of other hosts are that claims have here, as this node's causewayd reaches them.
+// farHealth is how the GPUs of other hosts are that claims have here, as this node's causewayd
+// reaches them.
 func (d *Driver) farHealth(ctx context.Context, now time.Time) []*v1alpha1.DeviceHealth {
 	ctx, cancel := context.WithTimeout(ctx, healthEvery/2)
 	defer cancel()

@@ -20,8 +20,9 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// Sessions tells in the status of VMs' claims whether programs have sessions with their vGPUs, which whoever would migrate the VM has to know. Claims of containers
-// are left out: nobody asks, and their programs come and go.
+// Sessions tells in the status of VMs' claims whether programs have sessions with their vGPUs,
+// which whoever would migrate the VM has to know. Claims of containers are left out: nobody asks,
+// and their programs come and go.
 type Sessions struct {
 	Causewayd Causewayd
 	CDI       cdi.Dir
@@ -36,7 +37,8 @@ type Sessions struct {
 	lastOpen map[types.UID]time.Time // when a session was last seen
 }
 
-// settle is how long a VM has had no session before that is said: programs that follow one another are one change, not many.
+// settle is how long a VM has had no session before that is said: programs that follow one another
+// are one change, not many.
 const settle = 30 * time.Second
 
 // Run reports until ctx ends.
@@ -156,7 +158,8 @@ func staying(v *api.VGPU) string {
 	return ""
 }
 
-// write puts it into the claim's status. A claim that is gone, or another's of that name, is nobody's concern.
+// write puts it into the claim's status. A claim that is gone, or another's of that name, is
+// nobody's concern.
 func (s *Sessions) write(ctx context.Context, c cdi.Claim, states []state) error {
 	rc, err := s.Claims(ctx, c.Namespace, c.Name)
 	if apierrors.IsNotFound(err) || err == nil && rc.UID != c.UID {

@@ -16,8 +16,9 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// TestSessions: a VM's claim says at once that programs have sessions, and half a minute after the last that none has; what was said is not said again, a write
-// that failed is done again, and claims of containers say nothing.
+// TestSessions: a VM's claim says at once that programs have sessions, and half a minute after the
+// last that none has; what was said is not said again, a write that failed is done again, and
+// claims of containers say nothing.
 func TestSessions(t *testing.T) {
 	r := newRig(t)
 	share := types.UID("5-a")
@@ -77,7 +78,8 @@ func TestSessions(t *testing.T) {
 	step(20*time.Second, busy, nil)
 	step(29*time.Second, idle, nil)
 	step(2*time.Second, idle, nil, metav1.ConditionFalse)
-	// Of a vGPU that is migratable it is said, too, what of a program cannot move, when it was seen twice.
+	// Of a vGPU that is migratable it is said, too, what of a program cannot move, when it was seen
+	// twice.
 	capturing := &api.Status{Sessions: []api.Session{{}, {GuestPID: 230, Unmovable: "a stream\ncaptures"}}}
 	reason := func(want, message string) {
 		t.Helper()
@@ -106,7 +108,8 @@ func TestSessions(t *testing.T) {
 	step(time.Second, idle, errDown)
 }
 
-// TestSessionsAnew: a claim that has been allocated to this node again, as nobody has looked meanwhile, has a status in which nothing stands yet.
+// TestSessionsAnew: a claim that has been allocated to this node again, as nobody has looked
+// meanwhile, has a status in which nothing stands yet.
 func TestSessionsAnew(t *testing.T) {
 	r := newRig(t)
 	vm := newClaim("1-a", "1Gi", 1, forVM)

@@ -16,8 +16,11 @@ import (
 // Claims finds a claim in the API server.
 type Claims func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 
-// RoutineSweep fences what the kubelet does not: until ctx ends it looks again and again for claims that are gone, or allocated elsewhere, by the API server's word, and takes back what this node has of them. The kubelet may be
-// frozen, or have been while the node was declared out of service, or a pod was deleted by force, and its containers may run on: their sessions end, with an error. cached may be old; what it says is over is asked of now.
+// RoutineSweep fences what the kubelet does not: until ctx ends it looks again and again for claims
+// that are gone, or allocated elsewhere, by the API server's word, and takes back what this node
+// has of them. The kubelet may be frozen, or have been while the node was declared out of service,
+// or a pod was deleted by force, and its containers may run on: their sessions end, with an error.
+// cached may be old; what it says is over is asked of now.
 func (d *Driver) RoutineSweep(ctx context.Context, cached, now Claims, every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -33,7 +36,8 @@ func (d *Driver) RoutineSweep(ctx context.Context, cached, now Claims, every tim
 	}
 }
 
-// Sweep looks once. A claim is over only if the API server says so: one that does not answer says nothing.
+// Sweep looks once. A claim is over only if the API server says so: one that does not answer says
+// nothing.
 func (d *Driver) Sweep(ctx context.Context, cached, now Claims) error {
 	list, err := d.CDI.Claims()
 	errs := []error{err}
@@ -56,7 +60,8 @@ const (
 	anew           // what was prepared here is over, and it has been allocated to this node again
 )
 
-// fence takes a claim back that is over at this moment. The kubelet's calls wait meanwhile: a claim that is allocated to this node again is prepared after that.
+// fence takes a claim back that is over at this moment. The kubelet's calls wait meanwhile: a claim
+// that is allocated to this node again is prepared after that.
 func (d *Driver) fence(ctx context.Context, now Claims, c cdi.Claim) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +76,9 @@ func (d *Driver) fence(ctx context.Context, now Claims, c cdi.Claim) error {
 	return d.unprepare(ctx, c.UID)
 }
 
-// again takes back what a claim had here and prepares what it has now. While a pod that had it is not gone from the node, as one deleted by force, the kubelet takes the claim for prepared, also for a pod that came after, and asks for nothing.
+// again takes back what a claim had here and prepares what it has now. While a pod that had it is
+// not gone from the node, as one deleted by force, the kubelet takes the claim for prepared, also
+// for a pod that came after, and asks for nothing.
 func (d *Driver) again(ctx context.Context, rc *resourceapi.ResourceClaim) error {
 	d.Log.Warn("a claim that was prepared here has been allocated to this node again: its programs' sessions end, and it is prepared anew", "claim", rc.Namespace+"/"+rc.Name, "uid", rc.UID)
 	names, err := d.vgpusOf(ctx, rc.UID)
@@ -105,7 +112,8 @@ func (d *Driver) stands(ctx context.Context, claims Claims, c cdi.Claim) (standi
 	return holds, rc, nil
 }
 
-// sharesOf names a claim's allocation, by its shares of this driver's devices: each allocation has others. "": it has none.
+// sharesOf names a claim's allocation, by its shares of this driver's devices: each allocation has
+// others. "": it has none.
 func sharesOf(rc *resourceapi.ResourceClaim) string {
 	var list []string
 	for i := range rc.Status.Allocation.Devices.Results {

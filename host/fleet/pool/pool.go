@@ -21,11 +21,13 @@ type Host struct {
 	Nodes map[string]string
 	// Local: it is the Node of its name, whose pods have its GPUs without a network.
 	Local bool
-	// Moves: its devices bind a claim to no node, so that pods of two nodes hold it while a VM moves between them.
+	// Moves: its devices bind a claim to no node, so that pods of two nodes hold it while a VM
+	// moves between them.
 	Moves bool
 }
 
-// Taints of devices, besides those that nodes' drivers give (publish.TaintDrained, publish.TaintUnreachable). None ends what runs.
+// Taints of devices, besides those that nodes' drivers give (publish.TaintDrained,
+// publish.TaintUnreachable). None ends what runs.
 const (
 	TaintRefused = claim.Driver + "/refused" // the host has just refused a claim
 	TaintDriver  = claim.Driver + "/driver"  // causeway-dra does not run on the node
@@ -145,7 +147,8 @@ func (h *Host) offered(s *State) []resourceapi.Device {
 	return list
 }
 
-// network are devices as other hosts' pods have them: a pod is bound when the host has said that there is a lease for its node.
+// network are devices as other hosts' pods have them: a pod is bound when the host has said that
+// there is a lease for its node.
 func (h *Host) network(s *State, list []resourceapi.Device) []resourceapi.Device {
 	var out []resourceapi.Device
 	for _, d := range list {
@@ -174,7 +177,8 @@ func uuidOf(d *resourceapi.Device) string {
 	return ""
 }
 
-// selector are the nodes that have the GPUs over the network. The host itself is none of them: a pod there has the GPU as its own.
+// selector are the nodes that have the GPUs over the network. The host itself is none of them: a
+// pod there has the GPU as its own.
 func (h *Host) selector() *corev1.NodeSelector {
 	var t corev1.NodeSelectorTerm
 	for key, value := range h.Nodes {
@@ -187,7 +191,8 @@ func (h *Host) selector() *corev1.NodeSelector {
 	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}}
 }
 
-// GPUOf is the GPU of a device for other hosts, as far as what is published tells; false: it is no such device.
+// GPUOf is the GPU of a device for other hosts, as far as what is published tells; false: it is no
+// such device.
 func GPUOf(d *resourceapi.Device) (api.FleetGPU, bool) {
 	text := func(name resourceapi.QualifiedName) string {
 		if a := d.Attributes[name].StringValue; a != nil {

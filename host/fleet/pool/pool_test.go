@@ -19,7 +19,8 @@ import (
 	"causeway/host/fleet/publish"
 )
 
-// cluster is the scheduler's own allocator over what the fleet's hosts and nodes publish, without a server.
+// cluster is the scheduler's own allocator over what the fleet's hosts and nodes publish, without a
+// server.
 type cluster struct {
 	t       *testing.T
 	hosts   map[*Host]*State
@@ -64,7 +65,8 @@ func (c *cluster) slices() (list []*resourceapi.ResourceSlice) {
 	return list
 }
 
-// place allocates memory on a node, by a path if it is named; "": there is no room. What it gives is POOL/DEVICE.
+// place allocates memory on a node, by a path if it is named; "": there is no room. What it gives
+// is POOL/DEVICE.
 func (c *cluster) place(node, memory, path string) string {
 	c.t.Helper()
 	c.claimed++
@@ -112,7 +114,8 @@ func gpu(n int, gib uint64) api.FleetGPU {
 
 var fabric = map[string]string{"fabric": "f1"}
 
-// TestBothWays: a GPU that is offered locally and over the network is used one way at a time, in parts, and when it is free either way again.
+// TestBothWays: a GPU that is offered locally and over the network is used one way at a time, in
+// parts, and when it is free either way again.
 func TestBothWays(t *testing.T) {
 	c := newCluster(t)
 	c.hosts[&Host{Name: "node7", Nodes: fabric, Local: true}] = &State{GPUs: []api.FleetGPU{gpu(0, 141), gpu(1, 141)}}
@@ -135,7 +138,8 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// TestMoves: a claim of a host whose claims move is for every node that reaches it, so that another pod may hold it there; of one that is local as well it is for no pod of its own.
+// TestMoves: a claim of a host whose claims move is for every node that reaches it, so that another
+// pod may hold it there; of one that is local as well it is for no pod of its own.
 func TestMoves(t *testing.T) {
 	c := newCluster(t)
 	c.moves = true
@@ -155,7 +159,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestPacked: GPUs over the network are filled one after the other, host by host, whatever node a pod is on, and a node's own GPUs first.
+// TestPacked: GPUs over the network are filled one after the other, host by host, whatever node a
+// pod is on, and a node's own GPUs first.
 func TestPacked(t *testing.T) {
 	c := newCluster(t)
 	for n := range 3 {
@@ -176,7 +181,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestNotOffered: who is silent, has refused, is drained, leaves, or is offered elsewhere gets no new claims.
+// TestNotOffered: who is silent, has refused, is drained, leaves, or is offered elsewhere gets no
+// new claims.
 func TestNotOffered(t *testing.T) {
 	h := &Host{Name: "gpu1", Nodes: fabric}
 	drained := gpu(0, 80)
@@ -240,7 +246,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestLocalFirst: of a firstAvailable of the two a claim has its node's GPU while there is room, and then one over the network, which is charged for it.
+// TestLocalFirst: of a firstAvailable of the two a claim has its node's GPU while there is room,
+// and then one over the network, which is charged for it.
 func TestLocalFirst(t *testing.T) {
 	c := newCluster(t)
 	c.hosts[&Host{Name: "gpu0", Nodes: fabric}] = &State{GPUs: []api.FleetGPU{gpu(0, 80)}}

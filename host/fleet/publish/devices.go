@@ -14,7 +14,8 @@ import (
 	"causeway/host/limit"
 )
 
-// Taints of devices. All keep new claims away and none ends what runs: a VM's programs may go on with a GPU that gets no new ones.
+// Taints of devices. All keep new claims away and none ends what runs: a VM's programs may go on
+// with a GPU that gets no new ones.
 const (
 	TaintDrained     = claim.Driver + "/drained"     // an operator, or a fault, keeps new vGPUs away from it
 	TaintUnreachable = claim.Driver + "/unreachable" // the node's causewayd does not answer
@@ -30,13 +31,15 @@ type Node struct {
 	Unreachable bool
 }
 
-// DrainedFault is TaintDrained's value where a fault drained the GPU, drainedByPerson where somebody did.
+// DrainedFault is TaintDrained's value where a fault drained the GPU, drainedByPerson where
+// somebody did.
 const (
 	DrainedFault    = "fault"
 	drainedByPerson = "operator"
 )
 
-// step is what a claim's memory is counted in. The smallest claim on a real GPU has room for a CUDA context.
+// step is what a claim's memory is counted in. The smallest claim on a real GPU has room for a CUDA
+// context.
 const (
 	step     = 1 << 20
 	mostText = 64 // bytes of an attribute
@@ -55,7 +58,8 @@ func (n *Node) Resources() resourceslice.DriverResources {
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{n.Name: pool}}
 }
 
-// DeviceName is what a GPU's device is called: its UUID, as Kubernetes writes names; "": it has none that would do.
+// DeviceName is what a GPU's device is called: its UUID, as Kubernetes writes names; "": it has
+// none that would do.
 func DeviceName(g *api.GPU) string {
 	name := strings.ToLower(g.ID)
 	if len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(name, "-") != name {
@@ -64,7 +68,8 @@ func DeviceName(g *api.GPU) string {
 	return name
 }
 
-// Devices are those of the node, by the GPUs' numbers. A GPU that is divided into MIG slices is not offered, nor one without room for any claim.
+// Devices are those of the node, by the GPUs' numbers. A GPU that is divided into MIG slices is not
+// offered, nor one without room for any claim.
 func (n *Node) Devices() []resourceapi.Device {
 	var list []resourceapi.Device
 	gpus := slices.Clone(n.GPUs)

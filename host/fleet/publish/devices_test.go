@@ -9,7 +9,8 @@ import (
 	"causeway/host/api"
 )
 
-// TestDevices: what causewayd says of its GPUs becomes values that the API server takes, whatever it is.
+// TestDevices: what causewayd says of its GPUs becomes values that the API server takes, whatever
+// it is.
 func TestDevices(t *testing.T) {
 	odd := gpu(1, 80)
 	odd.Name, odd.Driver, odd.NUMA, odd.Drained, odd.Why = strings.Repeat("long", 40)+"\n", "", -1, true, "drained by root"

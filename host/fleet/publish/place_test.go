@@ -141,7 +141,8 @@ func gpu(n int, gib uint64) api.GPU {
 	return api.GPU{ID: fmt.Sprintf("GPU-0000000%d", n), Index: n, Backend: "cuda", Name: "NVIDIA H200", Memory: gib << 30, Driver: "580.95.05", NUMA: n % 2}
 }
 
-// TestPlace: claims are packed by memory and by time, never beyond either; without amounts a claim gets all memory; two GPUs are two.
+// TestPlace: claims are packed by memory and by time, never beyond either; without amounts a claim
+// gets all memory; two GPUs are two.
 func TestPlace(t *testing.T) {
 	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141), gpu(1, 141)}})
 	for i, step := range []struct {
@@ -168,7 +169,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceQualified: the scheduler finds an amount under the name that a device has it by, and no other, so the policy causeway-claims refuses the driver's name ahead of it.
+// TestPlaceQualified: the scheduler finds an amount under the name that a device has it by, and no
+// other, so the policy causeway-claims refuses the driver's name ahead of it.
 func TestPlaceQualified(t *testing.T) {
 	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
 	if got, err := c.allocate("a", ask{memory: "1Gi", qualified: true}); got != nil {
@@ -204,7 +206,8 @@ func TestPlaceTwo(t *testing.T) {
 	}
 }
 
-// TestPlaceAround: drained GPUs, those of a node that does not answer, those that are divided and those promised to others get no claim; attributes choose.
+// TestPlaceAround: drained GPUs, those of a node that does not answer, those that are divided and
+// those promised to others get no claim; attributes choose.
 func TestPlaceAround(t *testing.T) {
 	drained, sliced := gpu(0, 141), gpu(1, 141)
 	drained.Drained, drained.Why = true, "XID 79"
@@ -233,7 +236,9 @@ func TestPlaceAround(t *testing.T) {
 	}
 }
 
-// TestPlaceImpossible: amounts that are negative, fractions, or beyond all numbers get nothing, or no more than there is; a class that names no device, or that is none, gets nothing. Nothing of it is in the way of others.
+// TestPlaceImpossible: amounts that are negative, fractions, or beyond all numbers get nothing, or
+// no more than there is; a class that names no device, or that is none, gets nothing. Nothing of it
+// is in the way of others.
 func TestPlaceImpossible(t *testing.T) {
 	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
 	for _, a := range []ask{
@@ -258,7 +263,8 @@ func TestPlaceImpossible(t *testing.T) {
 	}
 }
 
-// TestPlaceLie is why a policy holds nodes to their own pools: a slice with counters is looked at for every node, and one of a higher generation has all GPUs of its pool be gone.
+// TestPlaceLie is why a policy holds nodes to their own pools: a slice with counters is looked at
+// for every node, and one of a higher generation has all GPUs of its pool be gone.
 func TestPlaceLie(t *testing.T) {
 	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
 	liar := "b"

@@ -118,7 +118,8 @@ func sliceOf(driver, node, pool string) string {
 	return s + `}}`
 }
 
-// TestSlicePolicies: a node's driver, its agent, and whoever has a node's rights write slices of the node's own pool and of no other; the fleet's controller those of its pools.
+// TestSlicePolicies: a node's driver, its agent, and whoever has a node's rights write slices of
+// the node's own pool and of no other; the fleet's controller those of its pools.
 func TestSlicePolicies(t *testing.T) {
 	all := readPolicies(t, "causeway-dra.yaml")
 	for name, p := range readPolicies(t, "causeway-fleet.yaml") {
@@ -174,7 +175,8 @@ func TestSlicePolicies(t *testing.T) {
 	}
 }
 
-// claimOf is JSON of a claim, whose request is of a class and takes these capacities; template: of a template with it.
+// claimOf is JSON of a claim, whose request is of a class and takes these capacities; template: of
+// a template with it.
 func claimOf(class, capacity string, template, choice bool) string {
 	one := `"deviceClassName":"` + class + `"`
 	if capacity != "" {
@@ -191,7 +193,9 @@ func claimOf(class, capacity string, template, choice bool) string {
 	return `{"kind":"ResourceClaim","spec":` + spec + `}`
 }
 
-// TestClaimPolicies: amounts that no GPU has, and sizes beyond a class's, are refused however they are written: in a claim or its template, as the only choice or one of several, with the driver's name or without.
+// TestClaimPolicies: amounts that no GPU has, and sizes beyond a class's, are refused however they
+// are written: in a claim or its template, as the only choice or one of several, with the driver's
+// name or without.
 func TestClaimPolicies(t *testing.T) {
 	claims, quota := readPolicies(t, "causeway-dra.yaml")["causeway-claims"], readPolicies(t, "quota.yaml")["causeway-quota"]
 	const request = `{"operation":"CREATE","userInfo":{"username":"someone"}}`

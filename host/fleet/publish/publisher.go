@@ -25,9 +25,11 @@ type Publisher struct {
 	Causewayd Causewayd
 	// Publish has the slices be so. It is called when something has changed.
 	Publish func(context.Context, resourceslice.DriverResources) error
-	// Every is how often causewayd is asked; Patience is how long it may not answer before its GPUs get no new claims.
+	// Every is how often causewayd is asked; Patience is how long it may not answer before its GPUs
+	// get no new claims.
 	Every, Patience time.Duration
-	// OfferedByFleet: the fleet's controller publishes the node's GPUs, which it knows from causewayd itself. What is left to say is that the driver runs.
+	// OfferedByFleet: the fleet's controller publishes the node's GPUs, which it knows from
+	// causewayd itself. What is left to say is that the driver runs.
 	OfferedByFleet bool
 	Log            *slog.Logger
 
@@ -46,7 +48,8 @@ func (p *Publisher) Devices() []resourceapi.Device {
 	return p.devices
 }
 
-// Run publishes until ctx ends. A causewayd that never answered has no GPUs that anybody would know of.
+// Run publishes until ctx ends. A causewayd that never answered has no GPUs that anybody would know
+// of.
 func (p *Publisher) Run(ctx context.Context) {
 	t := time.NewTicker(p.Every)
 	defer t.Stop()

@@ -37,7 +37,8 @@ type Ask struct {
 	Path                   string // "": any
 }
 
-// Claim is the object, as the API server takes it. What could never be served is refused here, where who asks sees it.
+// Claim is the object, as the API server takes it. What could never be served is refused here,
+// where who asks sees it.
 func (a *Ask) Claim() (*resourceapi.ResourceClaim, error) {
 	switch {
 	case a.Path != "" && a.Path != Local && a.Path != Network:
@@ -73,7 +74,8 @@ func (a *Ask) Claim() (*resourceapi.ResourceClaim, error) {
 	return c, a.parameters(c)
 }
 
-// memory is a size that claims are counted in. Who has a manifest before him writes it as there, 16Gi.
+// memory is a size that claims are counted in. Who has a manifest before him writes it as there,
+// 16Gi.
 func memory(text string) (int64, error) {
 	size := text
 	if t := strings.TrimSpace(text); strings.HasSuffix(t, "Mi") || strings.HasSuffix(t, "Gi") || strings.HasSuffix(t, "Ti") {
@@ -115,7 +117,8 @@ func (a *Ask) parameters(c *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// AwaitAllocated waits until a claim has its GPU, and says why it has not whenever the reason is another.
+// AwaitAllocated waits until a claim has its GPU, and says why it has not whenever the reason is
+// another.
 func AwaitAllocated(ctx context.Context, c Cluster, namespace, name string, say func(string)) error {
 	return until(ctx, func() (string, bool, error) {
 		f, err := Read(ctx, c, namespace)
@@ -151,7 +154,8 @@ func (f *Fleet) progress(c *Claim) (string, bool, error) {
 	return "waits: " + strings.TrimSuffix(c.Why, ".") + f.room(c) + f.away(c), false, nil
 }
 
-// room adds what a claim waits for, where no GPU is large enough or free enough; "": it is something else. What claims have that were not read (of other namespaces) is not taken off.
+// room adds what a claim waits for, where no GPU is large enough or free enough; "": it is
+// something else. What claims have that were not read (of other namespaces) is not taken off.
 func (f *Fleet) room(c *Claim) string {
 	memory, err := resource.ParseQuantity(c.Memory)
 	if err != nil { // all of a GPU

@@ -68,7 +68,8 @@ func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
 	f.Claims = append(f.Claims, v)
 }
 
-// asked is how much of a capacity each GPU of the claim was to have, as it is written, and the least where alternatives are named; none: it says nothing of it.
+// asked is how much of a capacity each GPU of the claim was to have, as it is written, and the
+// least where alternatives are named; none: it says nothing of it.
 func asked(c *resourceapi.ResourceClaim, capacity resourceapi.QualifiedName, none string) string {
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
@@ -151,7 +152,8 @@ func (v *Claim) users(c *resourceapi.ResourceClaim, about *index) []*corev1.Pod 
 	return with
 }
 
-// explain says why a claim waits or is refused: by the last event of it that says so, else of its pods.
+// explain says why a claim waits or is refused: by the last event of it that says so, else of its
+// pods.
 func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, about *index) {
 	last := about.refused[object{c.Namespace, c.UID}]
 	if v.State == Waiting {
@@ -161,7 +163,8 @@ func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, about 
 	}
 	switch {
 	case v.State != Waiting:
-		// An event stays for an hour: a pod that runs says that the node serves the claim after all.
+		// An event stays for an hour: a pod that runs says that the node serves the claim after
+		// all.
 		running := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 		if last != nil && v.State == InUse && !running {
 			v.State, v.Why = Refused, last.Message

@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TaintDrain is the taint of a node that is being drained of vGPUs: no new pod comes there, whatever it wants, and none that is there has to go.
+// TaintDrain is the taint of a node that is being drained of vGPUs: no new pod comes there,
+// whatever it wants, and none that is there has to go.
 const TaintDrain = "causeway.dev/drain"
 
 // Drained reports whether a node has the taint.
@@ -45,7 +46,8 @@ func (f *Fleet) Remaining(node string) (list []Claim) {
 // interval is how often it is looked again while something is waited for.
 const interval = 2 * time.Second
 
-// until calls look every interval until it is done, and say with each text of it that is another than before.
+// until calls look every interval until it is done, and say with each text of it that is another
+// than before.
 func until(ctx context.Context, look func() (text string, done bool, err error), say func(string)) error {
 	t := time.NewTicker(interval)
 	defer t.Stop()
@@ -74,7 +76,8 @@ func until(ctx context.Context, look func() (text string, done bool, err error),
 	}
 }
 
-// AwaitEmpty waits until no claim has a GPU of a node, and says which ones have whenever they are others.
+// AwaitEmpty waits until no claim has a GPU of a node, and says which ones have whenever they are
+// others.
 func AwaitEmpty(ctx context.Context, c Cluster, node string, say func(string)) error {
 	return until(ctx, func() (string, bool, error) {
 		f, err := Read(ctx, c, "")

@@ -10,7 +10,8 @@ import (
 	"causeway/host/fleet/claim"
 )
 
-// index finds what concerns a claim, so that a fleet's claims are not held against all of its pods and events each.
+// index finds what concerns a claim, so that a fleet's claims are not held against all of its pods
+// and events each.
 type index struct {
 	gpus        map[[2]string]*GPU          // by node and device
 	pods        map[[2]string][]*corev1.Pod // that have not ended, by the namespace and name of claims that they name
@@ -18,7 +19,8 @@ type index struct {
 	unscheduled map[object]*corev1.Event    // the last word of the scheduler of why a pod waits
 }
 
-// object is what an event is of. Who may make events in a namespace can name any UID in them: those of other namespaces' objects say nothing.
+// object is what an event is of. Who may make events in a namespace can name any UID in them: those
+// of other namespaces' objects say nothing.
 type object struct {
 	namespace string
 	uid       types.UID
@@ -70,14 +72,16 @@ func later(a, b *corev1.Event) *corev1.Event {
 	return a
 }
 
-// Lacking is a pod that names a claim which its namespace has not, as where it is another namespace's.
+// Lacking is a pod that names a claim which its namespace has not, as where it is another
+// namespace's.
 type Lacking struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Claim     string `json:"claim"`
 }
 
-// lacking finds pods that no node has and whose claims are not among those that there are, of whatever driver.
+// lacking finds pods that no node has and whose claims are not among those that there are, of
+// whatever driver.
 func lacking(pods []corev1.Pod, all []resourceapi.ResourceClaim) (list []Lacking) {
 	there := make(map[[2]string]bool, len(all))
 	for i := range all {

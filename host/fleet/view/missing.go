@@ -16,7 +16,9 @@ type Missing struct {
 	Claim          string
 }
 
-// MissingClaims are those that pods wait for which are not scheduled yet. Kubernetes 1.36 keeps such a pod out of scheduling, and says so nowhere. Claims of templates are made by Kubernetes, which has an event where it cannot.
+// MissingClaims are those that pods wait for which are not scheduled yet. Kubernetes 1.36 keeps
+// such a pod out of scheduling, and says so nowhere. Claims of templates are made by Kubernetes,
+// which has an event where it cannot.
 func MissingClaims(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Missing {
 	there := make(map[[2]string]bool, len(claims))
 	for i := range claims {

@@ -92,7 +92,8 @@ func TestStranded(t *testing.T) {
 	}
 }
 
-// TestLacking: a pod that names another namespace's claim, or none that there is, is said; one that a node has, that goes, or whose claim is still to be made of a template is not.
+// TestLacking: a pod that names another namespace's claim, or none that there is, is said; one that
+// a node has, that goes, or whose claim is still to be made of a template is not.
 func TestLacking(t *testing.T) {
 	f := newFake()
 	mine, template, now := "mine", "template", metav1.Now()

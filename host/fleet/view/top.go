@@ -20,7 +20,8 @@ type Use struct {
 	Sessions int
 }
 
-// Uses are vGPUs of claims by what causewayds call them: of the GPU's own host, and of one whose GPU is another host's, which counts nothing.
+// Uses are vGPUs of claims by what causewayds call them: of the GPU's own host, and of one whose
+// GPU is another host's, which counts nothing.
 type Uses struct{ by map[useKey]Use }
 
 // useKey: served is what a GPU server has for another host.

@@ -5,7 +5,9 @@ import (
 	"testing"
 )
 
-// TestTop: vGPUs with what they do, the busiest first; of a GPU of another host what its host counts, and not the relay; what nobody knows of comes last and says so; others' vGPUs are left out.
+// TestTop: vGPUs with what they do, the busiest first; of a GPU of another host what its host
+// counts, and not the relay; what nobody knows of comes last and says so; others' vGPUs are left
+// out.
 func TestTop(t *testing.T) {
 	f := &Fleet{Claims: []Claim{
 		{Namespace: "team", Name: "idle", UID: "1-a", State: InUse, Pods: []string{"p1"}, Parts: []Part{{Node: "node1", Device: "gpu-1", Memory: 4 << 30}}},

@@ -29,7 +29,8 @@ type Fleet struct {
 	Nodes  []Node  `json:"nodes"`
 	Claims []Claim `json:"claims"`
 	Moves  []Move  `json:"moves"`
-	// Lacking are pods that wait for claims that are not there: Kubernetes itself says nothing of those.
+	// Lacking are pods that wait for claims that are not there: Kubernetes itself says nothing of
+	// those.
 	Lacking []Lacking `json:"lacking,omitempty"`
 	// Unread says what was not to be read, and why: the rest stands.
 	Unread []string `json:"unread,omitempty"`
@@ -103,7 +104,8 @@ type Part struct {
 	Device  string `json:"device"`
 	Memory  uint64 `json:"memory"`
 	Compute uint64 `json:"compute"`
-	// Sessions is whether programs of a VM have any with it, Lease how it stands with that of a GPU of another host.
+	// Sessions is whether programs of a VM have any with it, Lease how it stands with that of a GPU
+	// of another host.
 	Sessions string `json:"sessions,omitempty"`
 	Lease    string `json:"lease,omitempty"`
 }
@@ -125,7 +127,8 @@ func (c *Claim) On(node string) bool {
 	return slices.ContainsFunc(c.Parts, func(p Part) bool { return p.Node == node })
 }
 
-// Read reads the fleet, and the claims of a namespace; "": of all. What a person may not read of the rest is said in Unread.
+// Read reads the fleet, and the claims of a namespace; "": of all. What a person may not read of
+// the rest is said in Unread.
 func Read(ctx context.Context, c Cluster, namespace string) (*Fleet, error) {
 	slicesOf, err := c.Slices(ctx)
 	if err != nil {

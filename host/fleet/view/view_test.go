@@ -100,7 +100,8 @@ func (f *fake) event(kind, uid, reason, text string, at time.Time) {
 	f.events = append(f.events, e)
 }
 
-// TestRead: each claim is shown in its state with its reason, and counted at its GPU; what is others' is not shown.
+// TestRead: each claim is shown in its state with its reason, and counted at its GPU; what is
+// others' is not shown.
 func TestRead(t *testing.T) {
 	now := time.Now()
 	f := newFake()
@@ -188,7 +189,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUnread: who may not read nodes, pods or events sees the rest, and what is missing; without slices nothing is shown.
+// TestUnread: who may not read nodes, pods or events sees the rest, and what is missing; without
+// slices nothing is shown.
 func TestUnread(t *testing.T) {
 	forbidden := errors.New("forbidden")
 	f := newFake()
@@ -208,7 +210,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestAsk: what is asked for is a claim that the driver reads, and what could never be served is refused by name.
+// TestAsk: what is asked for is a claim that the driver reads, and what could never be served is
+// refused by name.
 func TestAsk(t *testing.T) {
 	for says, a := range map[string]Ask{
 		"no unit":              {Memory: "4", Count: 1},
@@ -256,7 +259,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAlternatives: a claim that names several asks for the least of them, so what is said of room holds for all.
+// TestAlternatives: a claim that names several asks for the least of them, so what is said of room
+// holds for all.
 func TestAlternatives(t *testing.T) {
 	sub := func(name string, requests string) resourceapi.DeviceSubRequest {
 		r := resourceapi.DeviceSubRequest{Name: name, DeviceClassName: Class}

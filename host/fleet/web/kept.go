@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// kept has what is sent made once for all who ask, and not for each: a fleet's page is megabytes, and who asks often, or reads slowly, is not to have the server work or keep more for that. Its methods may be called from any goroutine.
+// kept has what is sent made once for all who ask, and not for each: a fleet's page is megabytes,
+// and who asks often, or reads slowly, is not to have the server work or keep more for that. Its
+// methods may be called from any goroutine.
 type kept struct {
 	mu sync.Mutex
 	by map[string]*text // by what it is of

@@ -11,7 +11,8 @@ import (
 	"causeway/host/fleet/view"
 )
 
-// TestKept: many who ask have one text, made once for each look at the fleet and each second; what could not be made is made again.
+// TestKept: many who ask have one text, made once for each look at the fleet and each second; what
+// could not be made is made again.
 func TestKept(t *testing.T) {
 	var k kept
 	made := 0

@@ -60,7 +60,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Of a fleet that was never read there is nothing; of one that was, it is as it was, and read says when.
+// Collect implements prometheus.Collector. Of a fleet that was never read there is nothing; of one
+// that was, it is as it was, and read says when.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -101,7 +102,8 @@ func (c *collector) ofNode(n *view.Node, wanted view.Wanted, put putter) {
 	}
 }
 
-// ofClaims: a namespace has all states, and the fleet all of leases, so that a sum that comes to nothing is 0 and not missing.
+// ofClaims: a namespace has all states, and the fleet all of leases, so that a sum that comes to
+// nothing is 0 and not missing.
 func (c *collector) ofClaims(f *view.Fleet, put putter) {
 	states := map[string]map[string]int{}
 	waits, leases := map[string]time.Duration{}, map[string]int{view.Held: 0, view.Refuses: 0, view.Asked: 0}

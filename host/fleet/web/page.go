@@ -48,7 +48,8 @@ func (p *Page) Register(mux *http.ServeMux) error {
 	return nil
 }
 
-// guard keeps the page to itself: nothing of others', no frames, and no text taken for another kind.
+// guard keeps the page to itself: nothing of others', no frames, and no text taken for another
+// kind.
 func guard(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

@@ -166,7 +166,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestDashboard: the fleet's dashboard asks for what there is, here and in causewayd, and each panel has its place.
+// TestDashboard: the fleet's dashboard asks for what there is, here and in causewayd, and each
+// panel has its place.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../../scripts/grafana/fleet.json")
 	if err != nil {

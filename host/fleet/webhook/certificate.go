@@ -17,14 +17,16 @@ import (
 // Life is how long a certificate holds; it is renewed when a third of that is left.
 const Life = 90 * 24 * time.Hour
 
-// Pair is a certificate with its key, both PEM, and the certificate before it: a replica may serve that for some moments more.
+// Pair is a certificate with its key, both PEM, and the certificate before it: a replica may serve
+// that for some moments more.
 type Pair struct {
 	Certificate, Key, Previous []byte
 	// Token is what the API server shows to be known (Guard). It stays over renewals.
 	Token string
 }
 
-// New makes a certificate for a server of these names, and a token. It is its own authority: it vouches for nobody else.
+// New makes a certificate for a server of these names, and a token. It is its own authority: it
+// vouches for nobody else.
 func New(names []string, now time.Time) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Files are a certificate and its key that somebody else keeps, cert-manager for instance. They are read again when they have changed.
+// Files are a certificate and its key that somebody else keeps, cert-manager for instance. They are
+// read again when they have changed.
 type Files struct {
 	Path, KeyPath string
 
@@ -17,7 +18,8 @@ type Files struct {
 	now  *tls.Certificate
 }
 
-// Certificate implements tls.Config's GetCertificate. While a new pair is half written the one before serves on.
+// Certificate implements tls.Config's GetCertificate. While a new pair is half written the one
+// before serves on.
 func (f *Files) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// NewToken makes what the API server shows as the last part of a path. Those who may read the configurations of webhooks know it, and nobody else: it is as a path may be, in lower case.
+// NewToken makes what the API server shows as the last part of a path. Those who may read the
+// configurations of webhooks know it, and nobody else: it is as a path may be, in lower case.
 func NewToken() (string, error) {
 	b := make([]byte, 16)
 	if _, err := rand.Read(b); err != nil {
@@ -29,11 +30,14 @@ func isToken(s string) bool {
 // MostAtOnce is how many questions are answered at the same time: each is read whole.
 const MostAtOnce = 8
 
-// Guard has the API server's questions answered and nobody else's. Who shows nothing costs a look at his request's first line: his body is not read.
+// Guard has the API server's questions answered and nobody else's. Who shows nothing costs a look
+// at his request's first line: his body is not read.
 type Guard struct {
-	// Token is what the API server shows behind the path, ahead of which nothing is let in while there is none; nil: it shows none, and its path is as it is.
+	// Token is what the API server shows behind the path, ahead of which nothing is let in while
+	// there is none; nil: it shows none, and its path is as it is.
 	Token func() string
-	// Clients are whose certificates are taken, of these names; nil: none is asked for. The server's TLS has to ask for it.
+	// Clients are whose certificates are taken, of these names; nil: none is asked for. The
+	// server's TLS has to ask for it.
 	Clients *x509.CertPool
 	Names   []string
 	// Refused is told of each request that is not let in.
@@ -99,7 +103,8 @@ func (g *Guard) refuse(w http.ResponseWriter, status int, text string) {
 	http.Error(w, text, status)
 }
 
-// TLS asks for a client's certificate where clients has authorities. The kubelet, which asks whether the webhook is ready, has none: what needs one is behind a Guard.
+// TLS asks for a client's certificate where clients has authorities. The kubelet, which asks
+// whether the webhook is ready, has none: what needs one is behind a Guard.
 func TLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clients *x509.CertPool) *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 	if clients != nil {

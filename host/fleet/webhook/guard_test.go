@@ -95,7 +95,8 @@ func authority(t *testing.T) (issue func(name string) tls.Certificate, pool *x50
 	}, pool
 }
 
-// TestGuardCertificate: with an authority of clients a certificate of it and of the name is answered; none, another name's and another authority's are not, by TLS or with 403.
+// TestGuardCertificate: with an authority of clients a certificate of it and of the name is
+// answered; none, another name's and another authority's are not, by TLS or with 403.
 func TestGuardCertificate(t *testing.T) {
 	issue, pool := authority(t)
 	foreign, _ := authority(t)
@@ -145,7 +146,8 @@ func TestGuardCertificate(t *testing.T) {
 	}
 }
 
-// TestGuardAtOnce: no more questions are read at once than there is memory for; who waits goes on when one has its answer, and nobody waits for who has left.
+// TestGuardAtOnce: no more questions are read at once than there is memory for; who waits goes on
+// when one has its answer, and nobody waits for who has left.
 func TestGuardAtOnce(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
 	g := NewGuard(Guard{Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { in <- struct{}{}; <-out })})
@@ -178,7 +180,8 @@ func TestGuardAtOnce(t *testing.T) {
 	}
 }
 
-// TestBounded: connections beyond those that an address may have are closed, others' are not, and there is room again when some end.
+// TestBounded: connections beyond those that an address may have are closed, others' are not, and
+// there is room again when some end.
 func TestBounded(t *testing.T) {
 	ln := &fakeListener{conns: make(chan net.Conn, 2*mostConns)}
 	b := Bounded(ln)

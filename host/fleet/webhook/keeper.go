@@ -16,14 +16,16 @@ type Store interface {
 	Load(ctx context.Context) (Pair, error)
 	// Save keeps a pair, if what is there is still what Load gave last.
 	Save(ctx context.Context, p Pair) error
-	// Trust has the API server trust these certificates, and no others, at this webhook, and show it the token. It changes nothing that is so already.
+	// Trust has the API server trust these certificates, and no others, at this webhook, and show
+	// it the token. It changes nothing that is so already.
 	Trust(ctx context.Context, bundle []byte, token string) error
 }
 
 // ErrNone says that no certificate is kept.
 var ErrNone = errors.New("there is no certificate")
 
-// How often it is looked whether another replica has renewed the certificate, and how soon again when that failed.
+// How often it is looked whether another replica has renewed the certificate, and how soon again
+// when that failed.
 const (
 	lookEvery = time.Minute
 	lookAgain = 2 * time.Second
@@ -71,8 +73,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Look takes the certificate that is kept, or makes one. The API server trusts a certificate before anybody serves it: of two replicas that make one at once
-// the other's is kept, and the loser of the two finds it when it looks again.
+// Look takes the certificate that is kept, or makes one. The API server trusts a certificate before
+// anybody serves it: of two replicas that make one at once the other's is kept, and the loser of
+// the two finds it when it looks again.
 func (k *Keeper) Look(ctx context.Context, now time.Time) error {
 	p, err := k.Store.Load(ctx)
 	if err != nil && !errors.Is(err, ErrNone) {

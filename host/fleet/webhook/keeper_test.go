@@ -78,7 +78,8 @@ func has(k *Keeper) bool {
 	return !errors.Is(err, ErrNone)
 }
 
-// TestKeeper: one certificate for all replicas, renewed in time, and never served before it is trusted; the one before is trusted while it may be served.
+// TestKeeper: one certificate for all replicas, renewed in time, and never served before it is
+// trusted; the one before is trusted while it may be served.
 func TestKeeper(t *testing.T) {
 	now, s := time.Now(), &store{failing: errors.New("forbidden")}
 	newKeeper := func() *Keeper {
@@ -142,7 +143,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// TestSecret: the Secret is made, changed and read, and both configurations trust what they are to, those that are there.
+// TestSecret: the Secret is made, changed and read, and both configurations trust what they are to,
+// those that are there.
 func TestSecret(t *testing.T) {
 	hooks := &admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "causeway-kubevirt"}, Webhooks: []admission.MutatingWebhook{
 		{Name: "pods.kubevirt.causeway.dev", ClientConfig: admission.WebhookClientConfig{Service: &admission.ServiceReference{Name: "causeway-webhook"}}}, {}}}
@@ -178,7 +180,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestFiles: a pair that others keep is read again when it has changed, and one that is half written changes nothing.
+// TestFiles: a pair that others keep is read again when it has changed, and one that is half
+// written changes nothing.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := &Files{Path: filepath.Join(dir, "tls.crt"), KeyPath: filepath.Join(dir, "tls.key")}

@@ -11,7 +11,8 @@ const (
 	mostOfAddress = 64
 )
 
-// Bounded closes connections beyond what there may be at once, from one address and in all: whoever opens many and says nothing keeps out neither the API server nor others.
+// Bounded closes connections beyond what there may be at once, from one address and in all: whoever
+// opens many and says nothing keeps out neither the API server nor others.
 func Bounded(ln net.Listener) net.Listener { return &bounded{Listener: ln, of: map[string]int{}} }
 
 type bounded struct {

@@ -14,7 +14,8 @@ type Counts struct {
 	unauthenticated prometheus.Counter
 }
 
-// NewCounts begins at nothing. until is the end of the certificate that is served, in seconds of Unix; 0: there is none.
+// NewCounts begins at nothing. until is the end of the certificate that is served, in seconds of
+// Unix; 0: there is none.
 func NewCounts(until func() float64) *Counts {
 	c := &Counts{registry: prometheus.NewRegistry(), answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "causeway_fleet_webhook_answers_total", Help: "Answers to the API server, by what it asked about (pods, migrations) and what came of it (allowed, changed, refused)."},

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Secret is a Store: a Secret, and the configurations of webhooks that name this server, all of one name.
+// Secret is a Store: a Secret, and the configurations of webhooks that name this server, all of one
+// name.
 type Secret struct {
 	Client          kubernetes.Interface
 	Namespace, Name string
@@ -58,7 +59,8 @@ func (s *Secret) Save(ctx context.Context, p Pair) error {
 	return err
 }
 
-// Trust implements Store. A configuration that is not there has nobody call this server: applied later, it is found when it is looked next.
+// Trust implements Store. A configuration that is not there has nobody call this server: applied
+// later, it is found when it is looked next.
 func (s *Secret) Trust(ctx context.Context, bundle []byte, token string) error {
 	api := s.Client.AdmissionregistrationV1()
 	return errors.Join(

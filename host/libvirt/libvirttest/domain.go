@@ -1,4 +1,5 @@
-// Package libvirttest is a libvirt with one domain, for tests: what libvirt.Domain promises, on descriptions in memory.
+// Package libvirttest is a libvirt with one domain, for tests: what libvirt.Domain promises, on
+// descriptions in memory.
 //
 // A Domain belongs to the goroutine of its test.
 package libvirttest
@@ -18,7 +19,8 @@ type Domain struct {
 	Title string
 	In    libvirt.Where // where it is
 	Shell string        // its description, with %METADATA% and %DEVICES% where those belong
-	// Fail makes a call fail: attach, detach, metadata, or one of them with a place, as in "metadata live".
+	// Fail makes a call fail: attach, detach, metadata, or one of them with a place, as in
+	// "metadata live".
 	Fail map[string]error
 	// Deaf is a guest that does not let go of devices.
 	Deaf bool
@@ -145,7 +147,8 @@ func (d *Domain) Detach(device string, w libvirt.Where) error {
 
 var element = regexp.MustCompile(`<(/?)(\w)`)
 
-// SetMetadata implements libvirt.Domain: like libvirt, it adds the prefix to elements that have none.
+// SetMetadata implements libvirt.Domain: like libvirt, it adds the prefix to elements that have
+// none.
 func (d *Domain) SetMetadata(text string, w libvirt.Where) error {
 	if err := d.begin("metadata", w); err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Package qmptest is a QEMU for tests, at the other end of a QMP socket: it has memory, a PCI bus with root ports, chardevs and devices,
-// and speaks as QEMU 10 does. It runs goroutines of its own until Close.
+// Package qmptest is a QEMU for tests, at the other end of a QMP socket: it has memory, a PCI bus
+// with root ports, chardevs and devices, and speaks as QEMU 10 does. It runs goroutines of its own
+// until Close.
 package qmptest
 
 import (

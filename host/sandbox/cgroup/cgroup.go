@@ -94,8 +94,8 @@ func settings1(l Limits) []setting {
 	return s
 }
 
-// Make makes the group path below root (Root but for tests), puts this process there, and limits it. What cannot be had is in the
-// error; the group is not nil if anything could.
+// Make makes the group path below root (Root but for tests), puts this process there, and limits
+// it. What cannot be had is in the error; the group is not nil if anything could.
 func Make(root, path string, l Limits) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func make2(root, path string, l Limits) (*Group, error) {
 	return g, errors.Join(errs...)
 }
 
-// enable passes the controllers on to children, from root down to path. One that a parent has not fails for all its descendants:
-// the first failure is told.
+// enable passes the controllers on to children, from root down to path. One that a parent has not
+// fails for all its descendants: the first failure is told.
 func enable(root, path string, settings []setting) error {
 	wanted := map[string]bool{}
 	for _, s := range settings {
@@ -208,8 +208,8 @@ func (g *Group) enter() error {
 // gone is how long the kernel may take to notice that the last process of a group ended.
 const gone = 500 * time.Millisecond
 
-// Close moves this process out and removes the group, and the groups above that nothing else needs. One that still has
-// processes stays, and is an error.
+// Close moves this process out and removes the group, and the groups above that nothing else needs.
+// One that still has processes stays, and is an error.
 func (g *Group) Close() error {
 	if g == nil {
 		return nil

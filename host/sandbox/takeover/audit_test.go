@@ -26,15 +26,16 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// holdEnv names two files: a worker of this test opens the first many times before its session, and the second if it executed itself
-// anew.
+// holdEnv names two files: a worker of this test opens the first many times before its session, and
+// the second if it executed itself anew.
 const holdEnv = "CAUSEWAY_TEST_HOLD"
 
-// childEnv has a worker of this test start a program that outlives it, and everything that waits here.
+// childEnv has a worker of this test start a program that outlives it, and everything that waits
+// here.
 const childEnv = "CAUSEWAY_TEST_CHILD"
 
-// hold opens as a driver's loader does that holds what Go needs to run anything else: in a call that the scheduler knows nothing of,
-// on the only processor that it has.
+// hold opens as a driver's loader does that holds what Go needs to run anything else: in a call
+// that the scheduler knows nothing of, on the only processor that it has.
 func hold(anew bool) error {
 	files := filepath.SplitList(os.Getenv(holdEnv))
 	if len(files) != 2 {
@@ -166,8 +167,9 @@ func serve(t *testing.T, p *spawn.Process, env uint32, out *output) *workertest.
 	return g
 }
 
-// TestAudit: a worker whose threads ask while it can run nothing else gets on, also when it executes itself anew; what they asked is
-// written down by the time it has ended, and its auditor ends with it.
+// TestAudit: a worker whose threads ask while it can run nothing else gets on, also when it
+// executes itself anew; what they asked is written down by the time it has ended, and its auditor
+// ends with it.
 func TestAudit(t *testing.T) {
 	for name, env := range map[string]uint32{"ready": 0, "anew": remote.EnvOwnDriver} {
 		t.Run(name, func(t *testing.T) {

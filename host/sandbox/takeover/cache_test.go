@@ -17,10 +17,12 @@ import (
 	"causeway/host/worker/spawn"
 )
 
-// cacheEnv has TestCacheInWorker be a worker that says NAME=CONTENT by its cache of compiled kernels, or with NAME alone what it finds.
+// cacheEnv has TestCacheInWorker be a worker that says NAME=CONTENT by its cache of compiled
+// kernels, or with NAME alone what it finds.
 const cacheEnv = "CAUSEWAY_TEST_CACHE"
 
-// TestCache: what one worker of a real GPU's vGPU leaves in its cache the next one finds and may replace, and no worker of another vGPU does.
+// TestCache: what one worker of a real GPU's vGPU leaves in its cache the next one finds and may
+// replace, and no worker of another vGPU does.
 func TestCache(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root gives a vGPU a /dev/shm of its own")

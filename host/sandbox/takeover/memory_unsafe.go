@@ -84,7 +84,8 @@ func holds(fd int, size int64, text []byte) bool {
 // growth is how far mappings are grown, in bytes.
 const growth = 64 << 20
 
-// byGrowth looks for text behind the pages that are mapped: a shared mapping may be made larger than it was.
+// byGrowth looks for text behind the pages that are mapped: a shared mapping may be made larger
+// than it was.
 func byGrowth(text []byte) error {
 	list, err := firstMappings()
 	if err != nil {
@@ -106,7 +107,8 @@ func byGrowth(text []byte) error {
 	return errors.Join(errs...)
 }
 
-// firstMappings are the addresses of the mappings that lie first in their files, of those in memory.
+// firstMappings are the addresses of the mappings that lie first in their files, of those in
+// memory.
 func firstMappings() (map[uint64]uintptr, error) {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -128,7 +130,8 @@ func firstMappings() (map[uint64]uintptr, error) {
 	return list, nil
 }
 
-// readable looks for text in memory that may end early, which would end this process if it looked itself.
+// readable looks for text in memory that may end early, which would end this process if it looked
+// itself.
 func readable(at, size uintptr, text []byte) bool {
 	var p [2]int
 	if unix.Pipe2(p[:], unix.O_CLOEXEC) != nil {

@@ -16,7 +16,8 @@ import (
 
 const parentEnv = "CAUSEWAY_TEST_PARENT"
 
-// TestParent: a parent that gave up what it does not need still starts confined workers, as root and as a user.
+// TestParent: a parent that gave up what it does not need still starts confined workers, as root
+// and as a user.
 func TestParent(t *testing.T) {
 	if kind := os.Getenv(parentEnv); kind != "" {
 		parent(t, kind == "network")

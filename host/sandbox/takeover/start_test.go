@@ -64,7 +64,8 @@ type warmBackend struct{ drivertest.Backend }
 
 func (*warmBackend) Warm(driver.Options) error { return nil }
 
-// TestColdStart: a confined worker that got ready for another guest executes itself anew, and is as confined afterwards.
+// TestColdStart: a confined worker that got ready for another guest executes itself anew, and is as
+// confined afterwards.
 func TestColdStart(t *testing.T) {
 	for _, mode := range []sandbox.Mode{sandbox.On, sandbox.Strict} {
 		space, err := sandbox.New(soft(mode), slog.New(slog.DiscardHandler))

@@ -250,7 +250,8 @@ func attackAndLog(t *testing.T, program string, policy sandbox.Policy, target *t
 	return results, strings.Join(rest, "\n")
 }
 
-// soft and real are policies of workers of the software GPU, and of a real one's, whose driver gets more room.
+// soft and real are policies of workers of the software GPU, and of a real one's, whose driver gets
+// more room.
 func soft(mode sandbox.Mode) sandbox.Policy { return sandbox.NewPolicy(mode, false, nil, nil) }
 func real(mode sandbox.Mode) sandbox.Policy {
 	p := sandbox.NewPolicy(mode, true, nil, nil)
@@ -261,7 +262,8 @@ func real(mode sandbox.Mode) sandbox.Policy {
 // room is what a real GPU's driver may do in mode on: none of it is another VM's.
 var room = []string{"list: /etc", "create: in /dev/shm", "ioctl: a request within a request", "ioctl: another process's memory, by the GPU's tools"}
 
-// TestTakeover: what a worker that runs an attacker's code tries fails in each mode that enforces, and gets through in off.
+// TestTakeover: what a worker that runs an attacker's code tries fails in each mode that enforces,
+// and gets through in off.
 func TestTakeover(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("root starts workers as other users")

@@ -20,7 +20,8 @@ const (
 	nobody      = 65534
 )
 
-// asUser runs TestAsUser as another user, who may read and write less, but whose workers keep their user.
+// asUser runs TestAsUser as another user, who may read and write less, but whose workers keep their
+// user.
 func asUser(t *testing.T, program string, target *takeover.Target) {
 	t.Helper()
 	b, err := json.Marshal(target)

@@ -7,8 +7,8 @@ import (
 	"causeway/host/schedule/page"
 )
 
-// TestClockBegins: the first operation of an idle session begins its time on the GPU at once, and so does the fence behind what it was given while it was
-// free; a second one begins nothing.
+// TestClockBegins: the first operation of an idle session begins its time on the GPU at once, and
+// so does the fence behind what it was given while it was free; a second one begins nothing.
 func TestClockBegins(t *testing.T) {
 	for what, first := range map[string]func(g *Gate) error{
 		"an operation": func(g *Gate) error {
@@ -39,7 +39,8 @@ func TestClockBegins(t *testing.T) {
 	}
 }
 
-// TestAsksOnce: while the consumer is asked to fence what it submitted, it is not asked again; later it is.
+// TestAsksOnce: while the consumer is asked to fence what it submitted, it is not asked again;
+// later it is.
 func TestAsksOnce(t *testing.T) {
 	g := still(t, &fakeGauge{})
 	asked, answer := make(chan struct{}, 8), make(chan struct{}, 8)

@@ -7,8 +7,8 @@ import (
 	"causeway/host/schedule/page"
 )
 
-// TestEstimate: what an operation takes is learnt from the time between fences, busy time is all the time that something was on the GPU, and both begin anew
-// behind a time without work.
+// TestEstimate: what an operation takes is learnt from the time between fences, busy time is all
+// the time that something was on the GPU, and both begin anew behind a time without work.
 func TestEstimate(t *testing.T) {
 	usage, err := page.NewUsage(make([]byte, 4096))
 	if err != nil {
@@ -53,7 +53,8 @@ func TestEstimate(t *testing.T) {
 	step("it takes longer than was thought", 0, 0, 8*ms, 8*ms, 26*ms, false)
 }
 
-// TestNothingIsLeftOpen: whoever stands, or waits for room, has a fence behind what was let through before, without which nobody would see its end.
+// TestNothingIsLeftOpen: whoever stands, or waits for room, has a fence behind what was let through
+// before, without which nobody would see its end.
 func TestNothingIsLeftOpen(t *testing.T) {
 	r := newRig(t, &fakeGauge{tells: true})
 	r.grant.Set(metered, time.Hour)

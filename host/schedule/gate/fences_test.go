@@ -32,7 +32,8 @@ func still(t *testing.T, gauge *fakeGauge) *Gate {
 	return g
 }
 
-// TestFencesByChance: operations are fenced when there are enough of them, when nothing follows, and when the session is free no more; each once, and none while it is free.
+// TestFencesByChance: operations are fenced when there are enough of them, when nothing follows,
+// and when the session is free no more; each once, and none while it is free.
 func TestFencesByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	gauge := &fakeGauge{}
@@ -98,7 +99,8 @@ func TestFencesByChance(t *testing.T) {
 	}
 }
 
-// TestUsageAtTheEnd: when a session ends, nothing says any more that it wants the GPU, and the scheduler hears of it; when another worker has it, the usage is that one's.
+// TestUsageAtTheEnd: when a session ends, nothing says any more that it wants the GPU, and the
+// scheduler hears of it; when another worker has it, the usage is that one's.
 func TestUsageAtTheEnd(t *testing.T) {
 	for _, over := range []bool{true, false} {
 		g := still(t, &fakeGauge{})

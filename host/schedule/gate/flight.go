@@ -155,7 +155,8 @@ func (g *Gate) lookLocked(now time.Time) {
 		}
 		g.passed, g.done, g.moved = p, ops, now
 	} else if n := g.submitted.Load() - g.done; n > 0 && g.est > 0 {
-		// What takes longer than was thought is known before it ends. Before the first end it means nothing.
+		// What takes longer than was thought is known before it ends. Before the first end it means
+		// nothing.
 		g.est = max(g.est, float64(now.Sub(g.moved))/float64(n))
 	}
 	if d := now.Sub(g.counted); d > 0 {

@@ -16,7 +16,8 @@ type Options struct {
 	Grant page.Grant
 	Usage page.Usage
 	Bell  int // eventfd by which the scheduler is told; stays the caller's
-	// Gauge fences the session's work; nil: the driver cannot, and the session has nothing in flight as far as anybody knows.
+	// Gauge fences the session's work; nil: the driver cannot, and the session has nothing in
+	// flight as far as anybody knows.
 	Gauge driver.Gauge
 	// OnConsumer has the consumer run f between two operations, and waits for it.
 	OnConsumer func(f func() error) error
@@ -90,8 +91,8 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Close ends the goroutines. The consumer has ended, or will not come back. over: the session has ended, too; else another worker has
-// it, and the usage is that one's.
+// Close ends the goroutines. The consumer has ended, or will not come back. over: the session has
+// ended, too; else another worker has it, and the usage is that one's.
 func (g *Gate) Close(over bool) {
 	g.stopped.Store(true)
 	close(g.quit)
@@ -126,7 +127,8 @@ func (g *Gate) Poke() {
 	g.Grant.Wake()
 }
 
-// Before lets an operation through that gives the GPU work, when it may. An error is ctx's, or of Serve, and ends the session.
+// Before lets an operation through that gives the GPU work, when it may. An error is ctx's, or of
+// Serve, and ends the session.
 func (g *Gate) Before(ctx context.Context) error {
 	w := g.Grant.Word()
 	if w == g.free && w != 0 {

@@ -76,7 +76,8 @@ func (f *fakeGauge) last() uint64 {
 	return f.fences
 }
 
-// rig is a gate with the scheduler's side in the test's hands. The test's goroutine is the consumer, unless it says otherwise.
+// rig is a gate with the scheduler's side in the test's hands. The test's goroutine is the
+// consumer, unless it says otherwise.
 type rig struct {
 	*Gate
 	t     *testing.T
@@ -181,7 +182,8 @@ func (r *rig) drained() bool {
 
 const metered = page.Open | page.Metered
 
-// TestFree: one that is free asks the gauge for nothing, and tells the scheduler once that it is there.
+// TestFree: one that is free asks the gauge for nothing, and tells the scheduler once that it is
+// there.
 func TestFree(t *testing.T) {
 	r := newRig(t, &fakeGauge{})
 	for range 1000 {
@@ -196,7 +198,8 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// TestSettles: work of the free time is fenced when the grant ends, by a consumer that is asleep, and drained is told after it passed.
+// TestSettles: work of the free time is fenced when the grant ends, by a consumer that is asleep,
+// and drained is told after it passed.
 func TestSettles(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		r := newRig(t, &fakeGauge{tells: tells})
@@ -248,7 +251,8 @@ func TestStands(t *testing.T) {
 	}
 }
 
-// TestReplaced: a worker whose predecessor says at the last moment that there is nothing to do says otherwise.
+// TestReplaced: a worker whose predecessor says at the last moment that there is nothing to do says
+// otherwise.
 func TestReplaced(t *testing.T) {
 	r := newRig(t, &fakeGauge{complete: true})
 	r.grant.Set(page.Metered, time.Millisecond)
@@ -280,7 +284,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestBudget: while metered, no more is in flight than the budget allows, and a fence is behind the last of it.
+// TestBudget: while metered, no more is in flight than the budget allows, and a fence is behind the
+// last of it.
 func TestBudget(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		r := newRig(t, &fakeGauge{tells: tells})
@@ -321,8 +326,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestFull: operations that were let through without a fence, and take longer than was thought then, get one when there is no room
-// behind them.
+// TestFull: operations that were let through without a fence, and take longer than was thought
+// then, get one when there is no room behind them.
 func TestFull(t *testing.T) {
 	r := newRig(t, &fakeGauge{})
 	r.grant.Set(metered, 10*time.Millisecond)
@@ -352,7 +357,8 @@ func TestFull(t *testing.T) {
 	<-done
 }
 
-// TestQuiet: one that is metered says when it begins and when it has nothing more to do, and neither twice.
+// TestQuiet: one that is metered says when it begins and when it has nothing more to do, and
+// neither twice.
 func TestQuiet(t *testing.T) {
 	r := newRig(t, &fakeGauge{complete: true, tells: true})
 	r.grant.Set(metered, time.Millisecond)

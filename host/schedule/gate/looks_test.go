@@ -19,7 +19,8 @@ func meteredGate(t *testing.T, gauge *fakeGauge) *Gate {
 	return g
 }
 
-// TestSegments: a fence is put behind a quarter of what may be in flight, and at rest behind whatever there is; none while it is free.
+// TestSegments: a fence is put behind a quarter of what may be in flight, and at rest behind
+// whatever there is; none while it is free.
 func TestSegments(t *testing.T) {
 	gauge := &fakeGauge{}
 	g := meteredGate(t, gauge)
@@ -117,7 +118,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestFencesWait: where as many fences are on their way as can be told apart, one more waits until some have passed.
+// TestFencesWait: where as many fences are on their way as can be told apart, one more waits until
+// some have passed.
 func TestFencesWait(t *testing.T) {
 	gauge := &fakeGauge{}
 	g := meteredGate(t, gauge)
@@ -143,7 +145,8 @@ func TestFencesWait(t *testing.T) {
 	}
 }
 
-// TestRoomIsLookedFor: before there is no room for an operation it is looked whether something has passed.
+// TestRoomIsLookedFor: before there is no room for an operation it is looked whether something has
+// passed.
 func TestRoomIsLookedFor(t *testing.T) {
 	gauge := &fakeGauge{}
 	g := meteredGate(t, gauge)
@@ -164,7 +167,8 @@ func TestRoomIsLookedFor(t *testing.T) {
 	}
 }
 
-// TestLackOfRoom: who waits for marks to pass sleeps: on the gauge's word where that gives it, and says so, else for a moment that is as short as the kernel can.
+// TestLackOfRoom: who waits for marks to pass sleeps: on the gauge's word where that gives it, and
+// says so, else for a moment that is as short as the kernel can.
 func TestLackOfRoom(t *testing.T) {
 	runtime.LockOSThread() // of which the naps' exactness is
 	defer runtime.UnlockOSThread()
@@ -231,7 +235,8 @@ func TestLackOfRoom(t *testing.T) {
 	}
 }
 
-// TestCloseAwaits: a gate is closed when nothing of it runs any more; then the session's usage says that there is nothing, unless another worker has it.
+// TestCloseAwaits: a gate is closed when nothing of it runs any more; then the session's usage says
+// that there is nothing, unless another worker has it.
 func TestCloseAwaits(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g := meteredGate(t, &fakeGauge{})

@@ -44,7 +44,8 @@ func (g *Gate) routineMonitor() {
 	}
 }
 
-// follow looks at the fences until there is nothing left to see; false: the gate is closed for good.
+// follow looks at the fences until there is nothing left to see; false: the gate is closed for
+// good.
 func (g *Gate) follow() bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -111,7 +112,8 @@ func (g *Gate) settle() {
 	})
 }
 
-// reportLocked tells the scheduler what is new. It reports whether there is nothing more to see, or else when to look again.
+// reportLocked tells the scheduler what is new. It reports whether there is nothing more to see, or
+// else when to look again.
 func (g *Gate) reportLocked(w page.Word, now time.Time) (rest bool, again time.Duration) {
 	if g.loose.Load() {
 		return true, 0 // whoever fences it wakes the monitor
@@ -142,7 +144,8 @@ func (g *Gate) reportLocked(w page.Word, now time.Time) (rest bool, again time.D
 	return true, 0
 }
 
-// sharpen makes the naps of the caller's thread exact: else each is 50 us longer (prctl(2), PR_SET_TIMERSLACK).
+// sharpen makes the naps of the caller's thread exact: else each is 50 us longer (prctl(2),
+// PR_SET_TIMERSLACK).
 func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) }
 
 // nap sleeps on the caller's own thread: the runtime's timers may round up to a millisecond.

@@ -8,8 +8,9 @@ import (
 	"causeway/host/schedule/page"
 )
 
-// TestRoomByChance: there is room for an operation as long as fewer are on their way than the budget allows, and fewer fences than there are marks for: a consumer that
-// fences each must not come to wait where it does nothing else.
+// TestRoomByChance: there is room for an operation as long as fewer are on their way than the
+// budget allows, and fewer fences than there are marks for: a consumer that fences each must not
+// come to wait where it does nothing else.
 func TestRoomByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	gauge := &fakeGauge{}

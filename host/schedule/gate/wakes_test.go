@@ -21,7 +21,8 @@ func kicked(g *Gate) bool {
 	}
 }
 
-// TestWhoWakesTheMonitor: it hears of all that it has to follow: the first operation, each fence, each mark that passes, and the end of the free time.
+// TestWhoWakesTheMonitor: it hears of all that it has to follow: the first operation, each fence,
+// each mark that passes, and the end of the free time.
 func TestWhoWakesTheMonitor(t *testing.T) {
 	g := still(t, &fakeGauge{})
 	g.Grant.Set(metered, time.Second)
@@ -72,7 +73,8 @@ func TestAGaugeThatTells(t *testing.T) {
 	}
 }
 
-// TestReports: that a closed session has drained is told once for each grant; that it is quiet, once it has been for a while, and not while it stands at the gate.
+// TestReports: that a closed session has drained is told once for each grant; that it is quiet,
+// once it has been for a while, and not while it stands at the gate.
 func TestReports(t *testing.T) {
 	g := still(t, &fakeGauge{})
 	rang := func() bool {
@@ -129,7 +131,8 @@ func TestReports(t *testing.T) {
 	step("closed again", 0, true, 0, true)
 }
 
-// TestEstimateFollows: what an operation takes is followed by a quarter of what it differs each time.
+// TestEstimateFollows: what an operation takes is followed by a quarter of what it differs each
+// time.
 func TestEstimateFollows(t *testing.T) {
 	const ms = time.Millisecond
 	gauge := &fakeGauge{}
@@ -149,7 +152,8 @@ func TestEstimateFollows(t *testing.T) {
 	}
 }
 
-// TestWhoStandsIsSeen: a session that had gone quiet and stands before a closed gate has the scheduler told that it wants the GPU, before it waits for anything.
+// TestWhoStandsIsSeen: a session that had gone quiet and stands before a closed gate has the
+// scheduler told that it wants the GPU, before it waits for anything.
 func TestWhoStandsIsSeen(t *testing.T) {
 	g := still(t, &fakeGauge{})
 	g.Grant.Set(page.Metered, 0)

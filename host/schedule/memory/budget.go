@@ -9,7 +9,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Budget is one session's end of a virtual GPU's budget. Its methods may be called from any goroutine, except Adopt and Settle.
+// Budget is one session's end of a virtual GPU's budget. Its methods may be called from any
+// goroutine, except Adopt and Settle.
 type Budget struct {
 	words []uint64
 	slot  []uint64
@@ -22,8 +23,8 @@ type Budget struct {
 	short   atomic.Uint64 // the most that was refused for lack of room since Short
 }
 
-// Open uses a slot of a mapped page, which stays mapped as long as the budget is used. context is what a context takes beside
-// allocations, as far as anybody knows.
+// Open uses a slot of a mapped page, which stays mapped as long as the budget is used. context is
+// what a context takes beside allocations, as far as anybody knows.
 func Open(mem []byte, slot int, context uint64) (*Budget, error) {
 	if len(mem) < pageBytes || slot < 0 || slot >= Slots {
 		return nil, fmt.Errorf("slot %d of a memory budget of %d bytes: %w", slot, len(mem), sys.ErrPage)
@@ -75,8 +76,8 @@ func (b *Budget) add(word int, n uint64) bool {
 	return false
 }
 
-// Bring says whether what is reserved from now on comes with a session from another host: it is there, and takes what the limit allows. Others
-// make room for it afterwards.
+// Bring says whether what is reserved from now on comes with a session from another host: it is
+// there, and takes what the limit allows. Others make room for it afterwards.
 func (b *Budget) Bring(yes bool) { b.brings.Store(yes) }
 
 func (b *Budget) room() uint64 {
@@ -94,7 +95,8 @@ func (b *Budget) wantMore(n uint64) {
 	}
 }
 
-// Short is the most bytes that the limit allows and that were refused for lack of room since it was asked last; 0: none were.
+// Short is the most bytes that the limit allows and that were refused for lack of room since it was
+// asked last; 0: none were.
 func (b *Budget) Short() uint64 { return b.short.Swap(0) }
 
 // Book books what is taken already, limit or not.
@@ -157,8 +159,8 @@ func (b *Budget) note() {
 	}
 }
 
-// Adopt begins the takeover of a session whose predecessor has booked what is now booked again: until Settle the slot stays as it is,
-// and nothing is refused.
+// Adopt begins the takeover of a session whose predecessor has booked what is now booked again:
+// until Settle the slot stays as it is, and nothing is refused.
 func (b *Budget) Adopt() {
 	b.moving.Store(0)
 	b.part.Store(0)

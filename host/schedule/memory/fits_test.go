@@ -2,7 +2,8 @@ package memory
 
 import "testing"
 
-// TestFits: up to its bound, to the byte, there is room; nothing fits at it as well, and beyond it nothing at all.
+// TestFits: up to its bound, to the byte, there is room; nothing fits at it as well, and beyond it
+// nothing at all.
 func TestFits(t *testing.T) {
 	for _, c := range []struct {
 		bound, there, n uint64
@@ -17,7 +18,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestAdoptGivesBack: what a successor gives back while it books what its predecessor holds is not booked in the end.
+// TestAdoptGivesBack: what a successor gives back while it books what its predecessor holds is not
+// booked in the end.
 func TestAdoptGivesBack(t *testing.T) {
 	p := page(t, 100)
 	a, slot := join(t, p, 0)

@@ -215,8 +215,8 @@ func BenchmarkReserve(b *testing.B) {
 	}
 }
 
-// FuzzPage is a worker that writes anything anywhere into the page, between calls of both sides: nothing panics or waits for long, and
-// what the other side believes stays sane.
+// FuzzPage is a worker that writes anything anywhere into the page, between calls of both sides:
+// nothing panics or waits for long, and what the other side believes stays sane.
 func FuzzPage(f *testing.F) {
 	f.Add([]byte{0, 0, 0xff, 8, 0, 1, 9, 1, 0x7f})
 	f.Add([]byte{1, 0, 0xff, 10, 0, 0xff, 2, 0, 0})

@@ -34,7 +34,8 @@ const (
 	sane = 1 << 50
 )
 
-// Page is the budget as the process sees it that starts the workers. Its methods may be called from any goroutine, until Close.
+// Page is the budget as the process sees it that starts the workers. Its methods may be called from
+// any goroutine, until Close.
 type Page struct {
 	fd    int
 	mem   []byte
@@ -78,7 +79,8 @@ func (p *Page) SetLimit(limit uint64) {
 // Limit is the limit.
 func (p *Page) Limit() uint64 { return p.limit.Load() }
 
-// SetRoom says how many bytes may be held now, of what the limit allows; 0: all of it. Who is refused for that can ask for room.
+// SetRoom says how many bytes may be held now, of what the limit allows; 0: all of it. Who is
+// refused for that can ask for room.
 func (p *Page) SetRoom(n uint64) {
 	p.room.Store(n)
 	p.publish()
@@ -96,7 +98,8 @@ func (p *Page) SetPart(limit uint64) {
 // Part is that limit.
 func (p *Page) Part() uint64 { return p.part.Load() }
 
-// AddAway says that sessions which hold n bytes more, or less, are suspended and count for the limit all the same.
+// AddAway says that sessions which hold n bytes more, or less, are suspended and count for the
+// limit all the same.
 func (p *Page) AddAway(n int64) {
 	p.away.Add(uint64(n))
 	p.publish()
@@ -105,7 +108,8 @@ func (p *Page) AddAway(n int64) {
 // Away is what they hold.
 func (p *Page) Away() uint64 { return p.away.Load() }
 
-// AddKept says that sessions have n bytes open, more or less than before, which who shared them has let go of.
+// AddKept says that sessions have n bytes open, more or less than before, which who shared them has
+// let go of.
 func (p *Page) AddKept(n int64) {
 	p.kept.Add(uint64(n))
 	p.publish()
@@ -170,7 +174,8 @@ func (p *Page) Allocated(slot int) uint64 {
 	return min(atomic.LoadUint64(&p.words[headWords+slot*slotWords+slotHeld]), sane)
 }
 
-// SetBeside says what a session takes of the GPU beside its allocations, as the driver told; 0: not known.
+// SetBeside says what a session takes of the GPU beside its allocations, as the driver told; 0: not
+// known.
 func (p *Page) SetBeside(slot int, n uint64) {
 	p.publish()
 	atomic.StoreUint64(&p.words[headWords+slot*slotWords+slotBeside], n)

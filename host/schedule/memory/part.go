@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ReservePart counts n bytes of the part that has a limit of its own, of what is reserved or about to be, if that limit allows: else false, and nothing
-// has changed. It reserves nothing by itself.
+// ReservePart counts n bytes of the part that has a limit of its own, of what is reserved or about
+// to be, if that limit allows: else false, and nothing has changed. It reserves nothing by itself.
 func (b *Budget) ReservePart(n uint64) bool {
 	if b.adopted.Load() {
 		b.part.Add(n)

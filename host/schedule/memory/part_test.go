@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestPart: a part of what sessions have has a limit for all of them, beside that of all; it is in nobody's sum twice, and ends with its session.
+// TestPart: a part of what sessions have has a limit for all of them, beside that of all; it is in
+// nobody's sum twice, and ends with its session.
 func TestPart(t *testing.T) {
 	p := page(t, 1000)
 	a, sa := join(t, p, 0)
@@ -42,7 +43,8 @@ func TestPart(t *testing.T) {
 	step("of one that is gone", b.ReservePart(50), true, 50)
 }
 
-// TestAdoptsPart: a successor counts anew what its predecessor has, and has no more or less when that lets go.
+// TestAdoptsPart: a successor counts anew what its predecessor has, and has no more or less when
+// that lets go.
 func TestAdoptsPart(t *testing.T) {
 	p := page(t, 0)
 	p.SetPart(100)
@@ -71,7 +73,8 @@ func TestAdoptsPart(t *testing.T) {
 	}
 }
 
-// TestPartsRace: sessions that take and give back at the same time never have more than the limit between them, and lose nothing.
+// TestPartsRace: sessions that take and give back at the same time never have more than the limit
+// between them, and lose nothing.
 func TestPartsRace(t *testing.T) {
 	const limit, each, sessions, rounds = 100, 30, 8, 500
 	p := page(t, 0)

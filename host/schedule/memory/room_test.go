@@ -2,7 +2,8 @@ package memory
 
 import "testing"
 
-// TestRoom: what the limit allows and the room does not is asked for; what is away counts for the limit alone.
+// TestRoom: what the limit allows and the room does not is asked for; what is away counts for the
+// limit alone.
 func TestRoom(t *testing.T) {
 	p := page(t, 100)
 	a, _ := join(t, p, 10)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestTold: whatever this side says, the workers have at once, and with it all that it said before, also what a worker has written over.
+// TestTold: whatever this side says, the workers have at once, and with it all that it said before,
+// also what a worker has written over.
 func TestTold(t *testing.T) {
 	p := page(t, 1<<40)
 	b, slot := join(t, p, 0)

@@ -10,7 +10,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Word is what a grant says. The lower bits are flags; the rest counts changes, so that each grant is another word.
+// Word is what a grant says. The lower bits are flags; the rest counts changes, so that each grant
+// is another word.
 type Word uint32
 
 // Flags of a Word.
@@ -38,7 +39,8 @@ const (
 // ErrSize says that memory is no page.
 var ErrSize = errors.New("memory is too small for a page of the scheduler's")
 
-// Grant is what a session may do. One process writes it: the scheduler, or while there is none the device process.
+// Grant is what a session may do. One process writes it: the scheduler, or while there is none the
+// device process.
 type Grant struct {
 	word   *atomic.Uint32
 	budget *atomic.Uint32 // microseconds of work that may be in flight, while metered
@@ -58,7 +60,8 @@ func (g Grant) Word() Word { return Word(g.word.Load()) }
 // Budget is how much work may be in flight while metered.
 func (g Grant) Budget() time.Duration { return time.Duration(g.budget.Load()) * time.Microsecond }
 
-// Set grants f, with a budget, and wakes whoever waits for a change. It reports whether anything changed.
+// Set grants f, with a budget, and wakes whoever waits for a change. It reports whether anything
+// changed.
 func (g Grant) Set(f Word, budget time.Duration) bool {
 	us := uint32(min(max(budget.Microseconds(), 0), math.MaxUint32))
 	if g.budget.Load() != us {
@@ -76,7 +79,8 @@ func (g Grant) Set(f Word, budget time.Duration) bool {
 // Wake wakes whoever sleeps in Await, here or in another process, although nothing changed.
 func (g Grant) Wake() { sys.FutexWake(g.word) }
 
-// Await sleeps while the word is old, at most for d; 0: for ever. It may return early. It blocks its thread.
+// Await sleeps while the word is old, at most for d; 0: for ever. It may return early. It blocks
+// its thread.
 func (g Grant) Await(old Word, d time.Duration) { sys.FutexWait(g.word, uint32(old), d) }
 
 // Usage is what a session says of itself. Its worker writes it.

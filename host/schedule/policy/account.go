@@ -6,17 +6,22 @@ import (
 )
 
 /*
-The card's account. What a session has used is known from words that the GPU writes into memory which the session's kernels can reach: a guest
-can forge them, and then seems to use nothing. The driver's own account of each process is out of its reach, but comes late and is coarse. So it
-is compared over seconds: a virtual GPU of which far less was counted than the driver says is charged by the driver's account, and is not
-believed to be interactive for a while. Slices and caps go by what was counted otherwise.
+The card's account. What a session has used is known from words that the GPU writes into memory
+which the session's kernels can reach: a guest can forge them, and then seems to use nothing. The
+driver's own account of each process is out of its reach, but comes late and is coarse. So it is
+compared over seconds: a virtual GPU of which far less was counted than the driver says is charged
+by the driver's account, and is not believed to be interactive for a while. Slices and caps go by
+what was counted otherwise.
 */
 const (
-	// accountPart: what was counted may fall short of the driver's account by one part in so many, for ever. Its samples are means, in whole per cents.
+	// accountPart: what was counted may fall short of the driver's account by one part in so many,
+	// for ever. Its samples are means, in whole per cents.
 	accountPart = 4
-	// accountLag: the driver's samples cover up to a second each and come after it. So much that was counted before is held against them.
+	// accountLag: the driver's samples cover up to a second each and come after it. So much that
+	// was counted before is held against them.
 	accountLag = 2 * time.Second
-	// accountMost is how much of a GPU's time those that take turns on it can have together, over accountMemory: periods are not aligned.
+	// accountMost is how much of a GPU's time those that take turns on it can have together, over
+	// accountMemory: periods are not aligned.
 	accountMost   = 1.125
 	accountMemory = time.Minute
 	// accountLeast is too little to charge.
@@ -49,8 +54,8 @@ func (l *ledger) due(counted, card time.Duration) time.Duration {
 	return due
 }
 
-// Account takes what the driver says that the GPU worked for a virtual GPU, card of the last period, and returns what was charged for
-// it beyond what had been counted.
+// Account takes what the driver says that the GPU worked for a virtual GPU, card of the last
+// period, and returns what was charged for it beyond what had been counted.
 func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.Duration {
 	if period <= 0 {
 		return 0
@@ -82,8 +87,9 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	return charged
 }
 
-// exclusive reports whether the driver divides the time of those that take turns on the GPU, as far as is known. Where it counts each as if it
-// were alone, its account says nothing of who took whose time.
+// exclusive reports whether the driver divides the time of those that take turns on the GPU, as far
+// as is known. Where it counts each as if it were alone, its account says nothing of who took whose
+// time.
 func (g *GPU) exclusive(now time.Time, card, period time.Duration) bool {
 	n := 0
 	for _, s := range g.shares {

@@ -7,7 +7,8 @@ import (
 
 const accountPeriod = 5 * time.Second
 
-// account runs for a period and tells the policy what the driver would say: says makes that of the GPU time that a program got.
+// account runs for a period and tells the policy what the driver would say: says makes that of the
+// GPU time that a program got.
 func (s *sim) account(says func(p *program, got time.Duration) time.Duration) {
 	before := make([]time.Duration, len(s.list))
 	for i, p := range s.list {
@@ -22,7 +23,8 @@ func (s *sim) account(says func(p *program, got time.Duration) time.Duration) {
 
 func truth(_ *program, got time.Duration) time.Duration { return got }
 
-// parts runs so many periods and returns what part of the time each program got in the last of them.
+// parts runs so many periods and returns what part of the time each program got in the last of
+// them.
 func (s *sim) parts(periods, last int, says func(*program, time.Duration) time.Duration) []float64 {
 	for range periods - last {
 		s.account(says)
@@ -41,8 +43,8 @@ func (s *sim) parts(periods, last int, says func(*program, time.Duration) time.D
 	return out
 }
 
-// TestForgedShare: a virtual GPU whose words always say that nothing of it is on the GPU gets half of a GPU on which it has a tenth. By the
-// driver's account it gets little more than its tenth.
+// TestForgedShare: a virtual GPU whose words always say that nothing of it is on the GPU gets half
+// of a GPU on which it has a tenth. By the driver's account it gets little more than its tenth.
 func TestForgedShare(t *testing.T) {
 	forge := func(periods, last int, says func(*program, time.Duration) time.Duration) []float64 {
 		s := &sim{t: t}
@@ -82,8 +84,9 @@ func TestForgedCap(t *testing.T) {
 	}
 }
 
-// TestHonestAccounts: who is honest is not charged, whatever its programs are like: also if the driver's account is late by a second, says
-// a tenth too much, or counts each process as if it were alone.
+// TestHonestAccounts: who is honest is not charged, whatever its programs are like: also if the
+// driver's account is late by a second, says a tenth too much, or counts each process as if it were
+// alone.
 func TestHonestAccounts(t *testing.T) {
 	mixes := map[string]func(*sim){
 		"full load": func(s *sim) {
@@ -140,7 +143,8 @@ func TestHonestAccounts(t *testing.T) {
 	}
 }
 
-// TestForgerPaysForAllOfIt: of what the driver says, and nobody counted, all is charged, period by period, and once.
+// TestForgerPaysForAllOfIt: of what the driver says, and nobody counted, all is charged, period by
+// period, and once.
 func TestForgerPaysForAllOfIt(t *testing.T) {
 	for what, l := range map[string]Limits{"a share": {Weight: 1}, "a cap": {Weight: 1, Cap: 20}} {
 		var g GPU
@@ -160,7 +164,8 @@ func TestForgerPaysForAllOfIt(t *testing.T) {
 	}
 }
 
-// TestChargesAreNoCredit: what is charged by the driver's account is no time of which workers may say that they were busy.
+// TestChargesAreNoCredit: what is charged by the driver's account is no time of which workers may
+// say that they were busy.
 func TestChargesAreNoCredit(t *testing.T) {
 	for what, l := range map[string]Limits{"a share": {Weight: 1}, "a cap": {Weight: 1, Cap: 20}} {
 		var g GPU
@@ -182,7 +187,8 @@ func TestChargesAreNoCredit(t *testing.T) {
 	}
 }
 
-// TestAccountsOfMoreThanThereIs: what a driver says beyond the period, or below nothing, is not believed.
+// TestAccountsOfMoreThanThereIs: what a driver says beyond the period, or below nothing, is not
+// believed.
 func TestAccountsOfMoreThanThereIs(t *testing.T) {
 	s := &sim{t: t}
 	s.add(Limits{Weight: 1}, program{kernel: 100 * time.Microsecond})

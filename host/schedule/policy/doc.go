@@ -1,5 +1,6 @@
-// Package policy decides which virtual GPUs may submit work to one GPU. It is plain arithmetic: no clock, no input or output, no
-// goroutine. Its owner calls it with the time and with what the sessions report, and carries out the grants.
+// Package policy decides which virtual GPUs may submit work to one GPU. It is plain arithmetic: no
+// clock, no input or output, no goroutine. Its owner calls it with the time and with what the
+// sessions report, and carries out the grants.
 //
 // # What it does
 //
@@ -15,7 +16,8 @@
 //   - A cap is a bucket that fills with the cap's part of the time, and empties with measured GPU time. Who has an empty bucket
 //     waits until there is enough in it for a slice, also when nobody else wants the GPU.
 //
-// The time charged for a slice is that by this package's clock, from grant to drained, not what the worker says: the GPU was
-// nobody else's. For caps it is the busy time that the worker measured, never more than the clock says. A worker's words follow from what
-// a guest's kernels can write; so the driver's account is compared with both over seconds (account.go).
+// The time charged for a slice is that by this package's clock, from grant to drained, not what the
+// worker says: the GPU was nobody else's. For caps it is the busy time that the worker measured,
+// never more than the clock says. A worker's words follow from what a guest's kernels can write; so
+// the driver's account is compared with both over seconds (account.go).
 package policy

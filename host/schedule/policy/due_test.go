@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestNextLook: when something is due that no report announces: of a slice, of a cap's bucket, of work that does not end, of one that is not expected back.
+// TestNextLook: when something is due that no report announces: of a slice, of a cap's bucket, of
+// work that does not end, of one that is not expected back.
 func TestNextLook(t *testing.T) {
 	const ms = time.Millisecond
 	now := epoch.Add(time.Hour)
@@ -63,7 +64,8 @@ func TestNextLook(t *testing.T) {
 	}
 }
 
-// TestFloor: the least virtual time is of those that want the GPU; where nobody does, of the one that is furthest; of others than the one that asks.
+// TestFloor: the least virtual time is of those that want the GPU; where nobody does, of the one
+// that is furthest; of others than the one that asks.
 func TestFloor(t *testing.T) {
 	a, b, c := &Share{virtual: 5}, &Share{virtual: 9}, &Share{virtual: 7}
 	g := &GPU{shares: []*Share{a, b, c}}
@@ -94,7 +96,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestWhoTypes: who uses far less of the GPU than its part among those that want it, and is not suspected, goes first: of several the one that used the least.
+// TestWhoTypes: who uses far less of the GPU than its part among those that want it, and is not
+// suspected, goes first: of several the one that used the least.
 func TestWhoTypes(t *testing.T) {
 	now := epoch.Add(time.Hour)
 	a, b, c := &Share{Limits: Limits{Weight: 1}, active: true}, &Share{Limits: Limits{Weight: 1}, active: true}, &Share{Limits: Limits{Weight: 2}}
@@ -123,7 +126,8 @@ func TestWhoTypes(t *testing.T) {
 	}
 }
 
-// TestWhoIsGranted: what each may do while one holds the GPU, and how much of its work may be in flight.
+// TestWhoIsGranted: what each may do while one holds the GPU, and how much of its work may be in
+// flight.
 func TestWhoIsGranted(t *testing.T) {
 	now := epoch.Add(time.Hour)
 	busy := func() *Share { return &Share{active: true, recent: 0.5, drained: true, leftAt: epoch} }
@@ -184,7 +188,8 @@ func TestWhoIsGranted(t *testing.T) {
 	}
 }
 
-// TestClosing: one that is closed has work left until it says otherwise, since then; one that had nothing since it was opened is as if it had not been.
+// TestClosing: one that is closed has work left until it says otherwise, since then; one that had
+// nothing since it was opened is as if it had not been.
 func TestClosing(t *testing.T) {
 	s := &Share{Mode: Metered, opened: true, drained: true}
 	s.set(epoch, Closed, time.Second)

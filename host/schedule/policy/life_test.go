@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// run has shares want the GPU all the time, for d, and report what they had of it. It returns when it ends.
+// run has shares want the GPU all the time, for d, and report what they had of it. It returns when
+// it ends.
 func run(g *GPU, from time.Time, d time.Duration, shares ...*Share) time.Time {
 	const step = 100 * time.Microsecond
 	for now := from.Add(step); ; now = now.Add(step) {
@@ -32,7 +33,8 @@ func open(shares []*Share) (n int) {
 	return n
 }
 
-// TestCapAfterIdleness: who used nothing for long has saved up no more than a bucket, and who is throttled comes back.
+// TestCapAfterIdleness: who used nothing for long has saved up no more than a bucket, and who is
+// throttled comes back.
 func TestCapAfterIdleness(t *testing.T) {
 	var g GPU
 	now := epoch
@@ -65,7 +67,8 @@ func TestCapAfterIdleness(t *testing.T) {
 	}
 }
 
-// TestLateJoiner: who comes later is owed nothing for the time before, and who was away only a bounded part of it.
+// TestLateJoiner: who comes later is owed nothing for the time before, and who was away only a
+// bounded part of it.
 func TestLateJoiner(t *testing.T) {
 	var g GPU
 	a := g.Join(epoch, Limits{Weight: 1})
@@ -136,7 +139,8 @@ func TestClaimsOfBusyTime(t *testing.T) {
 	}
 }
 
-// TestSlicesEnd: while others want the GPU nobody holds it for longer than a slice, and everybody has it in turn.
+// TestSlicesEnd: while others want the GPU nobody holds it for longer than a slice, and everybody
+// has it in turn.
 func TestSlicesEnd(t *testing.T) {
 	var g GPU
 	shares := []*Share{g.Join(epoch, Limits{Weight: 1}), g.Join(epoch, Limits{Weight: 1}), g.Join(epoch, Limits{Weight: 1})}
@@ -154,7 +158,8 @@ func TestSlicesEnd(t *testing.T) {
 	}
 }
 
-// TestSlicesGiveBack: of each slice is given back what passed without work in it, up to the grace, whatever was in those before.
+// TestSlicesGiveBack: of each slice is given back what passed without work in it, up to the grace,
+// whatever was in those before.
 func TestSlicesGiveBack(t *testing.T) {
 	const ms = time.Millisecond
 	var g GPU
@@ -172,7 +177,8 @@ func TestSlicesGiveBack(t *testing.T) {
 	}
 }
 
-// TestRecently: who was active counts as about to come back for a while, from its last moment on, and not from when it came.
+// TestRecently: who was active counts as about to come back for a while, from its last moment on,
+// and not from when it came.
 func TestRecently(t *testing.T) {
 	var g GPU
 	a := g.Join(epoch, Limits{Weight: 1})

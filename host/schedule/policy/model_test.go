@@ -12,8 +12,9 @@ type seen struct {
 	closedAt        time.Time
 }
 
-// TestNobodyOverlaps: reports by chance. GPU time is charged to those that may have work there, all of it and to nobody else; and who gets the GPU behind others gets it
-// when they have said, since they were closed, that they are done, or had the time for that.
+// TestNobodyOverlaps: reports by chance. GPU time is charged to those that may have work there, all
+// of it and to nobody else; and who gets the GPU behind others gets it when they have said, since
+// they were closed, that they are done, or had the time for that.
 func TestNobodyOverlaps(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -73,7 +74,8 @@ func TestNobodyOverlaps(t *testing.T) {
 	}
 }
 
-// TestLedger: what the driver claims beyond what was counted is charged when it is much, and only what it claimed since there was credit.
+// TestLedger: what the driver claims beyond what was counted is charged when it is much, and only
+// what it claimed since there was credit.
 func TestLedger(t *testing.T) {
 	const ms = time.Millisecond
 	var l ledger

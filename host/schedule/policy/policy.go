@@ -14,7 +14,8 @@ const (
 
 	FlightInteractive = 60 * time.Microsecond // work in flight while one that types may come; less gains nothing beside the GPU's own switch
 
-	// Slices. A software GPU takes longer to go from one to another: what it waits for are the CPUs.
+	// Slices. A software GPU takes longer to go from one to another: what it waits for are the
+	// CPUs.
 	Quantum     = 3 * time.Millisecond
 	SoftQuantum = 12 * time.Millisecond
 
@@ -81,7 +82,8 @@ type Share struct {
 
 	// Time so far: held is GPU time charged, Busy what was measured.
 	Held, BusyTotal time.Duration
-	// Card is the driver's account, as far as it is told; Charged is what of Held, or BusyTotal, comes from it.
+	// Card is the driver's account, as far as it is told; Charged is what of Held, or BusyTotal,
+	// comes from it.
 	Card, Charged time.Duration
 
 	active    bool
@@ -122,7 +124,8 @@ type GPU struct {
 	beside   bool // the holder does not wait for the end of the work before
 	last     time.Time
 
-	// What the driver said of those that were on the GPU together, of late, and what time there was, in nanoseconds.
+	// What the driver said of those that were on the GPU together, of late, and what time there
+	// was, in nanoseconds.
 	claimed, there float64
 	together       time.Time
 }
@@ -143,8 +146,8 @@ func (g *GPU) Leave(s *Share) {
 // Len is how many virtual GPUs there are.
 func (g *GPU) Len() int { return len(g.shares) }
 
-// Report takes what a virtual GPU's sessions say now. Decide comes after the reports of all. What a worker says is worth no more
-// than the time that it was charged for of late: Busy is cut to it.
+// Report takes what a virtual GPU's sessions say now. Decide comes after the reports of all. What a
+// worker says is worth no more than the time that it was charged for of late: Busy is cut to it.
 func (g *GPU) Report(s *Share, now time.Time, r Report) {
 	g.charge(now)                // by what was known until now
 	s.slack += s.Held - s.heldAt // beside others' work, a part of the time
@@ -189,8 +192,8 @@ func (g *GPU) floor(but *Share) float64 {
 	return least
 }
 
-// Decide charges the time since the last call and sets Mode and Budget of every Share. The next call is due at the time that it
-// returns, or when a report changes; the zero time: not before.
+// Decide charges the time since the last call and sets Mode and Budget of every Share. The next
+// call is due at the time that it returns, or when a report changes; the zero time: not before.
 func (g *GPU) Decide(now time.Time) (next time.Time) {
 	g.charge(now)
 	for _, s := range g.shares {
@@ -256,7 +259,8 @@ func (s *Share) fill(g *GPU) {
 	}
 }
 
-// settle ends a slice's account: what passed without work on the GPU is given back, up to the grace.
+// settle ends a slice's account: what passed without work on the GPU is given back, up to the
+// grace.
 func (s *Share) settle(g *GPU) {
 	back := min(max(s.sliceHeld-s.sliceBusy, 0), g.grace())
 	s.virtual -= float64(back) / s.weight()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// program is a session's work, as a worker with a gate passes it on: kernels of some length, at most budget of them in flight.
+// program is a session's work, as a worker with a gate passes it on: kernels of some length, at
+// most budget of them in flight.
 type program struct {
 	*Share
 	kernel time.Duration // GPU time of each
@@ -293,8 +294,8 @@ func TestBackToBack(t *testing.T) {
 	}
 }
 
-// TestLongKernels: beside kernels that nobody can stop, others get their part, and never wait longer than Patience and the
-// slices of the rest.
+// TestLongKernels: beside kernels that nobody can stop, others get their part, and never wait
+// longer than Patience and the slices of the rest.
 func TestLongKernels(t *testing.T) {
 	s := &sim{t: t}
 	s.add(Limits{Weight: 1}, program{kernel: 300 * time.Millisecond})
@@ -308,7 +309,8 @@ func TestLongKernels(t *testing.T) {
 	}
 }
 
-// TestComesBack: what one did not use while it was away is not made up for; what another took while it was alone is no debt.
+// TestComesBack: what one did not use while it was away is not made up for; what another took while
+// it was alone is no debt.
 func TestComesBack(t *testing.T) {
 	s := &sim{t: t}
 	s.add(Limits{Weight: 1}, program{kernel: 50 * time.Microsecond})
@@ -322,7 +324,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestAny: whatever programs there are, nobody starves, caps hold, and the GPU does not idle while one may run.
+// TestAny: whatever programs there are, nobody starves, caps hold, and the GPU does not idle while
+// one may run.
 func TestAny(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -21,7 +21,8 @@ func TestTimesOfSlices(t *testing.T) {
 	}
 }
 
-// TestTurns: who holds the GPU next, since when, and whether it waits for the work of the one before.
+// TestTurns: who holds the GPU next, since when, and whether it waits for the work of the one
+// before.
 func TestTurns(t *testing.T) {
 	const ms = time.Millisecond
 	now := epoch.Add(time.Hour)
@@ -86,7 +87,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTimeWithoutWork: of who has nothing on the GPU any more is given back what passed without work, at the next decision; of who has something nothing.
+// TestTimeWithoutWork: of who has nothing on the GPU any more is given back what passed without
+// work, at the next decision; of who has something nothing.
 func TestTimeWithoutWork(t *testing.T) {
 	const ms = time.Millisecond
 	for active, back := range map[bool]time.Duration{true: 0, false: ms / 2} {
@@ -103,7 +105,8 @@ func TestTimeWithoutWork(t *testing.T) {
 	}
 }
 
-// TestMoments: the first decision charges nothing, whatever the clock says, and each one after it what has passed since, to the nanosecond.
+// TestMoments: the first decision charges nothing, whatever the clock says, and each one after it
+// what has passed since, to the nanosecond.
 func TestMoments(t *testing.T) {
 	var g GPU
 	s := g.Join(epoch, Limits{Cap: 50})
@@ -138,7 +141,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestLedgerAtItsBounds: what is charged of a period, by what was counted before, and what stays for later.
+// TestLedgerAtItsBounds: what is charged of a period, by what was counted before, and what stays
+// for later.
 func TestLedgerAtItsBounds(t *testing.T) {
 	const s = time.Second
 	for what, c := range map[string]struct {
@@ -180,7 +184,8 @@ func TestLeastAccounts(t *testing.T) {
 	}
 }
 
-// TestTakeTurns: the driver's account is one of each where it divides the time of those that are on the GPU; that is asked of two of late, and judged when there was time enough.
+// TestTakeTurns: the driver's account is one of each where it divides the time of those that are on
+// the GPU; that is asked of two of late, and judged when there was time enough.
 func TestTakeTurns(t *testing.T) {
 	const period = 4 * time.Second
 	now := epoch.Add(time.Hour)
@@ -214,7 +219,8 @@ func TestTakeTurns(t *testing.T) {
 	}
 }
 
-// TestOnlyOthersWorkIsAwaited: the GPU is done with those that could have something there, and for no longer than it is worth.
+// TestOnlyOthersWorkIsAwaited: the GPU is done with those that could have something there, and for
+// no longer than it is worth.
 func TestOnlyOthersWorkIsAwaited(t *testing.T) {
 	now := epoch.Add(time.Hour)
 	left := Share{active: true, opened: true, closedAt: now}

@@ -123,7 +123,8 @@ func (h *Host) Holder(files ...string) (pid int, all bool, err error) {
 	return 0, true, nil
 }
 
-// Carrier says whether the port that has such a link is connected; a port has one at first. Any goroutine may call it.
+// Carrier says whether the port that has such a link is connected; a port has one at first. Any
+// goroutine may call it.
 func (h *Host) Carrier(link string, up bool) {
 	i := slices.IndexFunc(h.nics, func(n NIC) bool { return n.Link == link })
 	text := "0\n"

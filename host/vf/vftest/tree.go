@@ -1,7 +1,9 @@
-// Package vftest is a host with NICs that have virtual functions, for tests: a tree of sysfs, and the kernel behind it.
+// Package vftest is a host with NICs that have virtual functions, for tests: a tree of sysfs, and
+// the kernel behind it.
 //
-// The tree has the shape that a ConnectX with the driver mlx5_core has in NVIDIA's and the kernel's public documents. What the kernel does when its
-// files are written is done by Host: functions come and go, drivers are bound. A Host belongs to the goroutine of its test.
+// The tree has the shape that a ConnectX with the driver mlx5_core has in NVIDIA's and the kernel's
+// public documents. What the kernel does when its files are written is done by Host: functions come
+// and go, drivers are bound. A Host belongs to the goroutine of its test.
 package vftest
 
 import (
@@ -21,7 +23,8 @@ type NIC struct {
 	Address, Driver, Link, RDMA string
 	Total                       int
 	InfiniBand                  bool
-	// Tree is whether the driver is NVIDIA's own, which has sriov/N/{node,port,policy}; Maps whether it maps partition keys as mlx4 does.
+	// Tree is whether the driver is NVIDIA's own, which has sriov/N/{node,port,policy}; Maps
+	// whether it maps partition keys as mlx4 does.
 	Tree, Maps bool
 }
 
@@ -33,7 +36,8 @@ func ConnectX() NIC {
 // Host is the fake; it implements vf.Kernel.
 type Host struct {
 	Root string // Sys and Dev are below it
-	// Fail is the error of a write to a file of that name, or of a change by netlink of that name: mac, vlan, rate, trust, spoof, state, node, port.
+	// Fail is the error of a write to a file of that name, or of a change by netlink of that name:
+	// mac, vlan, rate, trust, spoof, state, node, port.
 	Fail map[string]error
 	// Deaf are changes by netlink that are answered with yes, and not made.
 	Deaf map[string]bool

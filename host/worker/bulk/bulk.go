@@ -1,9 +1,12 @@
 /*
-Package bulk keeps a session's memory in files as it is, for a session that stays on its host: nothing is framed, and several threads read and write at
-the same time, since one is slower than a GPU's bus.
+Package bulk keeps a session's memory in files as it is, for a session that stays on its host:
+nothing is framed, and several threads read and write at the same time, since one is slower than a
+GPU's bus.
 
-The files are one stretch of bytes, in turn (Files). In it ranges lie one behind the other, each at a multiple of Block. What is all zeros is not written, and is a hole. Behind the ranges lies the
-index: for each its address, size and place, little-endian, then how many they are, and a magic number, the last bytes of all. Who reads believes no more of it than that it lies there.
+The files are one stretch of bytes, in turn (Files). In it ranges lie one behind the other, each at
+a multiple of Block. What is all zeros is not written, and is a hole. Behind the ranges lies the
+index: for each its address, size and place, little-endian, then how many they are, and a magic
+number, the last bytes of all. Who reads believes no more of it than that it lies there.
 */
 package bulk
 
@@ -101,7 +104,8 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// blocks writes the stretches of blocks that are not all zeros, from a place in the range on: the others stay holes.
+// blocks writes the stretches of blocks that are not all zeros, from a place in the range on: the
+// others stay holes.
 func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 	for from := 0; from < len(p); {
 		end := from
@@ -121,7 +125,8 @@ func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 
 func zeros(p []byte) bool { return bytes.Equal(p, nothing[:len(p)]) }
 
-// parallel cuts n bytes, which begin at a place in the files, where one file follows another. Threads work on the parts at the same time; each takes those whose turn is its own, so that none
+// parallel cuts n bytes, which begin at a place in the files, where one file follows another.
+// Threads work on the parts at the same time; each takes those whose turn is its own, so that none
 // waits for another at a file, if there are as many files as threads.
 func parallel(n int, at uint64, f func(from, to int) error) error {
 	if n <= portion {

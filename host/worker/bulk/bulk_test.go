@@ -110,7 +110,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// FuzzIndex reads what others have written: ranges lie in the file, or it is refused, and nothing takes more memory than the file has.
+// FuzzIndex reads what others have written: ranges lie in the file, or it is refused, and nothing
+// takes more memory than the file has.
 func FuzzIndex(f *testing.F) {
 	tail := func(count, m uint64, entries ...uint64) []byte {
 		var b []byte
@@ -171,7 +172,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// TestFiles: several files are to who reads and writes at any place what one is, holes and ends included.
+// TestFiles: several files are to who reads and writes at any place what one is, holes and ends
+// included.
 func TestFiles(t *testing.T) {
 	pattern := make([]byte, 7*stripe)
 	for i := range pattern {

@@ -6,11 +6,13 @@ import (
 	"sync"
 )
 
-// stripe is how much lies in one file before the next one's turn: what a thread takes of a piece of a GPU's memory, where there are as many as take part.
+// stripe is how much lies in one file before the next one's turn: what a thread takes of a piece of
+// a GPU's memory, where there are as many as take part.
 const stripe = 1 << 20
 
-// Files is what memory lies in, stripe by stripe in turn. The kernel serves one writer of a file at a time, and keeps the account of its pages under one lock: threads
-// that are at different files do not wait for each other.
+// Files is what memory lies in, stripe by stripe in turn. The kernel serves one writer of a file at
+// a time, and keeps the account of its pages under one lock: threads that are at different files do
+// not wait for each other.
 type Files []*os.File
 
 // place is where a position lies, and how much of the stripe follows.
@@ -36,7 +38,8 @@ func (l Files) WriteAt(p []byte, at int64) (int, error) { return l.each(p, at, (
 // ReadAt implements io.ReaderAt.
 func (l Files) ReadAt(p []byte, at int64) (int, error) { return l.each(p, at, (*os.File).ReadAt) }
 
-// end makes all of them together as long as that: a file that holds zeros at its end was not written there.
+// end makes all of them together as long as that: a file that holds zeros at its end was not
+// written there.
 func (l Files) end(size int64) error {
 	round := int64(len(l)) * stripe
 	for i, f := range l {
@@ -60,7 +63,8 @@ func (l Files) Size() (size int64, err error) {
 	return size, nil
 }
 
-// Close closes all: side by side, since that is when the kernel gives up the pages of files in memory.
+// Close closes all: side by side, since that is when the kernel gives up the pages of files in
+// memory.
 func (l Files) Close() error {
 	errs := make([]error, len(l))
 	var all sync.WaitGroup

@@ -49,8 +49,8 @@ func (forWorker) toWorker() {}
 func (forParent) message()  {}
 func (forParent) toParent() {}
 
-// File is a descriptor that comes along, or none, which is its zero value. Send duplicates it; a received one belongs to whoever handles the
-// message.
+// File is a descriptor that comes along, or none, which is its zero value. Send duplicates it; a
+// received one belongs to whoever handles the message.
 type File struct{ next int } // one more than the descriptor
 
 // FileOf is a descriptor as a File; a negative one is none.
@@ -59,7 +59,8 @@ func FileOf(fd int) File { return File{max(fd, -1) + 1} }
 // FD is the descriptor, -1 for none.
 func (f File) FD() int { return f.next - 1 }
 
-// Received is a message that came over a link and is within the bounds of its kind. Only the decoder makes one.
+// Received is a message that came over a link and is within the bounds of its kind. Only the
+// decoder makes one.
 type Received[M Message] struct {
 	message M
 	files   []int
@@ -128,8 +129,9 @@ func decodeMessage[M Message](t table[M], b []byte, files []int) (m M, err error
 	return m, nil
 }
 
-// coder goes through the fields of a message in their order, that of variable length last: it appends them to a packet, or takes them from
-// one (reading). What is wrong is kept in err; what is read then is zero.
+// coder goes through the fields of a message in their order, that of variable length last: it
+// appends them to a packet, or takes them from one (reading). What is wrong is kept in err; what is
+// read then is zero.
 type coder struct {
 	reading bool
 	b       []byte
@@ -259,7 +261,8 @@ func elements[T any](c *coder, list *[]T, n int, one func(*T)) {
 // pageSize is the unit of guest memory that is shared.
 const pageSize = 4096
 
-// span is the next two fields: where memory lies in an address space, and its size. It is not empty and does not wrap.
+// span is the next two fields: where memory lies in an address space, and its size. It is not empty
+// and does not wrap.
 func (c *coder) span(start, size *uint64) {
 	c.u64(start)
 	c.u64(size)

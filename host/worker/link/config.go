@@ -40,11 +40,12 @@ type Config struct {
 	// Visible names Devices for CUDA_VISIBLE_DEVICES by UUID; nil: by number.
 	Visible     []string `json:"visible,omitempty"`
 	MemoryLimit uint64   `json:"memory_limit,omitempty"`
-	// With PageMemory: the session's slot in it, and what a context takes beside allocations, as far as anybody knows.
+	// With PageMemory: the session's slot in it, and what a context takes beside allocations, as
+	// far as anybody knows.
 	MemorySlot   int    `json:"memory_slot,omitempty"`
 	ContextBytes uint64 `json:"context_bytes,omitempty"`
-	// HostMemory is what the session's requests may make the worker hold of the host's memory, in bytes; 0: no limit. With PageHost: the
-	// session's slot in the budget that it shares.
+	// HostMemory is what the session's requests may make the worker hold of the host's memory, in
+	// bytes; 0: no limit. With PageHost: the session's slot in the budget that it shares.
 	HostMemory uint64 `json:"host_memory,omitempty"`
 	HostSlot   int    `json:"host_slot,omitempty"`
 	Cores      int    `json:"cores,omitempty"`
@@ -52,7 +53,8 @@ type Config struct {
 	ReachWorker bool `json:"reach_worker,omitempty"`
 	// Migratable: the session's memory gets addresses that another worker can give out again.
 	Migratable bool `json:"migratable,omitempty"`
-	// Base is where mappings that wish no address are to begin in the worker, of its vGPU (BaseOf, DrawBase); 0: anywhere.
+	// Base is where mappings that wish no address are to begin in the worker, of its vGPU (BaseOf,
+	// DrawBase); 0: anywhere.
 	Base     uint64 `json:"base,omitempty"`
 	LogLevel string `json:"log_level,omitempty"`
 	Peer     string `json:"peer,omitempty"` // who the guest process is, for the log
@@ -60,38 +62,51 @@ type Config struct {
 	Tenant bool `json:"tenant,omitempty"`
 	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
 	Tied bool `json:"tied,omitempty"`
-	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.
+	// Adopt: the session, and its guest's connection, come from another worker over Configure's
+	// connection, instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`
-	// Elsewhere, with Adopt: the worker that has the session is on another GPU, whose memory stays there.
+	// Elsewhere, with Adopt: the worker that has the session is on another GPU, whose memory stays
+	// there.
 	Elsewhere bool `json:"elsewhere,omitempty"`
-	// Parked, with Adopt: the session comes as bytes, without guest memory and connection, and stands until Resume. Start brings its doorbell.
+	// Parked, with Adopt: the session comes as bytes, without guest memory and connection, and
+	// stands until Resume. Start brings its doorbell.
 	Parked bool `json:"parked,omitempty"`
 	// Brings, with Parked: the session comes from another host, and its memory waits for no room.
 	Brings bool `json:"brings,omitempty"`
-	// Rehearsal, with Parked: what comes of the session makes all of its objects again, without memory behind the addresses of its own, and then ends. Adopted
-	// says whether it could, and EADDRNOTAVAIL that something cannot be what it was.
+	// Rehearsal, with Parked: what comes of the session makes all of its objects again, without
+	// memory behind the addresses of its own, and then ends. Adopted says whether it could, and
+	// EADDRNOTAVAIL that something cannot be what it was.
 	Rehearsal bool `json:"rehearsal,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.
 	Shared bool `json:"shared,omitempty"`
-	// Spare: who starts the worker has found that the guest process can do with a driver that has started (Fits).
+	// Spare: who starts the worker has found that the guest process can do with a driver that has
+	// started (Fits).
 	Spare bool `json:"spare,omitempty"`
 	// Relay: the session runs on a GPU server. The worker has no GPU, and forwards.
 	Relay *Relay `json:"relay,omitempty"`
-	// TLS, with CarrierTCP: the connection is TLS, and a lease's. The worker shakes hands with the keys of its side.
+	// TLS, with CarrierTCP: the connection is TLS, and a lease's. The worker shakes hands with the
+	// keys of its side.
 	TLS *mtls.Pinned `json:"tls,omitempty"`
-	// Session, with TLS, is what the other side calls the session, which goes on over other connections (Reconnected).
+	// Session, with TLS, is what the other side calls the session, which goes on over other
+	// connections (Reconnected).
 	Session remote.SessionID `json:"session,omitzero"`
-	// RDMA, with Relay or TLS: frames go by RDMA if both ends can; RDMAAuto, or a device, or one port of it as in mlx5_0/1. Empty: they do not.
+	// RDMA, with Relay or TLS: frames go by RDMA if both ends can; RDMAAuto, or a device, or one
+	// port of it as in mlx5_0/1. Empty: they do not.
 	RDMA string `json:"rdma,omitempty"`
-	// Partition, with RDMA: the P_Key of InfiniBand's partition that queue pairs are of; 0: the first of each port's table.
+	// Partition, with RDMA: the P_Key of InfiniBand's partition that queue pairs are of; 0: the
+	// first of each port's table.
 	Partition uint16 `json:"partition,omitempty"`
-	// Pairs, with RDMA: how many queue pairs copies may have, if the other end takes as many; 0: one for each port of the adapters.
+	// Pairs, with RDMA: how many queue pairs copies may have, if the other end takes as many; 0:
+	// one for each port of the adapters.
 	Pairs int `json:"pairs,omitempty"`
-	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's; the worker passes on no more than the handshake.
+	// Direct, with Relay: a guest process may be the RDMA end itself, with an adapter of the VM's;
+	// the worker passes on no more than the handshake.
 	Direct bool `json:"direct,omitempty"`
-	// GPUDirect, with TLS and RDMA: the adapter is told of the GPU's memory, where that can be, and copies go between it and guest memory without this host's.
+	// GPUDirect, with TLS and RDMA: the adapter is told of the GPU's memory, where that can be, and
+	// copies go between it and guest memory without this host's.
 	GPUDirect bool `json:"gpuDirect,omitempty"`
-	// Branches, with Relay or TLS: how many connections beside its first a session may have for its copies, if the other end takes them; 0: none.
+	// Branches, with Relay or TLS: how many connections beside its first a session may have for its
+	// copies, if the other end takes them; 0: none.
 	Branches int `json:"branches,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
 	Pages []Page `json:"-"`
@@ -105,7 +120,8 @@ type Relay struct {
 	Identity  mtls.Pinned    `json:"identity"`
 }
 
-// Where bases may lie: above the libraries of a worker, which the kernel places by chance, and below those of programs.
+// Where bases may lie: above the libraries of a worker, which the kernel places by chance, and
+// below those of programs.
 const (
 	lowBase, baseUnit = 0x3000_0000_0000, 2 << 20
 	baseChoices       = 1 << 23
@@ -114,8 +130,9 @@ const (
 // DrawBase draws a Base.
 func DrawBase() uint64 { return lowBase + baseUnit*rand.Uint64N(baseChoices) }
 
-// BaseOf is the Base of a vGPU of that name, the same on all hosts: workers that wait for its sessions where they go begin where theirs did. It is no
-// secret: a guest sees it by the addresses of its variables.
+// BaseOf is the Base of a vGPU of that name, the same on all hosts: workers that wait for its
+// sessions where they go begin where theirs did. It is no secret: a guest sees it by the addresses
+// of its variables.
 func BaseOf(name string) uint64 {
 	sum := sha256.Sum256([]byte(name))
 	return lowBase + baseUnit*(binary.LittleEndian.Uint64(sum[:])%baseChoices)

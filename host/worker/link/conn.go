@@ -58,7 +58,8 @@ func (c *Conn[Out, In]) Send(m Out) error {
 	return nil
 }
 
-// Receive returns the next message; io.EOF when the other side is gone, ErrMessage for a packet that is none for this end.
+// Receive returns the next message; io.EOF when the other side is gone, ErrMessage for a packet
+// that is none for this end.
 func (c *Conn[Out, In]) Receive() (Received[In], error) {
 	if c.buf == nil {
 		c.buf, c.oob = make([]byte, maxPacket+1), make([]byte, sys.RightsRoom(sys.MaxRights))

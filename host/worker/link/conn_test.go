@@ -44,7 +44,8 @@ func descriptors(t testing.TB) int {
 	return len(list)
 }
 
-// TestSend sends a message of each kind over a link: it arrives as what it was, with descriptors of its own, which Discard closes.
+// TestSend sends a message of each kind over a link: it arrives as what it was, with descriptors of
+// its own, which Discard closes.
 func TestSend(t *testing.T) {
 	parent, worker := ends(t)
 	null, err := os.Open("/dev/null")
@@ -101,7 +102,8 @@ func arrived(t *testing.T, sent, got link.Message) {
 	}
 }
 
-// TestDirections: neither end takes what only the other may be sent. The types forbid to send it; a worker that was taken over writes bytes.
+// TestDirections: neither end takes what only the other may be sent. The types forbid to send it; a
+// worker that was taken over writes bytes.
 func TestDirections(t *testing.T) {
 	parent, worker := ends(t)
 	for _, m := range linktest.ToWorker(0) {

@@ -16,7 +16,8 @@ type kind uint32
 const (
 	// MaxConfig is the most bytes of a configuration.
 	MaxConfig = 64 << 10
-	// MaxRanges is the most that one AddPages lists: what one READ of a guest can be made of, with room to spare.
+	// MaxRanges is the most that one AddPages lists: what one READ of a guest can be made of, with
+	// room to spare.
 	MaxRanges = 4096
 
 	maxText    = 4096 // bytes of an error's text

@@ -40,7 +40,8 @@ func samples(t testing.TB, fd int) map[uint32]link.Message {
 	return list
 }
 
-// TestKinds: each kind has a name of its own and a sample, none of whose fields is zero, or it would not show whether it travels.
+// TestKinds: each kind has a name of its own and a sample, none of whose fields is zero, or it
+// would not show whether it travels.
 func TestKinds(t *testing.T) {
 	list := samples(t, 5)
 	names := map[string]bool{}
@@ -102,7 +103,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSizes holds the decoder against the table: a byte or a descriptor more or less than a kind has is none of it.
+// TestSizes holds the decoder against the table: a byte or a descriptor more or less than a kind
+// has is none of it.
 func TestSizes(t *testing.T) {
 	list := samples(t, 5)
 	refused := func(k link.Kind, what string, b []byte, files int) {
@@ -147,7 +149,8 @@ func nullFiles(t testing.TB, n int) (files []int) {
 	return files
 }
 
-// TestBounds: what an honest end would not say is refused, by the reader's side although the writer's types can hold it.
+// TestBounds: what an honest end would not say is refused, by the reader's side although the
+// writer's types can hold it.
 func TestBounds(t *testing.T) {
 	const page = 4096
 	region := func(gpa, size, off uint64) link.Message {
@@ -240,8 +243,9 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// FuzzMessage is a packet with descriptors that either end is sent. It is refused, or means the same when it is said again; what comes with it is
-// closed either way, and nothing of it is kept that its kind has no room for.
+// FuzzMessage is a packet with descriptors that either end is sent. It is refused, or means the
+// same when it is said again; what comes with it is closed either way, and nothing of it is kept
+// that its kind has no room for.
 func FuzzMessage(f *testing.F) {
 	for n, m := range samples(f, 0) {
 		b, files, err := link.Encode(m)

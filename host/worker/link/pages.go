@@ -20,7 +20,8 @@ type Page struct {
 	File int // a sealed memfd, as of sys.NewPage; of PageBell an eventfd
 }
 
-// GatePages are what a session of host/schedule has for its worker: the grant, the usage and the bell, whose files stay the session's.
+// GatePages are what a session of host/schedule has for its worker: the grant, the usage and the
+// bell, whose files stay the session's.
 func GatePages(grant, usage, bell int) []Page {
 	return []Page{{PageGrant, grant}, {PageUsage, usage}, {PageBell, bell}}
 }

@@ -45,7 +45,8 @@ type Started struct {
 
 func (m *Started) fields(c *coder) { m.Status.fields(c) }
 
-// Wake says that the guest thread that sleeps for a slot is to be woken; remote.SlotCount stands for those that wait for room in the ring.
+// Wake says that the guest thread that sleeps for a slot is to be woken; remote.SlotCount stands
+// for those that wait for room in the ring.
 type Wake struct {
 	forParent
 	Slot uint32
@@ -64,7 +65,8 @@ type RegionEnded struct {
 
 func (m *RegionEnded) fields(c *coder) { c.u32(&m.Region) }
 
-// Parked answers Park, by its number. Without success the session runs on: the GPU did not let go in time.
+// Parked answers Park, by its number. Without success the session runs on: the GPU did not let go
+// in time.
 type Parked struct {
 	forParent
 	Number uint64
@@ -84,7 +86,8 @@ type Probed struct {
 
 func (m *Probed) fields(c *coder) { m.Status.fields(c) }
 
-// Exported answers Export. The session stays parked either way. Waiting: the guest had submitted more when it was parked.
+// Exported answers Export. The session stays parked either way. Waiting: the guest had submitted
+// more when it was parked.
 type Exported struct {
 	forParent
 	Waiting bool
@@ -96,7 +99,8 @@ func (m *Exported) fields(c *coder) {
 	m.Status.fields(c)
 }
 
-// Copied answers Copy, by its number: a round looked at so many bytes and sent so many, Cut before its end. Total is how many bytes were written to its stream so far.
+// Copied answers Copy, by its number: a round looked at so many bytes and sent so many, Cut before
+// its end. Total is how many bytes were written to its stream so far.
 type Copied struct {
 	forParent
 	Number              uint64
@@ -130,7 +134,8 @@ type Adopted struct {
 
 func (m *Adopted) fields(c *coder) { m.Status.fields(c) }
 
-// Want asks for room for so many bytes of the GPU's memory, which the limit allows and the room does not. Answer: Room with the same number.
+// Want asks for room for so many bytes of the GPU's memory, which the limit allows and the room
+// does not. Answer: Room with the same number.
 type Want struct {
 	forParent
 	Number, Bytes uint64
@@ -141,11 +146,13 @@ func (m *Want) fields(c *coder) {
 	c.u64(&m.Bytes)
 }
 
-// Beginnings is how many sessions a worker may begin at its GPU server: one, and those whose connection was lost before they had begun there.
+// Beginnings is how many sessions a worker may begin at its GPU server: one, and those whose
+// connection was lost before they had begun there.
 const Beginnings = 8
 
-// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. It names a session that begins; with Again the
-// last that it named goes on over another connection. Lease is that of Divert; zero: of Config.Relay. Answer: Connected.
+// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its
+// own. It names a session that begins; with Again the last that it named goes on over another
+// connection. Lease is that of Divert; zero: of Config.Relay. Answer: Connected.
 type Connect struct {
 	forParent
 	Session remote.SessionID
@@ -169,7 +176,8 @@ type Carried struct {
 
 func (m *Carried) fields(c *coder) { c.text(&m.Over, maxText) }
 
-// Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
+// Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a
+// descriptor. Answer: Answer.
 type Offer struct {
 	forParent
 	Request uint64
@@ -190,8 +198,9 @@ func (m *Offer) fields(c *coder) {
 	c.file(&m.File)
 }
 
-// Redeem asks what a token names; with Await, of a session that is rebuilt with others, once one of them offers that; with Look only whether who offers it has it
-// still, which opens nothing. Answer: Answer.
+// Redeem asks what a token names; with Await, of a session that is rebuilt with others, once one of
+// them offers that; with Look only whether who offers it has it still, which opens nothing. Answer:
+// Answer.
 type Redeem struct {
 	forParent
 	Request     uint64
@@ -267,7 +276,8 @@ func (m *Measured) fields(c *coder) {
 	c.text(&m.Use.Program, maxProgram)
 }
 
-// Diverted answers Divert, and Settle, by its number: of two that wait the later may be answered first.
+// Diverted answers Divert, and Settle, by its number: of two that wait the later may be answered
+// first.
 type Diverted struct {
 	forParent
 	Number uint64

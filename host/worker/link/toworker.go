@@ -8,12 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Configure gives a worker its session. It is the first message but for Warm. The answer is the session's end, or with CarrierLeased
-// Started, with Config.Adopt Adopted. With Config.Parked Start comes next, with the doorbell: Started says that the driver has, and Adopted follows.
+// Configure gives a worker its session. It is the first message but for Warm. The answer is the
+// session's end, or with CarrierLeased Started, with Config.Adopt Adopted. With Config.Parked Start
+// comes next, with the doorbell: Started says that the driver has, and Adopted follows.
 type Configure struct {
 	forWorker
 	Config Config
-	// Connection is the guest's, with Config.Adopt the stream from the worker that has the session. With CarrierLeased the guest has none.
+	// Connection is the guest's, with Config.Adopt the stream from the worker that has the session.
+	// With CarrierLeased the guest has none.
 	Connection File
 }
 
@@ -141,8 +143,8 @@ func (m *Start) fields(c *coder) {
 	c.others(&m.Memory)
 }
 
-// Park has the worker let go of all guest memory within Limit, of which the GPU may take Patience to end what it does. Answer: Parked with the
-// same number.
+// Park has the worker let go of all guest memory within Limit, of which the GPU may take Patience
+// to end what it does. Answer: Parked with the same number.
 type Park struct {
 	forWorker
 	Number          uint64
@@ -161,8 +163,8 @@ func (m *Park) fields(c *coder) {
 	c.flag(&m.Standing)
 }
 
-// Probe asks whether the session could move now, with OtherModel to another model of GPU; Together: with all sessions that it shares with. Answer: Probed,
-// when the consumer has time.
+// Probe asks whether the session could move now, with OtherModel to another model of GPU; Together:
+// with all sessions that it shares with. Answer: Probed, when the consumer has time.
 type Probe struct {
 	forWorker
 	OtherModel, Together bool
@@ -173,8 +175,9 @@ func (m *Probe) fields(c *coder) {
 	c.flag(&m.Together)
 }
 
-// Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported. Ahead: without the memory that rounds of
-// Copy brought, which ends them. Together: all sessions that it shares with are exported as well.
+// Export has a parked worker write its session to a stream socket, and stay as it is. Answer:
+// Exported. Ahead: without the memory that rounds of Copy brought, which ends them. Together: all
+// sessions that it shares with are exported as well.
 type Export struct {
 	forWorker
 	Ahead    bool
@@ -190,9 +193,11 @@ func (m *Export) fields(c *coder) {
 	c.others(&m.Memory)
 }
 
-// Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
-// one what earlier rounds brought is forgotten. Rehearsal: instead, what the session is made of, without its memory, to a stream of its own. Answer: Copied
-// with the same number, when the round is over. A relay does so on the way of Divert.Ahead, and has no stream.
+// Copy has the worker write a round of its session's memory, while that goes on, to a stream
+// socket; without one, to that of the round before. With one what earlier rounds brought is
+// forgotten. Rehearsal: instead, what the session is made of, without its memory, to a stream of
+// its own. Answer: Copied with the same number, when the round is over. A relay does so on the way
+// of Divert.Ahead, and has no stream.
 type Copy struct {
 	forWorker
 	Number    uint64
@@ -217,7 +222,8 @@ func (m *CutCopy) fields(c *coder) { c.flag(&m.Over) }
 // MostThrottle is for how many hundredths of the time a session's work can be held back.
 const MostThrottle = 99
 
-// Throttle has the worker hold its session's GPU work back for so many hundredths of the time, until it says 0.
+// Throttle has the worker hold its session's GPU work back for so many hundredths of the time,
+// until it says 0.
 type Throttle struct {
 	forWorker
 	Share uint32
@@ -245,7 +251,8 @@ type Resume struct{ forWorker }
 
 func (*Resume) fields(*coder) {}
 
-// Rebuild moves the session to another worker, at the other end of a stream socket; with Elsewhere on another GPU. Answer: Rebuilt.
+// Rebuild moves the session to another worker, at the other end of a stream socket; with Elsewhere
+// on another GPU. Answer: Rebuilt.
 type Rebuild struct {
 	forWorker
 	Elsewhere bool
@@ -262,7 +269,8 @@ type Quit struct{ forWorker }
 
 func (*Quit) fields(*coder) {}
 
-// Measure asks who the guest process is, and what it uses. Answer: Measured, when the consumer has time.
+// Measure asks who the guest process is, and what it uses. Answer: Measured, when the consumer has
+// time.
 type Measure struct{ forWorker }
 
 func (*Measure) fields(*coder) {}
@@ -283,7 +291,8 @@ func (m *Answer) fields(c *coder) {
 	c.file(&m.File)
 }
 
-// SharePages hands pages to the worker. One comes right after a Configure that announced it (Config.Shared), others at any time later.
+// SharePages hands pages to the worker. One comes right after a Configure that announced it
+// (Config.Shared), others at any time later.
 type SharePages struct {
 	forWorker
 	Pages []Page
@@ -299,7 +308,8 @@ func (m *SharePages) fields(c *coder) {
 	})
 }
 
-// SetLimit says that the virtual GPU's memory limit is so many bytes, 0: none; or that what it uses has passed that either way.
+// SetLimit says that the virtual GPU's memory limit is so many bytes, 0: none; or that what it uses
+// has passed that either way.
 type SetLimit struct {
 	forWorker
 	Bytes uint64
@@ -312,7 +322,8 @@ type Leave struct{ forWorker }
 
 func (*Leave) fields(*coder) {}
 
-// Reconnected gives a worker whose session came by a lease another connection to go on over, of which the preface has been read.
+// Reconnected gives a worker whose session came by a lease another connection to go on over, of
+// which the preface has been read.
 type Reconnected struct {
 	forWorker
 	Connection File
@@ -320,7 +331,8 @@ type Reconnected struct {
 
 func (m *Reconnected) fields(c *coder) { c.file(&m.Connection) }
 
-// Connected answers Connect: a connection that has begun with a session's preface, and success; or why there is none.
+// Connected answers Connect: a connection that has begun with a session's preface, and success; or
+// why there is none.
 type Connected struct {
 	forWorker
 	Connection File
@@ -332,9 +344,12 @@ func (m *Connected) fields(c *coder) {
 	c.file(&m.Connection)
 }
 
-// Divert has a relay get its session to another GPU server too. The session stands still until Settle. Answer: Diverted with the same number, with success
-// once that server has all of it, else with the reason for which the session goes on where it was. Ahead: the session runs on, and that server awaits it; Copy has its memory go there, a round at a time, and
-// Divert without Ahead the rest. ENOSYS in the answer to it: one of the servers knows of no rounds, nothing has begun, and Divert alone may do.
+// Divert has a relay get its session to another GPU server too. The session stands still until
+// Settle. Answer: Diverted with the same number, with success once that server has all of it, else
+// with the reason for which the session goes on where it was. Ahead: the session runs on, and that
+// server awaits it; Copy has its memory go there, a round at a time, and Divert without Ahead the
+// rest. ENOSYS in the answer to it: one of the servers knows of no rounds, nothing has begun, and
+// Divert alone may do.
 type Divert struct {
 	forWorker
 	Number uint64
@@ -359,8 +374,9 @@ func (m *Divert) fields(c *coder) {
 	c.check(!m.To.Lease.IsZero() && len(m.To.Addresses) > 0, "a GPU server without lease or addresses")
 }
 
-// Settle has the session of a relay go on at the other server, or where it was, which also ends a Divert that is under way. Answer: Diverted with the same
-// number; with an error it does not go on at the other server.
+// Settle has the session of a relay go on at the other server, or where it was, which also ends a
+// Divert that is under way. Answer: Diverted with the same number; with an error it does not go on
+// at the other server.
 type Settle struct {
 	forWorker
 	Number uint64

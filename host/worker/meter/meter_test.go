@@ -93,7 +93,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// FuzzGuest: whatever a worker writes, what people are shown has no control characters and is short.
+// FuzzGuest: whatever a worker writes, what people are shown has no control characters and is
+// short.
 func FuzzGuest(f *testing.F) {
 	f.Add([]byte("/usr/bin/python3"), uint64(16))
 	f.Add([]byte("\x1b]0;title\x07"), uint64(1<<63))

@@ -52,14 +52,16 @@ type Counters struct {
 	Managed           Managed
 }
 
-// Managed is what the guest's library says of managed memory of which there is more than the GPU has room for, in bytes and pieces.
+// Managed is what the guest's library says of managed memory of which there is more than the GPU
+// has room for, in bytes and pieces.
 type Managed struct {
 	AtGPU, Here       uint64 // where it lies now
 	In, Out           uint64 // moved to the GPU and to the guest so far
 	Evicted, Returned uint64
 }
 
-// Page is a session's meter as the device process sees it. Its methods may be called from any goroutine, until Close.
+// Page is a session's meter as the device process sees it. Its methods may be called from any
+// goroutine, until Close.
 type Page struct {
 	fd    int
 	mem   []byte
@@ -103,7 +105,8 @@ func (p *Page) Counters() Counters {
 	}
 }
 
-// Guest is the guest process as it calls itself: process id, 0 if it has said nothing yet, and program.
+// Guest is the guest process as it calls itself: process id, 0 if it has said nothing yet, and
+// program.
 func (p *Page) Guest() (pid uint32, program string) {
 	pid = uint32(atomic.LoadUint64(&p.words[wordPID]))
 	n := min(atomic.LoadUint64(&p.words[wordName]), mostName)
@@ -127,8 +130,8 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Writer is a session's meter as its worker sees it. The consumer calls its methods, except Failed, which any goroutine may, and
-// Begin and End, which are called in turns.
+// Writer is a session's meter as its worker sees it. The consumer calls its methods, except Failed,
+// which any goroutine may, and Begin and End, which are called in turns.
 type Writer struct{ words *words }
 
 // Open writes to a mapped page; nil if that is none.

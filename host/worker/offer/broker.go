@@ -33,7 +33,8 @@ const (
 	maxFilesOwner = 256     // of them with a descriptor
 	maxFiles      = 768     // descriptors of all workers: the parent needs its own
 
-	// Memory of the parent's, which no session is charged for, in bytes: of the offers of one worker, and of all. Each takes offerCost besides its blob.
+	// Memory of the parent's, which no session is charged for, in bytes: of the offers of one
+	// worker, and of all. Each takes offerCost besides its blob.
 	maxBytesOwner = 32 << 20
 	maxBytes      = 64 << 20
 	offerCost     = 256
@@ -92,7 +93,8 @@ type holdings struct {
 
 func (o *offer) cost() int { return offerCost + len(o.blob) }
 
-// Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone; if they are of memory and last, until then nobody has that open any more.
+// Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is
+// gone; if they are of memory and last, until then nobody has that open any more.
 func (b *Broker) Offer(owner any, t Token, blob []byte, file int, m Memory) error {
 	if len(blob) > MaxBlob {
 		return fmt.Errorf("%d bytes: %w", len(blob), ErrFull)
@@ -125,7 +127,8 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int, m Memory) erro
 	return nil
 }
 
-// OnKept has f told how many bytes of memory more, or less, who offered it has let go of while others have it open. It is told before who let go goes on.
+// OnKept has f told how many bytes of memory more, or less, who offered it has let go of while
+// others have it open. It is told before who let go goes on.
 func (b *Broker) OnKept(f func(bytes int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +193,8 @@ func (b *Broker) next() <-chan struct{} {
 	return b.more
 }
 
-// OfferAgain is Offer once nobody has the token, unless ctx ends first: who had it before a VM left may be on its way out yet when that comes back.
+// OfferAgain is Offer once nobody has the token, unless ctx ends first: who had it before a VM left
+// may be on its way out yet when that comes back.
 func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte, file int, m Memory) error {
 	for {
 		more := b.next()
@@ -206,8 +210,8 @@ func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte
 	}
 }
 
-// Redeem returns what a token names to a worker, which has memory open from then on, until as many times LetGo. The descriptor, -1 if there is none, is the
-// caller's to close.
+// Redeem returns what a token names to a worker, which has memory open from then on, until as many
+// times LetGo. The descriptor, -1 if there is none, is the caller's to close.
 func (b *Broker) Redeem(who any, t Token) (blob []byte, file int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -323,7 +327,8 @@ func (b *Broker) Gone(owner any) {
 	delete(b.owners, owner)
 }
 
-// dropLocked ends an offer for its owner. One that lasts is nobody's then, as long as somebody has its memory open.
+// dropLocked ends an offer for its owner. One that lasts is nobody's then, as long as somebody has
+// its memory open.
 func (b *Broker) dropLocked(t Token, o *offer) {
 	h, m := b.owners[o.owner], o.memory
 	delete(h.tokens, t)

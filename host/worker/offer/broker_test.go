@@ -73,7 +73,8 @@ func TestBroker(t *testing.T) {
 	}
 }
 
-// TestAwait: who waits for a token has it once it is offered, whatever else is before, and no longer than it wants.
+// TestAwait: who waits for a token has it once it is offered, whatever else is before, and no
+// longer than it wants.
 func TestAwait(t *testing.T) {
 	var b Broker
 	ctx, cancel := context.WithCancel(context.Background())
@@ -137,7 +138,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestBytes: what is kept for workers is bounded, for one and for all, whatever size and number it has, and each that ends gives back its own.
+// TestBytes: what is kept for workers is bounded, for one and for all, whatever size and number it
+// has, and each that ends gives back its own.
 func TestBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var b Broker
@@ -201,8 +203,9 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestKept: memory counts for nobody's sake while who shares it has it, and once for all when others alone have it, however often and in whichever order it is
-// opened, closed, offered by other names, withdrawn, or who had it ends.
+// TestKept: memory counts for nobody's sake while who shares it has it, and once for all when
+// others alone have it, however often and in whichever order it is opened, closed, offered by other
+// names, withdrawn, or who had it ends.
 func TestKept(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	var b Broker
@@ -319,8 +322,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestLasting: a token of memory that lasts is good for as long as anybody has that open, passed on from one to the next while its owner lets go of it, or ends; one of other
-// memory is not. Nobody owns it then, what it costs is its own, and nothing is left of it behind the last.
+// TestLasting: a token of memory that lasts is good for as long as anybody has that open, passed on
+// from one to the next while its owner lets go of it, or ends; one of other memory is not. Nobody
+// owns it then, what it costs is its own, and nothing is left of it behind the last.
 func TestLasting(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// Block is the unit that is compared, in bytes. The last one of a range may be shorter. Those beside each other are sent as one, up to a Slot.
+// Block is the unit that is compared, in bytes. The last one of a range may be shorter. Those
+// beside each other are sent as one, up to a Slot.
 const Block = 64 << 10
 
 // Kinds of frames.

@@ -93,7 +93,8 @@ func (p *places) Settle() error {
 	return nil
 }
 
-// TestInPlace: what can be in its place is there after each round, and nothing of it is kept beside; the rest is, within a bound.
+// TestInPlace: what can be in its place is there after each round, and nothing of it is kept
+// beside; the rest is, within a bound.
 func TestInPlace(t *testing.T) {
 	big := bytes.Repeat([]byte("causeway"), 100<<10)
 	m := memory{0x1000: big, 7 << 40: {1, 2, 3}}
@@ -130,7 +131,8 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// TestNotAllocated: memory that the session turns out not to have is refused by its address, and given back.
+// TestNotAllocated: memory that the session turns out not to have is refused by its address, and
+// given back.
 func TestNotAllocated(t *testing.T) {
 	add := frame{kind: frameAdd, addr: 0x1000, len: 100}
 	of := frame{kind: frameRange, addr: 0x1000, len: 100}
@@ -168,7 +170,8 @@ func TestNotAllocated(t *testing.T) {
 	}
 }
 
-// TestReceiverBounds: as many ranges and bytes are received as may be, to the last, and one that is gone makes room for another.
+// TestReceiverBounds: as many ranges and bytes are received as may be, to the last, and one that is
+// gone makes room for another.
 func TestReceiverBounds(t *testing.T) {
 	v := NewReceiver(100, 3)
 	for i, c := range []struct {

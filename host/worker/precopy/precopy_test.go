@@ -11,7 +11,6 @@ import (
 	"slices"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"causeway/host/driver"
 )
@@ -52,7 +51,8 @@ func (m memory) fill(addr, size uint64, r io.Reader) error {
 
 func equal(a, b memory) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
-// TestRounds: whatever a program does between rounds and during them, the last round makes the copy exact, and brings no more than changed.
+// TestRounds: whatever a program does between rounds and during them, the last round makes the copy
+// exact, and brings no more than changed.
 func TestRounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -290,7 +290,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestCancelled: the sender ends its round at once, and what follows makes up for it; the receiver stops.
+// TestCancelled: the sender ends its round at once, and what follows makes up for it; the receiver
+// stops.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -315,7 +316,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// FuzzReceiver: bytes from anywhere neither reach outside what they declared nor make it hold more than its limit.
+// FuzzReceiver: bytes from anywhere neither reach outside what they declared nor make it hold more
+// than its limit.
 func FuzzReceiver(f *testing.F) {
 	var b bytes.Buffer
 	m := memory{0x1000: bytes.Repeat([]byte{7}, 700), 0x2000: make([]byte, 10)}
@@ -381,7 +383,8 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
-// BenchmarkRound prints what a round over unchanged memory costs, which bounds how fast rounds can be.
+// BenchmarkRound prints what a round over unchanged memory costs, which bounds how fast rounds can
+// be.
 func BenchmarkRound(b *testing.B) {
 	m := memory{0x1000: make([]byte, 64<<20)}
 	rng := rand.NewChaCha8([32]byte{})
@@ -398,7 +401,8 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// TestSumsOfAnotherKind: when the GPU sums up what was summed up here, or the other way round, what was zeros is known to be zeros, and of the rest nothing is known.
+// TestSumsOfAnotherKind: when the GPU sums up what was summed up here, or the other way round, what
+// was zeros is known to be zeros, and of the rest nothing is known.
 func TestSumsOfAnotherKind(t *testing.T) {
 	c := copied{sums: []sum{{}, {7, 8}, {}, {9, 1}}}
 	for _, gpu := range []bool{false, true, true, false} {
@@ -417,7 +421,8 @@ func TestSumsOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestGoneWhileItIsRead: a range that was freed while it was read is read again if there is one like it in the next round, whatever stood still since.
+// TestGoneWhileItIsRead: a range that was freed while it was read is read again if there is one
+// like it in the next round, whatever stood still since.
 func TestGoneWhileItIsRead(t *testing.T) {
 	m, gone := bytes.Repeat([]byte{3}, Block), false
 	export := func(fn func(addr, size uint64, r io.Reader) error) error {

@@ -5,8 +5,9 @@ import (
 	"sort"
 )
 
-// rangeList is ranges by their addresses, apart, in parts that are short enough to be moved: however many come, and in whichever order, each costs about the same. Pointers to
-// them are good until the list changes.
+// rangeList is ranges by their addresses, apart, in parts that are short enough to be moved:
+// however many come, and in whichever order, each costs about the same. Pointers to them are good
+// until the list changes.
 type rangeList struct {
 	parts [][]held // none is empty
 	n     int
@@ -15,7 +16,8 @@ type rangeList struct {
 // partMost is how many ranges a part has.
 const partMost = 512
 
-// after is where the first range lies that ends behind an address; behind the last part: there is none.
+// after is where the first range lies that ends behind an address; behind the last part: there is
+// none.
 func (l *rangeList) after(addr uint64) (part, i int) {
 	part = sort.Search(len(l.parts), func(k int) bool { p := l.parts[k]; return p[len(p)-1].end() > addr })
 	if part < len(l.parts) {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRangesByChance: ranges that come and go in any order are found by each of their addresses, and by no other.
+// TestRangesByChance: ranges that come and go in any order are found by each of their addresses,
+// and by no other.
 func TestRangesByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const slots, width = 4 * partMost, 16
@@ -49,8 +50,9 @@ func TestRangesByChance(t *testing.T) {
 	}
 }
 
-// TestManyRanges: as many allocations as a session may have are received from the last to the first, and go and come again in front of all others, in no time: moved one by one in one piece they took
-// minutes, in which a stream of some MiB kept a processor busy.
+// TestManyRanges: as many allocations as a session may have are received from the last to the
+// first, and go and come again in front of all others, in no time: moved one by one in one piece
+// they took minutes, in which a stream of some MiB kept a processor busy.
 func TestManyRanges(t *testing.T) {
 	const n = 1 << 18
 	v := NewReceiver(1<<40, n)

@@ -10,10 +10,12 @@ import (
 	"causeway/host/driver"
 )
 
-// MostHeld is how many bytes a receiver that puts memory in its place as it comes keeps beside, of what cannot be there yet.
+// MostHeld is how many bytes a receiver that puts memory in its place as it comes keeps beside, of
+// what cannot be there yet.
 const MostHeld = 256 << 20
 
-// Receiver follows a sender, and puts what the rounds bring in its place, or keeps it until the last one does. One goroutine owns it.
+// Receiver follows a sender, and puts what the rounds bring in its place, or keeps it until the
+// last one does. One goroutine owns it.
 type Receiver struct {
 	limit  uint64 // bytes of ranges
 	most   int    // ranges
@@ -47,7 +49,8 @@ func (v *Receiver) Through(w *Window) { v.win = w }
 // Into has memory put in its place from now on, as far as it can be there before its session.
 func (v *Receiver) Into(e driver.Expecter) { v.into = e }
 
-// Rounds follows rounds until the session stands still. It reads no byte beyond that. After an error v is of no use.
+// Rounds follows rounds until the session stands still. It reads no byte beyond that. After an
+// error v is of no use.
 func (v *Receiver) Rounds(ctx context.Context, r io.Reader) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -163,8 +166,8 @@ func (v *Receiver) remove(r Range) error {
 	return nil
 }
 
-// Last follows the last round: fill gets the bytes of each range that is not in its place, and refuses what is no allocation. Nothing is kept or expected
-// afterwards.
+// Last follows the last round: fill gets the bytes of each range that is not in its place, and
+// refuses what is no allocation. Nothing is kept or expected afterwards.
 func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size uint64, r io.Reader) error) (err error) {
 	defer func() {
 		if v.ranges, v.sum, v.kept = (rangeList{}), 0, 0; v.into != nil {
@@ -216,7 +219,8 @@ func (v *Receiver) fill(at Range, base []byte, r io.Reader, fill func(addr, size
 	return m.next, nil
 }
 
-// complete follows the blocks of a range that is in its place, if the session has it. The frame is the one behind them.
+// complete follows the blocks of a range that is in its place, if the session has it. The frame is
+// the one behind them.
 func (v *Receiver) complete(h *held, r io.Reader) (frame, error) {
 	if err := v.into.Landed(h.Addr, h.Size); err != nil {
 		return frame{}, fmt.Errorf("memory at %#x: %w", h.Addr, err)

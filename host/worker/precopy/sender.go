@@ -54,11 +54,13 @@ func NewSender() *Sender {
 // Through has blocks lie in a window that the receiver maps, too, from now on.
 func (s *Sender) Through(w *Window) { s.win = w }
 
-// Same says that nothing can have been written since the last whole round began: the next round, or Last, need not read what that one read.
+// Same says that nothing can have been written since the last whole round began: the next round, or
+// Last, need not read what that one read.
 func (s *Sender) Same() { s.same = true }
 
-// Round sends what changed of a session that may be running: what is freed meanwhile, and reads as driver.ErrGone, the next round drops, as it adds what
-// is new. When ctx ends so does the round, as a short one. After an error the stream is of no use, and neither is s.
+// Round sends what changed of a session that may be running: what is freed meanwhile, and reads as
+// driver.ErrGone, the next round drops, as it adds what is new. When ctx ends so does the round, as
+// a short one. After an error the stream is of no use, and neither is s.
 func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, error) {
 	var done Round
 	s.round++
@@ -105,7 +107,8 @@ func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, 
 // Still ends the rounds.
 func (s *Sender) Still(w io.Writer) error { return s.write(w, frame{kind: frameStill}, nil) }
 
-// Last sends all that the receiver lacks of a session that stands still, after Still or without any round.
+// Last sends all that the receiver lacks of a session that stands still, after Still or without any
+// round.
 func (s *Sender) Last(ctx context.Context, export Export, w io.Writer) (Round, error) {
 	var done Round
 	s.round++
@@ -145,8 +148,9 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 	return nil
 }
 
-// look sends the blocks of a range that changed: whose sums are others than those of what the receiver has, which it keeps up to date. Without sums
-// the receiver has zeros. gone: the range was freed meanwhile, as the next round says.
+// look sends the blocks of a range that changed: whose sums are others than those of what the
+// receiver has, which it keeps up to date. Without sums the receiver has zeros. gone: the range was
+// freed meanwhile, as the next round says.
 func (s *Sender) look(ctx context.Context, at Range, c *copied, r io.Reader, w io.Writer, done *Round) (gone bool, err error) {
 	if g, ok := r.(driver.Summer); ok && c.sums != nil {
 		now := make([]sum, len(c.sums))
@@ -193,7 +197,8 @@ func (s *Sender) look(ctx context.Context, at Range, c *copied, r io.Reader, w i
 // unknown is what no block's sum is: of what the receiver has nothing is known.
 var unknown = sum{1, 0}
 
-// of has the sums be the GPU's or not. Those of the other kind tell nothing, but for blocks of zeros.
+// of has the sums be the GPU's or not. Those of the other kind tell nothing, but for blocks of
+// zeros.
 func (c *copied) of(gpu bool) {
 	if c.byGPU != gpu {
 		for i, x := range c.sums {
@@ -205,7 +210,8 @@ func (c *copied) of(gpu bool) {
 	c.byGPU = gpu
 }
 
-// lookAt does so where the GPU has summed up what there is now: only pieces in which something changed are read. What is kept are the sums of what was read.
+// lookAt does so where the GPU has summed up what there is now: only pieces in which something
+// changed are read. What is kept are the sums of what was read.
 func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now []sum, g driver.Summer, w io.Writer, done *Round) (gone bool, err error) {
 	for off := uint64(0); off < at.Size; off += Slot {
 		if err := ctx.Err(); err != nil {
@@ -239,7 +245,8 @@ func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now []sum, g d
 	return false, nil
 }
 
-// against finds what blocks are from the sums of what the receiver has and of what there is. read: there are bytes to send.
+// against finds what blocks are from the sums of what the receiver has and of what there is. read:
+// there are bytes to send.
 func against(old, now []sum) (kinds []byte, read bool) {
 	kinds = make([]byte, len(old))
 	for i := range old {
@@ -278,7 +285,8 @@ const (
 	changed
 )
 
-// compare finds what blocks are, and keeps their sums, by several goroutines if there is much to sum up.
+// compare finds what blocks are, and keeps their sums, by several goroutines if there is much to
+// sum up.
 func (s *Sender) compare(p []byte, sums []sum) []byte {
 	kinds := make([]byte, (len(p)+Block-1)/Block)
 	some := func(from, to int) {
@@ -315,7 +323,8 @@ func (s *Sender) compare(p []byte, sums []sum) []byte {
 // mostSummers is how many goroutines sum a piece up: as many as keep up with what a GPU copies.
 const mostSummers = 8
 
-// tell sends what is not the same of size bytes at an address, blocks beside each other as one. p has them, if any block changed.
+// tell sends what is not the same of size bytes at an address, blocks beside each other as one. p
+// has them, if any block changed.
 func (s *Sender) tell(addr, size uint64, p []byte, kinds []byte, w io.Writer, done *Round) error {
 	named := false
 	for i := 0; i < len(kinds); {

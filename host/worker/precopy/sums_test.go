@@ -11,7 +11,8 @@ import (
 	"causeway/host/driver"
 )
 
-// summing is memory of a GPU that sums up, now and then, what lies there, and of a program that writes meanwhile and takes back what it has written.
+// summing is memory of a GPU that sums up, now and then, what lies there, and of a program that
+// writes meanwhile and takes back what it has written.
 type summing struct {
 	memory
 	rng   *rand.Rand
@@ -84,7 +85,8 @@ func (r *summed) ReadSums(p []byte, block uint64, key [2]uint64, sums [][2]uint6
 
 func (r *summed) Skip(n uint64) { r.done += int(n) }
 
-// TestSummedRounds: the copy is exact where a GPU sums up, in all rounds or in some, also of what changes between the sums and the reading and is then as it was.
+// TestSummedRounds: the copy is exact where a GPU sums up, in all rounds or in some, also of what
+// changes between the sums and the reading and is then as it was.
 func TestSummedRounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 150 {

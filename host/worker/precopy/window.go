@@ -11,23 +11,27 @@ import (
 // Slot is how much is looked at, and sent, at once, in bytes; a window consists of slots.
 const Slot = 4 << 20
 
-// minSlots is how many a window has at least: the receiver is done with one when the next one begins.
+// minSlots is how many a window has at least: the receiver is done with one when the next one
+// begins.
 const minSlots = 2
 
-// Window is memory that the sender and the receiver both map, where blocks lie instead of in the stream. The sender fills one slot after the other,
-// and again from the first on; the receiver gives each back, in that order, when it has what it wants of it. It believes nothing but where the window ends:
-// what lies there may change while it is read. Each side has one of its own.
+// Window is memory that the sender and the receiver both map, where blocks lie instead of in the
+// stream. The sender fills one slot after the other, and again from the first on; the receiver
+// gives each back, in that order, when it has what it wants of it. It believes nothing but where
+// the window ends: what lies there may change while it is read. Each side has one of its own.
 type Window struct {
 	mem  []byte
 	back io.ReadWriter
 
-	// The sender's: slots that the stream has named, and that were given back. The receiver's: the slot whose blocks it reads, and whether there is one.
+	// The sender's: slots that the stream has named, and that were given back. The receiver's: the
+	// slot whose blocks it reads, and whether there is one.
 	told, freed int
 	current     int
 	reads       bool
 }
 
-// NewWindow is one of mem, which both sides map. A byte comes and goes over back for each slot that is free again.
+// NewWindow is one of mem, which both sides map. A byte comes and goes over back for each slot that
+// is free again.
 func NewWindow(mem []byte, back io.ReadWriter) (*Window, error) {
 	if len(mem) < minSlots*Slot || len(mem)%Slot != 0 || len(mem) > 1<<31 {
 		return nil, fmt.Errorf("a window of %d bytes", len(mem))
@@ -37,7 +41,8 @@ func NewWindow(mem []byte, back io.ReadWriter) (*Window, error) {
 
 func (w *Window) slots() int { return len(w.mem) / Slot }
 
-// next is a slot for the sender to fill. It waits for one, after flush, without which the receiver might not know of those it has.
+// next is a slot for the sender to fill. It waits for one, after flush, without which the receiver
+// might not know of those it has.
 func (w *Window) next(flush func() error) ([]byte, error) {
 	if w.told-w.freed == w.slots() {
 		if err := flush(); err != nil {
@@ -58,7 +63,8 @@ func (w *Window) next(flush func() error) ([]byte, error) {
 	return w.mem[w.told%w.slots()*Slot:][:Slot], nil
 }
 
-// named ends the use of the slot of next, blocks of which the stream has named. Without it next gives the same one again.
+// named ends the use of the slot of next, blocks of which the stream has named. Without it next
+// gives the same one again.
 func (w *Window) named() { w.told++ }
 
 // offset is where a slot of next begins.

@@ -12,7 +12,8 @@ import (
 	"causeway/remote"
 )
 
-// TestAhead: a relay is told once of a server that is to await its session, and then that the session goes there; one that says that it knows of no rounds may be told all at once.
+// TestAhead: a relay is told once of a server that is to await its session, and then that the
+// session goes there; one that says that it knows of no rounds may be told all at once.
 func TestAhead(t *testing.T) {
 	var shared offer.Broker
 	w, p, _ := end(t, &shared)
@@ -66,7 +67,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestRound: a round's answer is its own, not that of one for which nobody waited; what a relay says against it is said, also by its end.
+// TestRound: a round's answer is its own, not that of one for which nobody waited; what a relay
+// says against it is said, also by its end.
 func TestRound(t *testing.T) {
 	var shared offer.Broker
 	w, p, _ := end(t, &shared)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc/PID/stat: USER_HZ is 100 on all of Linux's architectures that matter (proc(5)).
+// tick is the unit of /proc/PID/stat: USER_HZ is 100 on all of Linux's architectures that matter
+// (proc(5)).
 const tick = 10 * time.Millisecond
 
 // cpuTime reads a process's CPU time, of all its threads; 0 if it is gone.
@@ -20,7 +21,8 @@ func cpuTime(pid int) time.Duration {
 	return parseCPU(b)
 }
 
-// parseCPU reads utime and stime, fields 14 and 15: the name in field 2 may hold anything, its end is the last parenthesis.
+// parseCPU reads utime and stime, fields 14 and 15: the name in field 2 may hold anything, its end
+// is the last parenthesis.
 func parseCPU(stat []byte) time.Duration {
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(f) < 13 {

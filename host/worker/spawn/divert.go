@@ -12,7 +12,8 @@ import (
 	"causeway/remote"
 )
 
-// diverts is what a relay is told of another GPU server for its session. Beside where the worker's configuration says, its connections go there.
+// diverts is what a relay is told of another GPU server for its session. Beside where the worker's
+// configuration says, its connections go there.
 type diverts struct {
 	mu     sync.Mutex
 	last   uint64                        // number of what it was told
@@ -33,14 +34,16 @@ type route struct {
 // errLeft answers a relay that asks for a connection to where its session does not go on.
 var errLeft = errors.New("the session is not at that GPU server")
 
-// mostOwed is how many answers a relay may owe: one that was told so much, and says nothing, is told nothing more.
+// mostOwed is how many answers a relay may owe: one that was told so much, and says nothing, is
+// told nothing more.
 const mostOwed = 4
 
 func newDiverts() *diverts {
 	return &diverts{asked: map[uint64]chan link.Diverted{}, routes: map[remote.LeaseID]*route{}}
 }
 
-// route is where connections of a lease go, zero being that of the worker's configuration; nil: nowhere. gone: nowhere any more.
+// route is where connections of a lease go, zero being that of the worker's configuration; nil:
+// nowhere. gone: nowhere any more.
 func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool) {
 	p.diverts.mu.Lock()
 	defer p.diverts.mu.Unlock()
@@ -53,15 +56,20 @@ func (p *Process) route(id remote.LeaseID) (to *link.Relay, c *calls, gone bool)
 	return nil, nil, false
 }
 
-// Divert has a relay get its session to another GPU server too, where the session goes on after Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx ended.
+// Divert has a relay get its session to another GPU server too, where the session goes on after
+// Settle. With an error it goes on where it is, but Settle(false) has to tell the relay so if ctx
+// ended.
 func (p *Process) Divert(ctx context.Context, to link.Relay) error { return p.divertTo(ctx, to, false) }
 
-// Ahead has another GPU server await a relay's session, whose memory goes there by Round, while it runs on, and the rest by Divert. ErrNoRounds: one of the two servers knows of none, and nothing has begun. Settle(false) ends it.
+// Ahead has another GPU server await a relay's session, whose memory goes there by Round, while it
+// runs on, and the rest by Divert. ErrNoRounds: one of the two servers knows of none, and nothing
+// has begun. Settle(false) ends it.
 func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
 	return noRounds(p.divertTo(ctx, to, true))
 }
 
-// ErrNoRounds says that memory cannot go ahead of a session between two servers, which moves all at once then.
+// ErrNoRounds says that memory cannot go ahead of a session between two servers, which moves all at
+// once then.
 var ErrNoRounds = errors.New("memory does not go ahead")
 
 func noRounds(err error) error {
@@ -71,7 +79,8 @@ func noRounds(err error) error {
 	return err
 }
 
-// Round has a round of the session's memory go where Ahead said. One goroutine asks, and nothing else has the relay's answers to link.Copy.
+// Round has a round of the session's memory go where Ahead said. One goroutine asks, and nothing
+// else has the relay's answers to link.Copy.
 func (p *Process) Round(ctx context.Context) (link.Copied, error) {
 	p.diverts.mu.Lock()
 	p.diverts.rounds++
@@ -116,7 +125,8 @@ func (p *Process) divertTo(ctx context.Context, to link.Relay, ahead bool) error
 	return err
 }
 
-// Settle has the session go on at the server of a lease, where Divert has got it, or (false) where it was.
+// Settle has the session go on at the server of a lease, where Divert has got it, or (false) where
+// it was.
 func (p *Process) Settle(ctx context.Context, lease remote.LeaseID, goes bool) error {
 	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Settle{Number: n, Goes: goes} })
 	if err == nil && goes {
@@ -138,7 +148,8 @@ func (d *diverts) forget(gone func(remote.LeaseID) bool) {
 	}
 }
 
-// divert sends what it makes of a number, and returns what is answered to that. What comes when nobody waits for it any more is forgotten.
+// divert sends what it makes of a number, and returns what is answered to that. What comes when
+// nobody waits for it any more is forgotten.
 func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWorker) error {
 	n, answer, err := p.diverts.ask()
 	if err != nil {
@@ -154,7 +165,8 @@ func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWork
 	return err
 }
 
-// ask is the number of what the relay is told next, and where the answer to it comes. ErrSilent: it owes too many.
+// ask is the number of what the relay is told next, and where the answer to it comes. ErrSilent: it
+// owes too many.
 func (d *diverts) ask() (n uint64, answer <-chan link.Diverted, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -45,7 +45,8 @@ func aside(f func() error) <-chan error {
 	return done
 }
 
-// TestDivertsOfASlowRelay: answers that come too late count no more once they have come, however many there are; while too many are owed nothing more is sent.
+// TestDivertsOfASlowRelay: answers that come too late count no more once they have come, however
+// many there are; while too many are owed nothing more is sent.
 func TestDivertsOfASlowRelay(t *testing.T) {
 	var shared offer.Broker
 	w, p, killed := end(t, &shared)
@@ -94,7 +95,8 @@ func TestDivertsOfASlowRelay(t *testing.T) {
 	awaitKill(t, killed)
 }
 
-// TestDivertsOutOfOrder: what is said of one is no answer to another, whichever comes first: a relay that has one refuses the next at once.
+// TestDivertsOutOfOrder: what is said of one is no answer to another, whichever comes first: a
+// relay that has one refuses the next at once.
 func TestDivertsOutOfOrder(t *testing.T) {
 	var shared offer.Broker
 	w, p, _ := end(t, &shared)
@@ -119,7 +121,8 @@ func TestDivertsOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestLeaseThatIsLeft: a relay that asks for a connection to where its session is not any more is told so, one question at a time; one that asks on and on is ended.
+// TestLeaseThatIsLeft: a relay that asks for a connection to where its session is not any more is
+// told so, one question at a time; one that asks on and on is ended.
 func TestLeaseThatIsLeft(t *testing.T) {
 	var shared offer.Broker
 	w, p, killed := end(t, &shared)

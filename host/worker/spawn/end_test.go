@@ -15,7 +15,8 @@ func (h heard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEndLeavesChild: who ends a worker does not wait for what that has started, which holds its standard error open.
+// TestEndLeavesChild: who ends a worker does not wait for what that has started, which holds its
+// standard error open.
 func TestEndLeavesChild(t *testing.T) {
 	started := make(heard, 16)
 	s := &Spawner{Command: []string{"/bin/sh", "-c", "sleep 1000 & echo started >&2; wait"}, Stderr: started, grace: time.Millisecond}

@@ -17,8 +17,8 @@ import (
 	"causeway/remote"
 )
 
-// TestEveryKind: the parent does something about each kind of message that a worker sends, by kind: a new one that nobody thought of fails here,
-// and would end the worker.
+// TestEveryKind: the parent does something about each kind of message that a worker sends, by kind:
+// a new one that nobody thought of fails here, and would end the worker.
 func TestEveryKind(t *testing.T) {
 	var shared offer.Broker
 	w, p, killed := end(t, &shared)
@@ -152,7 +152,8 @@ func beginnings(n int) iter.Seq[link.Connect] {
 	}
 }
 
-// TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a session on has that one, to which it may be connected again and again.
+// TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a
+// session on has that one, to which it may be connected again and again.
 func TestUnaskedConnection(t *testing.T) {
 	one, other := remote.NewSessionID(), remote.NewSessionID()
 	to := &link.Relay{Addresses: []string{"127.0.0.1:1"}}
@@ -193,7 +194,8 @@ func TestUnaskedConnection(t *testing.T) {
 	}
 }
 
-// TestNotAWorker: one that says what only its parent may say, or nothing that is a message, is ended too, and its descriptors are closed.
+// TestNotAWorker: one that says what only its parent may say, or nothing that is a message, is
+// ended too, and its descriptors are closed.
 func TestNotAWorker(t *testing.T) {
 	for name, packet := range map[string][]byte{"quit": {12, 0, 0, 0}, "nothing": {0xff, 0, 0, 0}, "half a kind": {101, 0}, "a long wake": {102, 0, 0, 0, 1, 0, 0, 0, 0}} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"causeway/host/worker/link"
 )
 
-// Measure asks the worker who its guest process is and what it uses. While the worker is busy there is no answer: ErrSilent.
+// Measure asks the worker who its guest process is and what it uses. While the worker is busy there
+// is no answer: ErrSilent.
 func (p *Process) Measure(ctx context.Context) (link.Use, error) {
 	end, err := p.use.begin(ctx)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"causeway/host/worker/offer"
 )
 
-// offer keeps what a worker shares. A token that another has is awaited: that one is on its way out where a VM comes back soon.
+// offer keeps what a worker shares. A token that another has is awaited: that one is on its way out
+// where a VM comes back soon.
 func (p *Process) offer(m link.Offer) error {
 	err := p.shared.Offer(p, m.Token, m.Blob, m.File.FD(), m.Memory)
 	if !errors.Is(err, offer.ErrTaken) || p.shared.Has(p, m.Token) {
@@ -43,7 +44,8 @@ func (p *Process) offered(m link.Offer, err error) {
 // awaitLimit is how long a worker may wait for others, as any step of a move.
 const awaitLimit = 2 * time.Minute
 
-// await runs what waits for others, aside and once at a time: that ends p.awaits when it answers. It is cut when the worker has ended.
+// await runs what waits for others, aside and once at a time: that ends p.awaits when it answers.
+// It is cut when the worker has ended.
 func (p *Process) await(wait func(context.Context)) error {
 	if !p.awaits.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: it waits for what is shared already", errUnasked)
@@ -63,7 +65,8 @@ func (p *Process) await(wait func(context.Context)) error {
 	return nil
 }
 
-// redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a time.
+// redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a
+// time.
 func (p *Process) redeem(m link.Redeem) error {
 	if m.Look {
 		var err error
@@ -90,7 +93,8 @@ func (p *Process) redeem(m link.Redeem) error {
 	})
 }
 
-// withdraw takes back what a worker shares, letGo what it has open of others: in both cases it counts first what is left.
+// withdraw takes back what a worker shares, letGo what it has open of others: in both cases it
+// counts first what is left.
 func (p *Process) withdraw(m link.Withdraw) {
 	p.shared.Withdraw(p, m.Token)
 	_ = p.link.Send(link.Answer{Request: m.Request})

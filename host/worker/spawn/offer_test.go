@@ -12,7 +12,8 @@ import (
 	"causeway/host/worker/offer"
 )
 
-// end is a worker's end of a link whose parent is p. killed is closed when the parent ends the worker.
+// end is a worker's end of a link whose parent is p. killed is closed when the parent ends the
+// worker.
 func end(t *testing.T, shared *offer.Broker) (w *link.WorkerEnd, p *Process, killed chan struct{}) {
 	t.Helper()
 	conn, child, err := link.Pair()
@@ -111,7 +112,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestKeptIsCounted: what a worker lets go of, and what it has open of others, is counted before it is answered, or is gone.
+// TestKeptIsCounted: what a worker lets go of, and what it has open of others, is counted before it
+// is answered, or is gone.
 func TestKeptIsCounted(t *testing.T) {
 	var shared offer.Broker
 	var kept atomic.Int64
@@ -148,7 +150,8 @@ func TestKeptIsCounted(t *testing.T) {
 	step("all gone", 0)
 }
 
-// TestRedeemLater: a worker that waits for what another is about to share is answered then; one that waits for two things at once is ended.
+// TestRedeemLater: a worker that waits for what another is about to share is answered then; one
+// that waits for two things at once is ended.
 func TestRedeemLater(t *testing.T) {
 	var shared offer.Broker
 	a, _, _ := end(t, &shared)
@@ -182,7 +185,8 @@ func TestRedeemLater(t *testing.T) {
 	<-killed
 }
 
-// TestOfferOfALeaver: a token that another worker has is had when that one is gone, and its own answers at once that it has it.
+// TestOfferOfALeaver: a token that another worker has is had when that one is gone, and its own
+// answers at once that it has it.
 func TestOfferOfALeaver(t *testing.T) {
 	var shared offer.Broker
 	a, _, _ := end(t, &shared)
@@ -223,8 +227,9 @@ func TestOfferOfALeaver(t *testing.T) {
 	}
 }
 
-// FuzzBroker is a worker that says anything about sharing: a byte for each message's kind, descriptor and length in units of 16, then its
-// token's first byte and its payload. The parent answers each offer and request once, and nothing is left when the worker is gone.
+// FuzzBroker is a worker that says anything about sharing: a byte for each message's kind,
+// descriptor and length in units of 16, then its token's first byte and its payload. The parent
+// answers each offer and request once, and nothing is left when the worker is gone.
 func FuzzBroker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		before := descriptors(t)

@@ -8,11 +8,12 @@ import (
 	"causeway/host/worker/link"
 )
 
-// refillDelay keeps the start of a new spare out of the way of the session that took the last one: starting a driver holds
-// locks that its first calls want.
+// refillDelay keeps the start of a new spare out of the way of the session that took the last one:
+// starting a driver holds locks that its first calls want.
 const refillDelay = time.Second
 
-// Pool keeps workers ready for sessions that have not come yet. Its methods may be called from any goroutine.
+// Pool keeps workers ready for sessions that have not come yet. Its methods may be called from any
+// goroutine.
 type Pool struct {
 	// Spawner and Config make the spares. Size is how many wait at a time; 0: none.
 	Spawner *Spawner
@@ -43,7 +44,8 @@ func (p *Pool) Fill() {
 	}
 }
 
-// Take returns a worker that Configure can give a session, or nil: start one then. If giving fails, Kill it.
+// Take returns a worker that Configure can give a session, or nil: start one then. If giving fails,
+// Kill it.
 func (p *Pool) Take() *Process {
 	if p == nil || p.Size == 0 {
 		return nil

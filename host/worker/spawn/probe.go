@@ -12,8 +12,9 @@ type probes struct {
 	owed bool // an answer, to who has given up; of who asks
 }
 
-// Probe asks the worker whether its session can be rebuilt elsewhere. A worker that is busy for long owes one answer, however often it is asked meanwhile, and
-// nobody takes it for that to a later question: until it has come there is none. ErrSilent.
+// Probe asks the worker whether its session can be rebuilt elsewhere. A worker that is busy for
+// long owes one answer, however often it is asked meanwhile, and nobody takes it for that to a
+// later question: until it has come there is none. ErrSilent.
 func (p *Process) Probe(ctx context.Context, how link.Probe) (link.Probed, error) {
 	q := &p.probes
 	end, err := q.begin(ctx)

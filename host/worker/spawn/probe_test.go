@@ -25,8 +25,9 @@ func probe(t *testing.T, w *link.WorkerEnd) link.Probe {
 	return m
 }
 
-// TestProbesOfABusyWorker: a worker that has no time to say whether its session can move, while somebody looks again and again, is asked once. What it says at last is no
-// answer to a later question, and no reason to end it.
+// TestProbesOfABusyWorker: a worker that has no time to say whether its session can move, while
+// somebody looks again and again, is asked once. What it says at last is no answer to a later
+// question, and no reason to end it.
 func TestProbesOfABusyWorker(t *testing.T) {
 	var shared offer.Broker
 	w, p, killed := end(t, &shared)

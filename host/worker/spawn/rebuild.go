@@ -14,8 +14,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// Rebuild moves the session of old to a fresh worker process, which it returns. If it fails, old goes on as if nothing had
-// happened, unless the error is ErrEnded. Nothing else may be sent to old meanwhile.
+// Rebuild moves the session of old to a fresh worker process, which it returns. If it fails, old
+// goes on as if nothing had happened, unless the error is ErrEnded. Nothing else may be sent to old
+// meanwhile.
 func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*Process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +58,8 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	return next, nil
 }
 
-// ownEnd is why a successor that was killed had come to nothing before; nil: nothing is known of that. The other end of its stream sees only that it is gone.
+// ownEnd is why a successor that was killed had come to nothing before; nil: nothing is known of
+// that. The other end of its stream sees only that it is gone.
 func (p *Process) ownEnd(ctx context.Context) error {
 	said, err := Next[link.Adopted](ctx, p)
 	if err == nil {

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// connectLimit bounds what a worker waits for its connection, whose server has several addresses.
+	// connectLimit bounds what a worker waits for its connection, whose server has several
+	// addresses.
 	connectLimit = 10 * time.Second
-	// connectEach is how long a worker waits at least from one connection to the next: what it asks for is the server's to bear.
+	// connectEach is how long a worker waits at least from one connection to the next: what it asks
+	// for is the server's to bear.
 	connectEach = 20 * time.Millisecond
 )
 
@@ -60,8 +62,9 @@ func (c *calls) end() {
 	c.mu.Unlock()
 }
 
-// connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and for one session: a guest
-// that has taken its relay over has one at the server, as any other.
+// connect answers link.Connect, aside: workers have no network, and this process connects them to
+// where their configuration says, nowhere else, and for one session: a guest that has taken its
+// relay over has one at the server, as any other.
 func (p *Process) connect(m link.Connect) error {
 	to, c, gone := p.route(m.Lease)
 	if to == nil {

@@ -1,4 +1,5 @@
-// Package spawn starts worker processes. The parent (run, serve, device) owns a Process: it reads the link and waits.
+// Package spawn starts worker processes. The parent (run, serve, device) owns a Process: it reads
+// the link and waits.
 package spawn
 
 import (
@@ -34,8 +35,9 @@ type Spawner struct {
 	// Env is the workers' environment; nil: this process's, less what belongs to guests.
 	Env    []string
 	Stderr io.Writer // nil: this process's
-	// OneArena has libc allocate from one arena in the workers, from their first thread on: of sessions that may move. Where arenas of threads come to lie, and when, shows in
-	// where a driver puts what it gives to guests, and a later word does not reach threads that have one.
+	// OneArena has libc allocate from one arena in the workers, from their first thread on: of
+	// sessions that may move. Where arenas of threads come to lie, and when, shows in where a
+	// driver puts what it gives to guests, and a later word does not reach threads that have one.
 	OneArena bool
 	// NoNewPrivs bars workers from gaining privileges by set-uid programs.
 	NoNewPrivs bool
@@ -74,8 +76,9 @@ type Process struct {
 // NoConnection is what Start and Configure take where none goes with the configuration.
 const NoConnection = -1
 
-// Start starts a worker with its configuration and the connection of link.Configure, which it duplicates. wake, which may be nil, is
-// called for each guest thread to be woken, on the goroutine that reads the link.
+// Start starts a worker with its configuration and the connection of link.Configure, which it
+// duplicates. wake, which may be nil, is called for each guest thread to be woken, on the goroutine
+// that reads the link.
 func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), conn int) (*Process, error) {
 	p, err := s.process()
 	if err != nil {
@@ -101,7 +104,8 @@ func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
 	return p, nil
 }
 
-// Configure gives a process that has no session yet its configuration and connection, as Start does.
+// Configure gives a process that has no session yet its configuration and connection, as Start
+// does.
 func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) error {
 	p.wake.Store(&wake)
 	p.relay.Store(cfg.Relay)
@@ -115,8 +119,9 @@ func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) e
 	return nil
 }
 
-// Share hands pages to the worker, whose session sees them from then on, in place of earlier ones of their kinds. Those of
-// Config.Pages are there before the session opens. The files stay the caller's.
+// Share hands pages to the worker, whose session sees them from then on, in place of earlier ones
+// of their kinds. Those of Config.Pages are there before the session opens. The files stay the
+// caller's.
 func (p *Process) Share(pages ...link.Page) error {
 	if err := p.link.Send(link.SharePages{Pages: pages}); err != nil {
 		return fmt.Errorf("share pages with worker: %w", err)
@@ -156,7 +161,8 @@ func (s *Spawner) process() (*Process, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	// Root's worker has no way to its own score any more. A user's raises it itself, if it was faster than this.
+	// Root's worker has no way to its own score any more. A user's raises it itself, if it was
+	// faster than this.
 	if err := sandbox.RaiseOOM(cmd.Process.Pid, sandbox.WorkerOOM); err != nil {
 		slog.Debug("worker keeps its OOM score", "error", err)
 	}
@@ -180,18 +186,20 @@ func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	}
 }
 
-// stderrGrace is how long what a worker has started may keep the worker's standard error open behind its end, if that is no file: who waits for the worker waits for no longer.
+// stderrGrace is how long what a worker has started may keep the worker's standard error open
+// behind its end, if that is no file: who waits for the worker waits for no longer.
 const stderrGrace = 10 * time.Second
 
 // mostReplies is how many answers may wait to be asked for.
 const mostReplies = 16
 
-// addrCompatLayout is ADDR_COMPAT_LAYOUT of personality(2): mappings grow upwards from a third of the address space.
+// addrCompatLayout is ADDR_COMPAT_LAYOUT of personality(2): mappings grow upwards from a third of
+// the address space.
 const addrCompatLayout = 0x0200000
 
-// fork starts cmd from a thread of its own, whose ways the child inherits: memory laid out from the bottom, because a worker maps
-// its guest's pinned memory at the guest's addresses, which lie at the top where its own libraries would be; and, if wanted, no
-// way to gain privileges.
+// fork starts cmd from a thread of its own, whose ways the child inherits: memory laid out from the
+// bottom, because a worker maps its guest's pinned memory at the guest's addresses, which lie at
+// the top where its own libraries would be; and, if wanted, no way to gain privileges.
 func (s *Spawner) fork(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
@@ -217,8 +225,8 @@ func (s *Spawner) fork(cmd *exec.Cmd) error {
 // HostEnv is this process's environment, less what belongs to guests.
 func HostEnv() []string { return hostEnv(os.Environ()) }
 
-// hostEnv drops the variables that point programs at Causeway: a worker that follows them would find the guest library
-// instead of the driver.
+// hostEnv drops the variables that point programs at Causeway: a worker that follows them would
+// find the guest library instead of the driver.
 func hostEnv(env []string) []string {
 	out := make([]string, 0, len(env))
 	for _, kv := range env {
@@ -250,8 +258,8 @@ func withoutOwnLib(dirs []string) []string {
 	return out
 }
 
-// routineReceive reads the link until the worker or Close ends it. A worker that says what no worker says, or answers what nobody asked, is
-// ended: its guest may have taken it over.
+// routineReceive reads the link until the worker or Close ends it. A worker that says what no
+// worker says, or answers what nobody asked, is ended: its guest may have taken it over.
 func (p *Process) routineReceive() {
 	defer p.shared.Gone(p) // what was redeemed aside meanwhile
 	defer close(p.drained)
@@ -322,7 +330,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 	return nil
 }
 
-// Carried is what frames of the worker's session go over between hosts, in its own words; empty: it has not said so.
+// Carried is what frames of the worker's session go over between hosts, in its own words; empty: it
+// has not said so.
 func (p *Process) Carried() string {
 	if s := p.carried.Load(); s != nil {
 		return *s
@@ -339,7 +348,8 @@ var (
 	ErrSilent = errors.New("worker does not answer")
 )
 
-// Await returns the worker's next answer for which want is true; others that come meanwhile are dropped. One goroutine calls it at a time.
+// Await returns the worker's next answer for which want is true; others that come meanwhile are
+// dropped. One goroutine calls it at a time.
 func (p *Process) Await(ctx context.Context, want func(link.ToParent) bool) (link.ToParent, error) {
 	for {
 		select {
@@ -381,7 +391,8 @@ func Next[M link.ToParent](ctx context.Context, w Awaiter) (M, error) {
 	return m.(M), nil
 }
 
-// Copied brings the answers to link.Copy. They may be under way for long, while others of the worker's answers are awaited.
+// Copied brings the answers to link.Copy. They may be under way for long, while others of the
+// worker's answers are awaited.
 func (p *Process) Copied() <-chan link.Copied { return p.copied }
 
 // PID is the worker's process.

@@ -7,7 +7,8 @@ import (
 	"causeway/host/worker/offer"
 )
 
-// TestLastWant: of several questions for room that nobody has looked at the last one counts, and the link goes on meanwhile.
+// TestLastWant: of several questions for room that nobody has looked at the last one counts, and
+// the link goes on meanwhile.
 func TestLastWant(t *testing.T) {
 	var shared offer.Broker
 	w, p, _ := end(t, &shared)

@@ -1,5 +1,6 @@
-// Package state writes what a session is made of as bytes, and reads it with bounds: what is read may come from another host, through whoever
-// carries a VM's state. Numbers are little-endian; bytes follow their length, items their number. Neither end is safe for several goroutines.
+// Package state writes what a session is made of as bytes, and reads it with bounds: what is read
+// may come from another host, through whoever carries a VM's state. Numbers are little-endian;
+// bytes follow their length, items their number. Neither end is safe for several goroutines.
 package state
 
 import (
@@ -152,7 +153,8 @@ func (r *Reader) Keep(n uint64) bool {
 	return true
 }
 
-// Count reads how many items follow, at most that many, each of which takes cost bytes to keep besides its bytes.
+// Count reads how many items follow, at most that many, each of which takes cost bytes to keep
+// besides its bytes.
 func (r *Reader) Count(most uint32, cost uint64) int {
 	n := r.U32()
 	if n > most {

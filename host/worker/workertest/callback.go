@@ -9,8 +9,8 @@ import (
 	"causeway/remote"
 )
 
-// OpenCallbacks gives a slot to callbacks, as the guest library does at the first host function. Callbacks are then taken by
-// TakeCallback, from one goroutine.
+// OpenCallbacks gives a slot to callbacks, as the guest library does at the first host function.
+// Callbacks are then taken by TakeCallback, from one goroutine.
 func (g *Guest) OpenCallbacks(slot uint32) (*Callbacks, error) {
 	seq, err := g.Begin(slot, &wire.CallbackOpenArgs{})
 	if err != nil {

@@ -86,7 +86,8 @@ func (g *Guest) Send(a wire.Args) error {
 	return g.Append(rec)
 }
 
-// Call makes a request in a slot and waits for its reply, which it decodes into r unless that is nil.
+// Call makes a request in a slot and waits for its reply, which it decodes into r unless that is
+// nil.
 func (g *Guest) Call(slot uint32, a wire.Args, r wire.Reply) (cuda.Result, error) {
 	seq, err := g.Begin(slot, a)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"causeway/remote/remotetest"
 )
 
-// PingPong is the floor under every synchronous call: two processes that poll one cache line each, and a socket between them
-// for comparison. The other process is started with a command that calls Pong.
+// PingPong is the floor under every synchronous call: two processes that poll one cache line each,
+// and a socket between them for comparison. The other process is started with a command that calls
+// Pong.
 type PingPong struct {
 	mem  []byte
 	sock *os.File

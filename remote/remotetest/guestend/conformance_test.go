@@ -58,7 +58,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// fabric is an adapter without hardware: that libibverbs's whose queue pairs lead from one end in this process to another.
+// fabric is an adapter without hardware: that libibverbs's whose queue pairs lead from one end in
+// this process to another.
 func fabric(t *testing.T) (sysfs string, a verbs.Adapter, f *guestend.Fabric) {
 	t.Helper()
 	lib, err := filepath.Abs(filepath.Join(built, "libibverbs.so.1"))
@@ -99,7 +100,8 @@ func port(t *testing.T) (sysfs string) {
 	return sysfs
 }
 
-// TestPartition: queue pairs are readied for the partition that is asked for, by where it stands in the port's table.
+// TestPartition: queue pairs are readied for the partition that is asked for, by where it stands in
+// the port's table.
 func TestPartition(t *testing.T) {
 	load(t)
 	sysfs, _, f := fabric(t)

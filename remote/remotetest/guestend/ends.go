@@ -21,7 +21,8 @@ import (
 	"causeway/remote/verbs"
 )
 
-// patience is how long sessions by RDMA go on without a way, in place of resume.Limit: a machine that has other things to do is waited for.
+// patience is how long sessions by RDMA go on without a way, in place of resume.Limit: a machine
+// that has other things to do is waited for.
 const patience = 10 * time.Minute
 
 // Unix is a session over shared memory.
@@ -57,8 +58,9 @@ func (l *Library) TCP() (remotetest.Ends, error) {
 	}, nil
 }
 
-// RDMA is a session by RDMA, of which the library is the guest's end, and the worker's is a's; what they say beside it goes by a TLS connection to an address of this machine, and who has that connection. sysfs is
-// where the library sees its devices; empty: where the kernel shows them.
+// RDMA is a session by RDMA, of which the library is the guest's end, and the worker's is a's; what
+// they say beside it goes by a TLS connection to an address of this machine, and who has that
+// connection. sysfs is where the library sees its devices; empty: where the kernel shows them.
 func (l *Library) RDMA(a verbs.Adapter, address, sysfs string) (remotetest.Ends, error) {
 	k, err := remotetest.NewKeys()
 	if err != nil {
@@ -134,7 +136,8 @@ func (s socket) accept() (*net.UnixConn, error) {
 	return c, errors.Join(err, s.ln.Close(), os.RemoveAll(filepath.Dir(s.path)))
 }
 
-// pass is the host between the guest and the GPU server, to the session's end (host/worker's part, whose keys it has).
+// pass is the host between the guest and the GPU server, to the session's end (host/worker's part,
+// whose keys it has).
 func (s socket) pass(near net.Conn, k remotetest.Keys, dial resume.Dialer) error {
 	conn, err := s.accept()
 	if err != nil {

@@ -100,7 +100,8 @@ func Load(path string) (*Library, error) {
 	return l, nil
 }
 
-// Fabric is a libibverbs of the tests' (guest/libcuda/session/tests/verbs), which is there from now on: whoever loads one of its name has it.
+// Fabric is a libibverbs of the tests' (guest/libcuda/session/tests/verbs), which is there from now
+// on: whoever loads one of its name has it.
 type Fabric struct{ c *C.struct_fake_verbs }
 
 // Preload loads it.
@@ -116,7 +117,8 @@ func Preload(path string) (*Fabric, error) {
 	return f, nil
 }
 
-// Flap has each so manyth work request from now on fail, by turns before it is done, and when it is and only word of that is lost, and each seventh queue pair not be made. 0: none.
+// Flap has each so manyth work request from now on fail, by turns before it is done, and when it is
+// and only word of that is lost, and each seventh queue pair not be made. 0: none.
 func (f *Fabric) Flap(each int) { C.flap(f.c, C.long(each)) }
 
 // Lost is how many work requests Flap has had fail, and Refused how many queue pairs not be made.
@@ -125,7 +127,8 @@ func (f *Fabric) Lost() int { return int(C.lost(f.c)) }
 // Refused is described with Lost.
 func (f *Fabric) Refused() int { return int(C.refused(f.c)) }
 
-// Partition is where in its port's table the partition of the queue pair stands that was readied last.
+// Partition is where in its port's table the partition of the queue pair stands that was readied
+// last.
 func (f *Fabric) Partition() int { return int(C.pkey(f.c)) }
 
 // errUsed says that a test has not ended its session.
@@ -140,7 +143,8 @@ type end struct {
 	mu     sync.Mutex // regions
 }
 
-// connect opens a session by one of its carriers, to a host whose address or socket target is. sysfs, if not empty, is where RDMA devices are shown.
+// connect opens a session by one of its carriers, to a host whose address or socket target is.
+// sysfs, if not empty, is where RDMA devices are shown.
 func (l *Library) connect(carrier, target, sysfs string) (*remotetest.Guest, error) {
 	if !l.used.CompareAndSwap(false, true) {
 		return nil, errUsed

@@ -1,5 +1,5 @@
-// Package ibv is the RDMA adapters of this machine, by libibverbs, which is loaded when it is asked for: a build needs nothing of it (abi.h), and a machine without it
-// says so.
+// Package ibv is the RDMA adapters of this machine, by libibverbs, which is loaded when it is asked
+// for: a build needs nothing of it (abi.h), and a machine without it says so.
 package ibv
 
 import (
@@ -26,7 +26,8 @@ var (
 // libraryName is what is loaded.
 const libraryName = "libibverbs.so.1"
 
-// timeout is how long a packet may be unacknowledged: 4.096 us times 2 to its power, 2.1 s. With six repetitions (shim.h) a link that is gone for 10 s is survived.
+// timeout is how long a packet may be unacknowledged: 4.096 us times 2 to its power, 2.1 s. With
+// six repetitions (shim.h) a link that is gone for 10 s is survived.
 const timeout = 19
 
 // Devices are the devices of this machine that have active ports.
@@ -35,13 +36,15 @@ type Devices struct {
 	adapters []verbs.Adapter
 }
 
-// Open opens all devices with active ports; or one, by its name, and of that one port if the name ends in /PORT. Queue pairs are of a partition, and ports that are not
-// left out; 0: of each port's first.
+// Open opens all devices with active ports; or one, by its name, and of that one port if the name
+// ends in /PORT. Queue pairs are of a partition, and ports that are not left out; 0: of each port's
+// first.
 func Open(name string, partition verbs.Partition) (*Devices, error) {
 	return OpenIn(os.DirFS(sysfs), name, partition)
 }
 
-// OpenIn is Open of devices that are shown elsewhere, and that the library which is loaded has: for tests.
+// OpenIn is Open of devices that are shown elsewhere, and that the library which is loaded has: for
+// tests.
 func OpenIn(sys fs.FS, name string, partition verbs.Partition) (*Devices, error) {
 	found, err := scan(sys, name, partition)
 	if err != nil {

@@ -85,8 +85,9 @@ type memory struct {
 	addr uint64
 }
 
-// register pins memory; onDemand: where that is refused it may be found page by page when the other end reads it, which Linux 7.2's soft RoCE offers and does wrong: other bytes come
-// and go. Its bytes are not Go's: they stay where they are.
+// register pins memory; onDemand: where that is refused it may be found page by page when the other
+// end reads it, which Linux 7.2's soft RoCE offers and does wrong: other bytes come and go. Its
+// bytes are not Go's: they stay where they are.
 func (d *device) register(mem []byte, may verbs.Access, onDemand bool) (*memory, error) {
 	access := C.int(C.IBV_ACCESS_LOCAL_WRITE)
 	if may&verbs.RemoteWrite != 0 {

@@ -75,7 +75,8 @@ func openTwo(t *testing.T) (ds *ibv.Devices, nic string) {
 	}
 }
 
-// TestRails: copies by three queue pairs over two devices, and by what is left when the link of one goes down.
+// TestRails: copies by three queue pairs over two devices, and by what is left when the link of one
+// goes down.
 func TestRails(t *testing.T) {
 	ds, nic := openTwo(t)
 	nearBase, farBase := pair(t)
@@ -120,7 +121,8 @@ func TestRails(t *testing.T) {
 	}
 	copies(1)
 	run(t, "/usr/bin/ip link set "+nic+" down")
-	// What its queue pair takes of them fails, and is done by the others, which may be through with a copy before it takes a part.
+	// What its queue pair takes of them fails, and is done by the others, which may be through with
+	// a copy before it takes a part.
 	for seed, end := 2, time.Now().Add(remotetest.Limit); seed < 4 || far.Pairs() > 2 && time.Now().Before(end); seed++ {
 		copies(seed)
 	}

@@ -23,7 +23,8 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// open opens this machine's RDMA devices. Only scripts/rdma.sh's guest has one that these tests may use; it says which.
+// open opens this machine's RDMA devices. Only scripts/rdma.sh's guest has one that these tests may
+// use; it says which.
 func open(t *testing.T) *ibv.Devices {
 	t.Helper()
 	name := os.Getenv("RDMA_DEVICE")
@@ -88,7 +89,8 @@ func TestConformanceOfGuest(t *testing.T) {
 	})
 }
 
-// TestWrongKey: who writes by a key that means nothing is told so, and the other end's queue pair fails.
+// TestWrongKey: who writes by a key that means nothing is told so, and the other end's queue pair
+// fails.
 func TestWrongKey(t *testing.T) {
 	a := open(t).Adapters()[0]
 	near, far := pair(t)
@@ -166,7 +168,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// ready is what that process says when it runs: in an emulated guest that takes longer than two ends have to agree.
+// ready is what that process says when it runs: in an emulated guest that takes longer than two
+// ends have to agree.
 const ready = 'R'
 
 // echo starts it, and waits until it runs.
@@ -231,7 +234,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// reachable is both ends of a connection, and memory of the near one that the far one reaches: of a memory file, as a guest's is.
+// reachable is both ends of a connection, and memory of the near one that the far one reaches: of a
+// memory file, as a guest's is.
 func reachable(t *testing.T, size int) (near, far *verbs.Conn, mem []byte, g frame.Granted, revoke func()) {
 	t.Helper()
 	a := open(t).Adapters()[0]
@@ -263,7 +267,8 @@ func closed(t *testing.T, near, far net.Conn) {
 	}
 }
 
-// TestReach: memory of the other end, by RDMA READ and WRITE, until it is taken back: then whoever uses it is told remote access error, and both ends fail.
+// TestReach: memory of the other end, by RDMA READ and WRITE, until it is taken back: then whoever
+// uses it is told remote access error, and both ends fail.
 func TestReach(t *testing.T) {
 	const size = 1 << 20
 	near, far, mem, g, revoke := reachable(t, size)

@@ -27,7 +27,8 @@ type found struct {
 	ports  []verbs.Port
 }
 
-// scan finds the active ports that are of a partition. name: all; one device's (mlx5_0), or one port's (mlx5_0/2).
+// scan finds the active ports that are of a partition. name: all; one device's (mlx5_0), or one
+// port's (mlx5_0/2).
 func scan(sys fs.FS, name string, partition verbs.Partition) ([]found, error) {
 	device, port, _ := strings.Cut(name, "/")
 	entries, err := fs.ReadDir(sys, ".")
@@ -106,7 +107,8 @@ func scanPort(sys fs.FS, device, port string) (verbs.Port, bool) {
 	return p, true
 }
 
-// inPartition finds a partition in the port's table, as a full member of it if the port is that, too; 0: the table's first. false: the port is not of it.
+// inPartition finds a partition in the port's table, as a full member of it if the port is that,
+// too; 0: the table's first. false: the port is not of it.
 func inPartition(sys fs.FS, p *verbs.Port, want verbs.Partition) bool {
 	for i := range mostPKeys {
 		s := text(sys, path.Join(p.Device, "ports", strconv.Itoa(p.Number)), fmt.Sprintf("pkeys/%d", i))

@@ -10,7 +10,8 @@ import (
 	"causeway/remote/verbs"
 )
 
-// tree is what the kernel shows of a ConnectX with an Ethernet port and one that is down, and of an InfiniBand adapter.
+// tree is what the kernel shows of a ConnectX with an Ethernet port and one that is down, and of an
+// InfiniBand adapter.
 func tree() fstest.MapFS {
 	fs := fstest.MapFS{}
 	for name, text := range map[string]string{
@@ -67,7 +68,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestScanPartition: of the ports those that are of the partition, by the entry that makes them full members if there is one.
+// TestScanPartition: of the ports those that are of the partition, by the entry that makes them
+// full members if there is one.
 func TestScanPartition(t *testing.T) {
 	for want, index := range map[verbs.Partition]int{0x8001: 3, 0x0001: 3, 0x8002: 4, 0xffff: 0, 0x7fff: 0} {
 		got, err := scan(tree(), "", want)

@@ -1,5 +1,6 @@
-// Package verbstest is an RDMA fabric in one process: ports, queue pairs and registered memory as a reliable connection knows them, with the faults that a real one has.
-// Work is done by a goroutine for each queue pair, so that it is under way while who posted it goes on, as with an adapter.
+// Package verbstest is an RDMA fabric in one process: ports, queue pairs and registered memory as a
+// reliable connection knows them, with the faults that a real one has. Work is done by a goroutine
+// for each queue pair, so that it is under way while who posted it goes on, as with an adapter.
 package verbstest
 
 import (
@@ -85,7 +86,8 @@ func (f *Fabric) Refuse(why string) {
 	f.refuses = why
 }
 
-// Flap has each so manyth work request fail, as if its connection were lost: by turns before it is done, and when it is and only word of that is lost. 0: none.
+// Flap has each so manyth work request fail, as if its connection were lost: by turns before it is
+// done, and when it is and only word of that is lost. 0: none.
 func (f *Fabric) Flap(each int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"causeway/remote/verbs"
 )
 
-// WithGPU is an adapter that takes memory of a GPU's: as files, which stand for dma-bufs, or by addresses, where At finds them.
+// WithGPU is an adapter that takes memory of a GPU's: as files, which stand for dma-bufs, or by
+// addresses, where At finds them.
 type WithGPU struct {
 	*Adapter
 	// NoFile and NoAddress are why it does not; nil: it does.

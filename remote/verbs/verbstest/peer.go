@@ -28,7 +28,8 @@ const source = verbs.MostWindow / 2
 // probe is what each end sends ahead of all else.
 const probe = "CWVBYE\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// Against upgrades a connection, whose end near is the test's, between two ports of which near's has an address. It returns the other end, too.
+// Against upgrades a connection, whose end near is the test's, between two ports of which near's
+// has an address. It returns the other end, too.
 func Against(near, far net.Conn, nearPort, farPort verbs.Adapter, addr netip.Addr) (*Peer, net.Conn, error) {
 	type result struct {
 		c   net.Conn
@@ -121,7 +122,8 @@ func (p *Peer) Failed() (verbs.Status, error) {
 	}
 }
 
-// Credited polls, at least once, until the other end has said that so many more messages are free again.
+// Credited polls, at least once, until the other end has said that so many more messages are free
+// again.
 func (p *Peer) Credited(messages int) error {
 	cs := make([]verbs.Completion, 64)
 	for {

@@ -26,7 +26,8 @@ func (f *Fabric) Down(a *Adapter) {
 	f.faultsLocked(a).down = true
 }
 
-// FailBehind has a port do so many work requests more, and those behind them end with a status, until Heal.
+// FailBehind has a port do so many work requests more, and those behind them end with a status,
+// until Heal.
 func (f *Fabric) FailBehind(a *Adapter, works int, s verbs.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +70,8 @@ func (f *Fabric) faultLocked(from, to *Adapter) verbs.Status {
 	return verbs.Success
 }
 
-// ReachedBy is MovedBy of what went from or to memory that its owner lets the other end read as well as write: what an end grants (verbs.Conn.Grant), and not the windows of streams.
+// ReachedBy is MovedBy of what went from or to memory that its owner lets the other end read as
+// well as write: what an end grants (verbs.Conn.Grant), and not the windows of streams.
 func (f *Fabric) ReachedBy(a *Adapter, op verbs.Op) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -202,7 +202,8 @@ func (q *queue) memoryLocked(to *queue, j job) (local, remote []byte, s verbs.St
 	return local, remote, verbs.Success
 }
 
-// failLocked ends a queue pair: c says why, and what is left of its work is flushed, a receive for all of them.
+// failLocked ends a queue pair: c says why, and what is left of its work is flushed, a receive for
+// all of them.
 func (q *queue) failLocked(c verbs.Completion) {
 	if q.failed || q.closed {
 		return

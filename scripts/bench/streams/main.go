@@ -1,5 +1,8 @@
-// Command streams measures what the link itself does, for scripts/bench/remote.sh and scripts/bench/rdma.sh: ping-pongs of the sizes of a small call, streams, and so many bytes there and one back, as a
-// copy is, over TCP and over TCP with the TLS of a lease, or with --rdma over what its ends agree on inside of that, between two processes, of which the other is this program again. It prints name, value, unit.
+// Command streams measures what the link itself does, for scripts/bench/remote.sh and
+// scripts/bench/rdma.sh: ping-pongs of the sizes of a small call, streams, and so many bytes there
+// and one back, as a copy is, over TCP and over TCP with the TLS of a lease, or with --rdma over
+// what its ends agree on inside of that, between two processes, of which the other is this program
+// again. It prints name, value, unit.
 package main
 
 import (

@@ -16,7 +16,8 @@ type toolchain struct {
 	lib  []string // folders of libraries
 }
 
-// findToolchain looks for nvcc, then for the headers and libraries of the toolkit and of Python's nvidia packages.
+// findToolchain looks for nvcc, then for the headers and libraries of the toolkit and of Python's
+// nvidia packages.
 func findToolchain() (toolchain, error) {
 	var t toolchain
 	for _, c := range []string{"nvcc", "/usr/local/cuda/bin/nvcc"} {
@@ -49,7 +50,8 @@ func findToolchain() (toolchain, error) {
 	return t, nil
 }
 
-// library finds the file to link for a name such as cublas; pip's packages have only libcublas.so.13.
+// library finds the file to link for a name such as cublas; pip's packages have only
+// libcublas.so.13.
 func (t toolchain) library(name string) string {
 	for _, d := range t.lib {
 		for _, pattern := range []string{"lib" + name + ".so", "lib" + name + ".so.*"} {

@@ -60,7 +60,8 @@ func judge(r *row, native, forwarded outcome) (verdict, string) {
 	return same, r.note
 }
 
-// compared drops the lines that may differ: remarks, and what NCCL says of itself if the environment asks it to.
+// compared drops the lines that may differ: remarks, and what NCCL says of itself if the
+// environment asks it to.
 func compared(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {

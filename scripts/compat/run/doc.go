@@ -1,5 +1,6 @@
-// Command causeway-compat runs programs that people really use, each natively and under `causeway run`, and compares what
-// they print. The programs lie beside this folder and describe themselves in lines that begin with "#:" or "//:".
+// Command causeway-compat runs programs that people really use, each natively and under `causeway
+// run`, and compares what they print. The programs lie beside this folder and describe themselves
+// in lines that begin with "#:" or "//:".
 //
 //	#: title: what the row shows          #: part: 1..6, the group in the table
 //	#: row: NAME ARG...                   one row each; without any the row is named after the file
@@ -11,5 +12,6 @@
 //	#: gpus: 2 | all    #: timeout: SECONDS    #: env: K=V
 //	//: libs: cublas ...                  for .cu: link against these;  //: flags: for nvcc
 //
-// One goroutine collects; --jobs others run rows. A result belongs to its row alone, so there are no locks but the printer's.
+// One goroutine collects; --jobs others run rows. A result belongs to its row alone, so there are
+// no locks but the printer's.
 package main

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// limitedBuffer keeps the first bytes of an output; a program that prints without end costs no memory.
+// limitedBuffer keeps the first bytes of an output; a program that prints without end costs no
+// memory.
 type limitedBuffer struct{ bytes.Buffer }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
@@ -33,8 +34,8 @@ func command(r *row) []string {
 	return append([]string{r.program}, r.args...)
 }
 
-// execute runs one side of a row in a folder of its own, so that compiler caches start empty, and ends its whole process
-// group at the limit.
+// execute runs one side of a row in a folder of its own, so that compiler caches start empty, and
+// ends its whole process group at the limit.
 func execute(ctx context.Context, r *row, prefix []string, libDir, dir string, limit time.Duration) outcome {
 	cache, err := os.MkdirTemp(dir, "side")
 	if err != nil {

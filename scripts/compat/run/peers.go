@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// peers are features that other open projects were compared by, what those projects have (read in the code of smolvm a5df5001
-// and Lupine 7fbd364, or run beside a bare driver), and the rows that show ours.
+// peers are features that other open projects were compared by, what those projects have (read in
+// the code of smolvm a5df5001 and Lupine 7fbd364, or run beside a bare driver), and the rows that
+// show ours.
 var peers = []struct{ feature, smolvm, lupine, rows string }{
 	{"stock binaries, static runtime", "slow path", "yes", `static/`},
 	{"PyTorch training, bf16", "through its runtime shims", "fails (bf16 GEMM)", `^(resnet|gpt_)`},

@@ -17,7 +17,8 @@ var partNames = []struct{ part, name string }{
 	{"6", "Old and new runtimes"},
 }
 
-// table is what a person reads after a run: what is not the same, with its reason, and a line for what is.
+// table is what a person reads after a run: what is not the same, with its reason, and a line for
+// what is.
 func table(results []result) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 2, 0, 2, ' ', 0)
@@ -49,7 +50,8 @@ func ended(o outcome) string {
 	return fmt.Sprintf("status %d", o.Status)
 }
 
-// summary counts verdicts; good means that nothing failed without a declared reason and something ran.
+// summary counts verdicts; good means that nothing failed without a declared reason and something
+// ran.
 func summary(results []result) (good bool, line string) {
 	count := map[verdict]int{}
 	good = true

@@ -198,7 +198,8 @@ func forRow(lines []string, name string) string {
 	return all
 }
 
-// testRows are the CUDA programs of guest/tests: dirs are the folders of their variants, as in build/tests/13.0-static.
+// testRows are the CUDA programs of guest/tests: dirs are the folders of their variants, as in
+// build/tests/13.0-static.
 func testRows(dirs []string, expected string) []*row {
 	var rows []*row
 	texts, _ := filepath.Glob(filepath.Join(expected, "*.txt"))

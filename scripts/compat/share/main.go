@@ -1,11 +1,11 @@
-// Command causeway-share shows folders of this machine to a VM, read-only, as a virtio-fs device of its own: the stock guest
-// kernel needs no driver for it, and QEMU no more than for the vGPU.
+// Command causeway-share shows folders of this machine to a VM, read-only, as a virtio-fs device of
+// its own: the stock guest kernel needs no driver for it, and QEMU no more than for the vGPU.
 //
 //	causeway-share --socket /run/share.sock --empty proc --empty dev --empty tmp /usr/bin /usr/lib /opt/torch
 //	-chardev socket,id=host,path=/run/share.sock -device vhost-user-fs-pci,chardev=host,tag=host
 //
-// The tree is what the folders hold when the program starts; files are opened for each read, so it holds no descriptors. A VM may move to another such
-// program with the same folders.
+// The tree is what the folders hold when the program starts; files are opened for each read, so it
+// holds no descriptors. A VM may move to another such program with the same folders.
 package main
 
 import (
@@ -101,7 +101,8 @@ func (t *tree) dir(p string) *vfs.Dir {
 	return d
 }
 
-// visit adds one entry. What is neither file, folder nor link is left out, and so is what cannot be read.
+// visit adds one entry. What is neither file, folder nor link is left out, and so is what cannot be
+// read.
 func (t *tree) visit(p string, e fs.DirEntry, err error) error {
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
@@ -133,7 +134,8 @@ func (t *tree) visit(p string, e fs.DirEntry, err error) error {
 	return nil
 }
 
-// content is a file that is opened for each read: a tree of a hundred thousand files must not hold as many descriptors.
+// content is a file that is opened for each read: a tree of a hundred thousand files must not hold
+// as many descriptors.
 type content struct {
 	path    string
 	size    int64
@@ -142,7 +144,8 @@ type content struct {
 
 func (c content) Size() int64 { return c.size }
 
-// Sum implements vfs.Summed: a VM may go to another share of the same tree, and reading all of it would take minutes.
+// Sum implements vfs.Summed: a VM may go to another share of the same tree, and reading all of it
+// would take minutes.
 func (c content) Sum() []byte {
 	return fmt.Appendf(nil, "%s %d %d", c.path, c.size, c.changed.UnixNano())
 }

@@ -131,7 +131,8 @@ func median(v []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// measure runs one program on both sides in turn. What was measured before an error is returned with it.
+// measure runs one program on both sides in turn. What was measured before an error is returned
+// with it.
 func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()

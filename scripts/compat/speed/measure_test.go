@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMeasure runs a server and a spawned program of the same protocol, with a shell in place of causeway.
+// TestMeasure runs a server and a spawned program of the same protocol, with a shell in place of
+// causeway.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) {

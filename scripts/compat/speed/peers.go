@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// peers are comparable figures of other projects, by the beginning of a measure's name: published by them (smolvm), or measured
-// beside a bare driver on one H200 (Lupine 7fbd364 over loopback). Workloads are alike, not equal.
+// peers are comparable figures of other projects, by the beginning of a measure's name: published
+// by them (smolvm), or measured beside a bare driver on one H200 (Lupine 7fbd364 over loopback).
+// Workloads are alike, not equal.
 var peers = []struct{ measure, figure string }{
 	{"torch_resnet50_step", "Lupine: fails (bf16 GEMM)"},
 	{"torch_gpt", "Lupine: fails (bf16 GEMM)"},

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// spawner is the server for programs whose whole life is a sample: it runs natively or under `causeway run`, and starts
-// args[1:] whenever it is asked. args[0] is how long it rests before each start, unmeasured, so that a worker for the next
-// process can get ready as it does in daily life.
+// spawner is the server for programs whose whole life is a sample: it runs natively or under
+// `causeway run`, and starts args[1:] whenever it is asked. args[0] is how long it rests before
+// each start, unmeasured, so that a worker for the next process can get ready as it does in daily
+// life.
 func spawner(in io.Reader, out io.Writer, args []string) error {
 	rest, err := time.ParseDuration(args[0])
 	if err != nil || len(args) < 2 {

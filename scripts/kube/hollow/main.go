@@ -1,5 +1,7 @@
-// Command hollow measures a control plane with hosts that are not there: nodes with GPUs, as causeway-dra publishes them, and pods with claims, which it sets running once they are bound. It prints how long
-// that took, what of GPU memory is left where no claim fits any more, and what it cost the API server. scripts/fleet.sh --scale runs it.
+// Command hollow measures a control plane with hosts that are not there: nodes with GPUs, as
+// causeway-dra publishes them, and pods with claims, which it sets running once they are bound. It
+// prints how long that took, what of GPU memory is left where no claim fits any more, and what it
+// cost the API server. scripts/fleet.sh --scale runs it.
 package main
 
 import (
@@ -142,7 +144,8 @@ func (s *sim) each(n int, f func(int) error) error {
 	return nil
 }
 
-// patiently does what a crowded API server may have no time for now. What it has done all the same is done.
+// patiently does what a crowded API server may have no time for now. What it has done all the same
+// is done.
 func patiently(do func() error) error {
 	for try := 1; ; try++ {
 		err := do()

@@ -139,8 +139,8 @@ func (q *queue) add(r Request, h fuse.InHeader) (*Call, error) {
 // Done is closed when the device has answered.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Wait, called once, waits for the answer and checks it as Linux 7.1 does. The payload of a request with Pages is in them; what is
-// returned then is only as long as the answer.
+// Wait, called once, waits for the answer and checks it as Linux 7.1 does. The payload of a request
+// with Pages is in them; what is returned then is only as long as the answer.
 func (c *Call) Wait(d time.Duration) ([]byte, syscall.Errno, error) {
 	t := time.NewTimer(d)
 	defer t.Stop()

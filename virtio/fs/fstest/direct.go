@@ -10,16 +10,18 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// direct hands requests to a device by calls: no socket, no goroutine and no eventfd lies between, so that what happens depends on
-// nothing but the order of the calls, and fake time (testing/synctest) works.
+// direct hands requests to a device by calls: no socket, no goroutine and no eventfd lies between,
+// so that what happens depends on nothing but the order of the calls, and fake time
+// (testing/synctest) works.
 type direct struct {
 	dev virtio.Handler
 	q   *virtio.Queue
 	mem *vhostuser.Memory
 }
 
-// Direct boots a guest with one request queue on dev, which was built on mem. Submit returns when the device has taken the request;
-// answers are seen by Reap and Wait. Of the Guest's methods those of Front, StartRings and StopRings are not for it.
+// Direct boots a guest with one request queue on dev, which was built on mem. Submit returns when
+// the device has taken the request; answers are seen by Reap and Wait. Of the Guest's methods those
+// of Front, StartRings and StopRings are not for it.
 func Direct(mem *vhostuser.Memory, dev virtio.Handler, o Options) (*Guest, error) {
 	if o.Memory == 0 {
 		o.Memory = 64 << 20
@@ -76,7 +78,8 @@ func (g *Guest) Reap() {
 	}
 }
 
-// Halt ends a guest of Direct, whose device has been disconnected. It reports requests that were not answered.
+// Halt ends a guest of Direct, whose device has been disconnected. It reports requests that were
+// not answered.
 func (g *Guest) Halt() error {
 	lost := g.direct.q.Stop(0)
 	g.direct.mem.Clear()

@@ -1,5 +1,6 @@
-// Package fstest is a guest with a virtio-fs mount, for tests of control files: a front end, guest memory, queues and
-// a FUSE client that speaks as the Linux kernel does. Everything runs in this process, over a real unix socket.
+// Package fstest is a guest with a virtio-fs mount, for tests of control files: a front end, guest
+// memory, queues and a FUSE client that speaks as the Linux kernel does. Everything runs in this
+// process, over a real unix socket.
 package fstest
 
 import (
@@ -48,7 +49,8 @@ type server struct {
 	done   chan error
 }
 
-// ErrBadReply says that the device broke the protocol (what Linux answers with EIO and an abort of the mount).
+// ErrBadReply says that the device broke the protocol (what Linux answers with EIO and an abort of
+// the mount).
 var ErrBadReply = errors.New("malformed FUSE reply")
 
 // Boot serves dev, which was built on mem, on a socket in dir, and boots a guest on it.
@@ -129,7 +131,8 @@ func (g *Guest) StartRings() error {
 	return nil
 }
 
-// StopRings stops all rings as QEMU does on suspend, migration and power-off. Pending requests complete meanwhile.
+// StopRings stops all rings as QEMU does on suspend, migration and power-off. Pending requests
+// complete meanwhile.
 func (g *Guest) StopRings() error {
 	for i, q := range g.queues {
 		base, err := g.Front.StopRing(i)
@@ -156,7 +159,8 @@ func (g *Guest) Mount() error {
 	return nil
 }
 
-// Kill disconnects as a killed QEMU does, and ends a server that Boot started. It returns the server's error.
+// Kill disconnects as a killed QEMU does, and ends a server that Boot started. It returns the
+// server's error.
 func (g *Guest) Kill() error {
 	g.Front.Sock.Close()
 	for _, q := range g.queues {
@@ -181,7 +185,8 @@ func (g *Guest) Unmount() error {
 	return err
 }
 
-// Do sends a request on the first request queue and waits for the answer's payload, of at most room bytes.
+// Do sends a request on the first request queue and waits for the answer's payload, of at most room
+// bytes.
 func (g *Guest) Do(op uint32, nodeID uint64, body []byte, room int) ([]byte, syscall.Errno, error) {
 	c, err := g.Submit(Request{Op: op, Node: nodeID, Body: body, Room: room})
 	if err != nil {

@@ -30,7 +30,8 @@ func (g *Guest) Save() ([]byte, error) {
 	return b, errors.Join(err, check(g.Front))
 }
 
-// SaveSome takes the first n bytes of the state, and gives up as QEMU does whose migration is cancelled. It reports whether the device noticed.
+// SaveSome takes the first n bytes of the state, and gives up as QEMU does whose migration is
+// cancelled. It reports whether the device noticed.
 func (g *Guest) SaveSome(n int) error {
 	r, err := begin(g.Front, stateSave)
 	if err != nil {
@@ -44,7 +45,8 @@ func (g *Guest) SaveSome(n int) error {
 	return check(g.Front)
 }
 
-// LoadSome gives the device at a socket a part of a state, and goes away as QEMU does that is killed.
+// LoadSome gives the device at a socket a part of a state, and goes away as QEMU does that is
+// killed.
 func LoadSome(socket string, part []byte) error {
 	f, err := Await(socket)
 	if err != nil {
@@ -60,8 +62,9 @@ func LoadSome(socket string, part []byte) error {
 	return errors.Join(err, w.Close())
 }
 
-// Move goes to the device at another socket, which loads state, with memory and stopped rings. The connection to the device that the guest came from
-// is returned; with an error the guest has stayed there.
+// Move goes to the device at another socket, which loads state, with memory and stopped rings. The
+// connection to the device that the guest came from is returned; with an error the guest has stayed
+// there.
 func (g *Guest) Move(socket string, state []byte) (left *vhosttest.Frontend, err error) {
 	f, err := Await(socket)
 	if err != nil {

@@ -2,9 +2,10 @@ package ptxgen
 
 import "strings"
 
-// Forms of instructions. After the opcode come operands: lower case the destination, upper case sources, by type:
-// r b32, d b64, f f32, e f64, h b16, p predicate; t a scratch b32 register; "#lo-hi" an immediate number; anything else stands as it is.
-// {a,b} are alternatives; ";" separates instructions that only mean something together.
+// Forms of instructions. After the opcode come operands: lower case the destination, upper case
+// sources, by type: r b32, d b64, f f32, e f64, h b16, p predicate; t a scratch b32 register;
+// "#lo-hi" an immediate number; anything else stands as it is. {a,b} are alternatives; ";"
+// separates instructions that only mean something together.
 var forms = []string{
 	// integers
 	"{add,sub}.{u32,s32} r R R", "{add,sub}.{u64,s64} d D D", "{add,sub}.{u16,s16} h H H", "{add,sub}.sat.s32 r R R",
@@ -94,7 +95,8 @@ func expand(form string) []string {
 	return out
 }
 
-// Forms lists every instruction that programs may contain, one entry for each way to write its modifiers.
+// Forms lists every instruction that programs may contain, one entry for each way to write its
+// modifiers.
 func Forms() []string {
 	var out []string
 	for _, f := range forms {

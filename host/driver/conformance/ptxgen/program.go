@@ -12,7 +12,8 @@ import (
 // Lanes is the number of threads of a program, one warp.
 const Lanes = 32
 
-// inputs is how many values of each type a lane loads; slot is the bytes that hold one value of one lane.
+// inputs is how many values of each type a lane loads; slot is the bytes that hold one value of one
+// lane.
 const (
 	inputs = 4
 	slot   = 8
@@ -48,7 +49,8 @@ func (p *Program) Value(output []byte, step, lane int) uint64 {
 	return binary.LittleEndian.Uint64(output[(step*Lanes+lane)*slot:])
 }
 
-// Sources lists the inputs that a step's instruction reads in a lane; operands that other steps made are left out.
+// Sources lists the inputs that a step's instruction reads in a lane; operands that other steps
+// made are left out.
 func (p *Program) Sources(step, lane int) string {
 	var out []string
 	for _, word := range strings.FieldsFunc(p.Steps[step], func(r rune) bool { return strings.ContainsRune(" ,;", r) }) {
@@ -170,7 +172,8 @@ func (b *builder) step(form string) {
 	b.steps = append(b.steps, line)
 }
 
-// source prefers values that came from memory: a difference then stays with the instruction that made it.
+// source prefers values that came from memory: a difference then stays with the instruction that
+// made it.
 func (b *builder) source(t byte) string {
 	n := b.count[t]
 	if b.rng.IntN(4) > 0 {

@@ -2,7 +2,8 @@ package ptxgen
 
 import "math/rand/v2"
 
-// Patterns where arithmetic goes wrong first: zeros, ones, ends of ranges, subnormals, infinities, NaNs, halfway cases.
+// Patterns where arithmetic goes wrong first: zeros, ones, ends of ranges, subnormals, infinities,
+// NaNs, halfway cases.
 var patterns = map[byte][]uint64{
 	'r': {0, 1, 2, 31, 32, 33, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffe, 0x00010001, 0x3c003c00, 0x7fff8000},
 	'd': {0, 1, 63, 64, 0x7fffffff, 0x80000000, 0xffffffff, 0x100000000, 0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff, 0x0020000000000001},

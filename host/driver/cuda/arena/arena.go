@@ -1,6 +1,7 @@
-// Package arena gives out addresses of one range, so that another process can give out the same ones again. What is smaller than Large shares
-// pages of Page bytes; what is larger has pages of its own. It knows addresses alone: who owns the range puts memory behind its pages when they
-// come into use, and takes it away when they do not.
+// Package arena gives out addresses of one range, so that another process can give out the same
+// ones again. What is smaller than Large shares pages of Page bytes; what is larger has pages of
+// its own. It knows addresses alone: who owns the range puts memory behind its pages when they come
+// into use, and takes it away when they do not.
 //
 // An Arena is its owner's goroutine's.
 package arena
@@ -39,7 +40,8 @@ type Arena struct {
 	backing    Backing
 	extents    []extent // backed, sorted by address
 	cursor     uint64   // where the search for addresses goes on: they are used again late, so that stale pointers are found
-	// pages that are shared, by the number of bits of what may be their longest free run, in units. A page is in one list; full ones are in the first.
+	// pages that are shared, by the number of bits of what may be their longest free run, in units.
+	// A page is in one list; full ones are in the first.
 	byRoom [bits.UintSize]pageList
 	empty  *page // one that nobody uses, kept for the next
 	backed uint64
@@ -90,7 +92,8 @@ func (a *Arena) Alloc(size uint64) (uint64, error) {
 	return a.take(p, 0, n), nil
 }
 
-// AllocAt takes size bytes at an address that Alloc gave, for as many, in a range that began where this one does.
+// AllocAt takes size bytes at an address that Alloc gave, for as many, in a range that began where
+// this one does.
 func (a *Arena) AllocAt(addr, size uint64) error {
 	if !a.Contains(addr) || size > a.size-(addr-a.base) || addr%Unit != 0 {
 		return ErrTaken

@@ -72,7 +72,8 @@ func check(t *testing.T, a *Arena, m *memory, blocks []block) {
 	}
 }
 
-// TestByChance allocates and frees by chance, and builds the same again elsewhere, in any order: every block comes to its address.
+// TestByChance allocates and frees by chance, and builds the same again elsewhere, in any order:
+// every block comes to its address.
 func TestByChance(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -159,7 +160,8 @@ func TestSmallBlocksShare(t *testing.T) {
 	}
 }
 
-// TestRefused: what is no block is not freed, nor found, and what cannot be had is an error that leaves nothing behind.
+// TestRefused: what is no block is not freed, nor found, and what cannot be had is an error that
+// leaves nothing behind.
 func TestRefused(t *testing.T) {
 	m := newMemory(t)
 	a := New(base, 16*Page, m)

@@ -18,7 +18,8 @@ func (p *page) longest() (most uint) {
 	return most
 }
 
-// TestHolesAreFilled: a hole is used by what just fits it, of pages in the range as of units in a page; what is thought to be free of a page is never less than is.
+// TestHolesAreFilled: a hole is used by what just fits it, of pages in the range as of units in a
+// page; what is thought to be free of a page is never less than is.
 func TestHolesAreFilled(t *testing.T) {
 	m := newMemory(t)
 	a := New(base, 8*Page, m)

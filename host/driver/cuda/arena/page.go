@@ -69,7 +69,8 @@ func (p *page) take(first, n uint) {
 	p.used += n
 }
 
-// give ends the block that begins with a unit, and reports how long the free run is that it has become part of.
+// give ends the block that begins with a unit, and reports how long the free run is that it has
+// become part of.
 func (p *page) give(first uint) uint {
 	end := p.ends(first+1, func(i int) uint64 { return p.starts[i] | ^p.taken[i] })
 	span(first, end-first, func(i int, mask uint64) { p.taken[i] &^= mask })

@@ -10,13 +10,15 @@ import (
 // Attributes are what a launch has besides its dimensions.
 type Attributes struct{ list []LaunchAttribute }
 
-// AttributeSize is the length of a CUlaunchAttribute in bytes, AttributeValueSize that of its value.
+// AttributeSize is the length of a CUlaunchAttribute in bytes, AttributeValueSize that of its
+// value.
 const (
 	AttributeSize      = int(unsafe.Sizeof(LaunchAttribute{}))
 	AttributeValueSize = int(unsafe.Sizeof(LaunchAttributeValue{}))
 )
 
-// LaunchAttributes takes a guest's records, whose events event finds. It reports whether there are any: the launch records them.
+// LaunchAttributes takes a guest's records, whose events event finds. It reports whether there are
+// any: the launch records them.
 func (s *Space) LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attributes, events bool, _ cuda.Result) {
 	if len(b)%AttributeSize != 0 {
 		return a, false, cuda.ErrorInvalidValue
@@ -33,8 +35,8 @@ func (s *Space) LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) 
 	return a, events, cuda.Success
 }
 
-// AttributeValue takes the value of one attribute. Those that hold addresses and handles of kinds that guests cannot name are refused, and so
-// is what is not known here.
+// AttributeValue takes the value of one attribute. Those that hold addresses and handles of kinds
+// that guests cannot name are refused, and so is what is not known here.
 func (s *Space) AttributeValue(id uint32, b []byte, event func(id uint32) (Event, bool)) (v LaunchAttributeValue, isEvent bool, _ cuda.Result) {
 	if len(b) != AttributeValueSize {
 		return v, false, cuda.ErrorInvalidValue

@@ -47,11 +47,13 @@ func Bytes(width, element uint64) (uint64, bool) {
 // Box is what a copy moves: so many bytes of so many rows of so many slices.
 type Box struct{ Width, Height, Depth uint64 }
 
-// Placement is where one side of a copy begins, and how far apart its rows and slices are: bytes, and rows.
+// Placement is where one side of a copy begins, and how far apart its rows and slices are: bytes,
+// and rows.
 type Placement struct{ X, Y, Z, Pitch, Height uint64 }
 
-// span is how many bytes from the start of memory a box may reach, false if that does not fit. A pitch or height of less than there is of
-// bytes in a row or of rows in a slice counts as that: the driver refuses it or, where it is 0, takes rows and slices as packed.
+// span is how many bytes from the start of memory a box may reach, false if that does not fit. A
+// pitch or height of less than there is of bytes in a row or of rows in a slice counts as that: the
+// driver refuses it or, where it is 0, takes rows and slices as packed.
 func (p Placement) span(b Box) (uint64, bool) {
 	if b.Width == 0 || b.Height == 0 || b.Depth == 0 {
 		return 0, true
@@ -105,8 +107,9 @@ func (p Placement) first(b Box) uint64 {
 	return (p.Z*max(p.Height, p.Y+b.Height)+p.Y)*max(p.Pitch, p.X+b.Width) + p.X
 }
 
-// ends reports whether the first and the last byte of rows lie in memory that the guest may name, as their base does: of device memory only
-// that is known of Mem, and the driver may look up an address further on.
+// ends reports whether the first and the last byte of rows lie in memory that the guest may name,
+// as their base does: of device memory only that is known of Mem, and the driver may look up an
+// address further on.
 func (s *Space) ends(base, first, span uint64) (res cuda.Result) {
 	if first > 0 && first < span {
 		_, res = s.Mem(base+first, 1)
@@ -122,7 +125,8 @@ func HostOperand(h Host, p Placement) Operand {
 	return Operand{kind: cuda.MemoryTypeHost, host: h, at: p}
 }
 
-// ArrayOperand is a side of a copy that lies in an array. The driver knows its shape and checks the box.
+// ArrayOperand is a side of a copy that lies in an array. The driver knows its shape and checks the
+// box.
 func ArrayOperand(a Array, p Placement) Operand {
 	return Operand{kind: cuda.MemoryTypeArray, array: a, at: Placement{X: p.X, Y: p.Y, Z: p.Z}}
 }
@@ -183,7 +187,8 @@ func (b *Batch) Add(dst, src Mem) bool {
 	return true
 }
 
-// MemcpyBatch makes the copies at once where the driver can (12.8), all with the same attributes; else ErrorNotSupported.
+// MemcpyBatch makes the copies at once where the driver can (12.8), all with the same attributes;
+// else ErrorNotSupported.
 func (d *Driver) MemcpyBatch(b *Batch, attrs MemcpyAttributes, st Stream) cuda.Result {
 	list, first := [1]MemcpyAttributes{attrs}, [1]uint64{}
 	if d.HasMemcpyBatchAsync() {
@@ -202,7 +207,8 @@ func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
 	return res
 }
 
-// Memset makes c a call that fills rows with elements of 1, 2 or 4 bytes, false if an element has another size.
+// Memset makes c a call that fills rows with elements of 1, 2 or 4 bytes, false if an element has
+// another size.
 func (d *Driver) Memset(c *Call, r Rect, element, value uint32, st Stream) bool {
 	one := Mem{r.mem.at, r.width}
 	switch {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSpan compares how far a box reaches with the furthest of its rows, reckoned without bounds: rows at least as far apart as they are
-// long, slices as they have rows.
+// TestSpan compares how far a box reaches with the furthest of its rows, reckoned without bounds:
+// rows at least as far apart as they are long, slices as they have rows.
 func TestSpan(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	number := func() uint64 {
@@ -44,7 +44,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestFirst: a box begins behind the slices, rows and bytes before it, all of which are as far apart as span takes them for.
+// TestFirst: a box begins behind the slices, rows and bytes before it, all of which are as far
+// apart as span takes them for.
 func TestFirst(t *testing.T) {
 	for _, c := range []struct {
 		p    Placement

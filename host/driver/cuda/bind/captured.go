@@ -9,8 +9,9 @@ import (
 	"causeway/cuda"
 )
 
-// CapturedRect is Rect for work that a capture takes up. That may name addresses of nothing: programs capture what they never launch (cuDNN
-// does), and a launch finds out as a kernel would. What must not be there is memory of this process that it reads or writes itself.
+// CapturedRect is Rect for work that a capture takes up. That may name addresses of nothing:
+// programs capture what they never launch (cuDNN does), and a launch finds out as a kernel would.
+// What must not be there is memory of this process that it reads or writes itself.
 func (s *Space) CapturedRect(addr, pitch, width, element, height uint64) (Rect, cuda.Result) {
 	row, span, ok := rows(pitch, width, element, height)
 	if !ok || addr+span < addr {

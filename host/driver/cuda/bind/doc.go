@@ -1,5 +1,6 @@
-// Package bind is the only way from a session to the NVIDIA driver. Its methods, types and structs are generated from cuda/api/*.idl and
-// cuda/gen/abi_structs.h; what is written by hand here is what makes a number into something that a method takes.
+// Package bind is the only way from a session to the NVIDIA driver. Its methods, types and structs
+// are generated from cuda/api/*.idl and cuda/gen/abi_structs.h; what is written by hand here is
+// what makes a number into something that a method takes.
 //
 // A number from a guest is nothing that the driver gets. It becomes
 //
@@ -11,12 +12,13 @@
 //   - Image and Input, code for the driver, by functions that want it checked (cuda/fatbin),
 //   - Attributes, by Space.LaunchAttributes, which knows what may be in them.
 //
-// All of these have fields that no other package writes. Address and HostAddress are what is left of Mem and Host for calls that take no
-// size. A struct of parameters with such addresses is sealed (cuda/api/bind.idl) if the driver takes a length from elsewhere in it.
+// All of these have fields that no other package writes. Address and HostAddress are what is left
+// of Mem and Host for calls that take no size. A struct of parameters with such addresses is sealed
+// (cuda/api/bind.idl) if the driver takes a length from elsewhere in it.
 //
-// An entry that is not bound yet, or takes a parameter otherwise, gets a line in bind.idl; a struct its layout in abi_structs.h; then
-// go generate ./cuda.
+// An entry that is not bound yet, or takes a parameter otherwise, gets a line in bind.idl; a struct
+// its layout in abi_structs.h; then go generate ./cuda.
 //
-// Methods may be called on any thread, whose current context the driver uses. A Space and a Queue's filling side belong to the worker
-// goroutine.
+// Methods may be called on any thread, whose current context the driver uses. A Space and a Queue's
+// filling side belong to the worker goroutine.
 package bind

@@ -89,7 +89,8 @@ func Load(name string) (*Driver, error) {
 	return d, nil
 }
 
-// Preload loads a library that the driver loads by itself at the first call that needs it, for the life of the process.
+// Preload loads a library that the driver loads by itself at the first call that needs it, for the
+// life of the process.
 func Preload(name string) error {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
@@ -112,7 +113,8 @@ type entry uint64
 // directArgs is how many arguments travel in registers.
 const directArgs = 6
 
-// call calls an entry of integers and addresses. It is what the hot paths use: one crossing, nothing in memory.
+// call calls an entry of integers and addresses. It is what the hot paths use: one crossing,
+// nothing in memory.
 func (e entry) call(a, b, c, d, f, g uint64) cuda.Result {
 	if e == 0 {
 		return cuda.ErrorNotSupported
@@ -137,7 +139,8 @@ func (f *frame) call(e entry, outs uint32) cuda.Result {
 	return cuda.Result(C.cw_call(C.uint64_t(e), (*C.uint64_t)(unsafe.Pointer(f)), C.uint32_t(outs)))
 }
 
-// callRefs is call with addresses of Go's memory, which hold no pointers of Go's. The driver does not keep them.
+// callRefs is call with addresses of Go's memory, which hold no pointers of Go's. The driver does
+// not keep them.
 func (f *frame) callRefs(e entry, outs, at uint32, p, q, r, s, t unsafe.Pointer) cuda.Result {
 	if e == 0 {
 		return cuda.ErrorNotSupported
@@ -154,7 +157,8 @@ func (d *Driver) pointerGetAttribute(attribute uint32, ptr uint64) (value uint64
 	return value, cuda.Result(res)
 }
 
-// Call is a call to be made once, here or by a Queue. It holds handles and addresses, nothing that tables may change meanwhile.
+// Call is a call to be made once, here or by a Queue. It holds handles and addresses, nothing that
+// tables may change meanwhile.
 type Call struct {
 	fn      entry
 	args    [directArgs]uint64
@@ -170,10 +174,12 @@ func (c *Call) Do() cuda.Result {
 	return c.fn.call(a[0], a[1], a[2], a[3], a[4], a[5])
 }
 
-// Possible reports whether it can be made later: the driver has the entry, and nothing is wrong with its arguments.
+// Possible reports whether it can be made later: the driver has the entry, and nothing is wrong
+// with its arguments.
 func (c *Call) Possible() bool { return c.fn != 0 && c.refused == cuda.Success }
 
-// pointerTo makes a pointer to foreign memory (C's, the driver's, a mapping) at addr: never to Go's.
+// pointerTo makes a pointer to foreign memory (C's, the driver's, a mapping) at addr: never to
+// Go's.
 func pointerTo(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
 // first is the address of a list, nil if nothing is in it.
@@ -200,7 +206,8 @@ func copied[T any](addr, n uint64) []T {
 	return append([]T(nil), unsafe.Slice((*T)(pointerTo(addr)), n)...)
 }
 
-// LinkComplete gives the image of a completed link, at most so many bytes; nil if the driver gave none.
+// LinkComplete gives the image of a completed link, at most so many bytes; nil if the driver gave
+// none.
 func (d *Driver) LinkComplete(state LinkState, most uint64) ([]byte, cuda.Result) {
 	at, size, res := d.linkComplete(state)
 	switch {

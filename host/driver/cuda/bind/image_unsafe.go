@@ -9,10 +9,11 @@ import (
 	"causeway/cuda/fatbin"
 )
 
-// Image is a guest's image as the driver gets it, until Release. Containers are sized by their headers: the driver reads them where they
-// lie in Go's memory, pinned. Text ends at a NUL, cubins are sized by what they say of themselves: these are copied to C memory, with a
-// NUL behind. Containers go bare to cuModuleLoadDataEx (behind a wrapper it answers INVALID_IMAGE, seen on driver 580) and to
-// cuLibraryLoadData behind a wrapper, as applications' runtimes do.
+// Image is a guest's image as the driver gets it, until Release. Containers are sized by their
+// headers: the driver reads them where they lie in Go's memory, pinned. Text ends at a NUL, cubins
+// are sized by what they say of themselves: these are copied to C memory, with a NUL behind.
+// Containers go bare to cuModuleLoadDataEx (behind a wrapper it answers INVALID_IMAGE, seen on
+// driver 580) and to cuLibraryLoadData behind a wrapper, as applications' runtimes do.
 type Image struct {
 	at      uint64
 	pin     *runtime.Pinner
@@ -61,8 +62,9 @@ type Input struct {
 	b        Buffer
 }
 
-// HoldInput takes a guest's input of a kind for cuLinkAddData, which says how long it is but not where its parts lie: an image is looked at
-// as for loading, an object or a library for every part of it. wants is that of fatbin.Check.
+// HoldInput takes a guest's input of a kind for cuLinkAddData, which says how long it is but not
+// where its parts lie: an image is looked at as for loading, an object or a library for every part
+// of it. wants is that of fatbin.Check.
 func HoldInput(kind uint32, in []byte, wants func(sm int) bool) (Input, *fatbin.Code, error) {
 	var c *fatbin.Code
 	var err error

@@ -140,7 +140,8 @@ func (d *Driver) LaunchCooperativeKernel(f Function, dims *Dims, st Stream, a Ar
 		C.uint32_t(len(a.layout.offsets))))
 }
 
-// Clusters answers a question about a launch: how many clusters of it can be resident, or how large they can be.
+// Clusters answers a question about a launch: how many clusters of it can be resident, or how large
+// they can be.
 func (d *Driver) Clusters(ask func(Function, *LaunchConfig) (int32, cuda.Result), f Function, dims *Dims, attrs Attributes) (int32, cuda.Result) {
 	list := attrs.copy()
 	defer list.Free()

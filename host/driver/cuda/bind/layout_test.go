@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestLayouts compares sizes and offsets of Go's structs with those of the header that guests' programs are compiled with.
+// TestLayouts compares sizes and offsets of Go's structs with those of the header that guests'
+// programs are compiled with.
 func TestLayouts(t *testing.T) {
 	dir := t.TempDir()
 	var src strings.Builder

@@ -49,7 +49,8 @@ func (m Mem) From(addr, size uint64) (Mem, bool) {
 	return m.Slice(addr-m.at, size)
 }
 
-// Host is memory of this process that the driver may read and write: C memory, or pages that a guest shares.
+// Host is memory of this process that the driver may read and write: C memory, or pages that a
+// guest shares.
 type Host struct{ at, size uint64 }
 
 // Size is its length in bytes.
@@ -79,7 +80,8 @@ func cut(at, have, offset, size uint64) (uint64, uint64, bool) {
 	return at + offset, size, true
 }
 
-// Lease is a piece of a mapping outside Go's heap that the guest shares, false if the mapping does not hold it.
+// Lease is a piece of a mapping outside Go's heap that the guest shares, false if the mapping does
+// not hold it.
 func Lease(mapping []byte, offset, size uint64) (Host, bool) {
 	if len(mapping) == 0 {
 		return Host{}, false
@@ -159,7 +161,8 @@ func (r Registered) Host() Host { return r.host }
 // Mem is the memory as the GPU reaches it.
 func (r Registered) Mem() Mem { return r.mem }
 
-// At is, for the GPU, size bytes at an address of this process, false if they are not of this memory.
+// At is, for the GPU, size bytes at an address of this process, false if they are not of this
+// memory.
 func (r Registered) At(addr uintptr, size uint64) (Mem, bool) {
 	if uint64(addr) < r.host.at {
 		return Mem{}, false

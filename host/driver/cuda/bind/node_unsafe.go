@@ -6,7 +6,8 @@ import (
 	"causeway/cuda"
 )
 
-// Node is the parameters of a graph node for the driver, with the C memory that they point to. Its kind is the driver's number.
+// Node is the parameters of a graph node for the driver, with the C memory that they point to. Its
+// kind is the driver's number.
 type Node struct {
 	params *GraphNodeParams // an object of its own, without pointers of Go's
 	owned  []Buffer
@@ -91,7 +92,8 @@ func (n *Node) SetGraph(g Graph, ownership uint32) {
 // SetEvent makes it one that records an event or waits for it.
 func (n *Node) SetEvent(e Event) { *n.params.union.Event() = e }
 
-// SetAlloc makes it an allocation, from a guest's CUmemPoolProps and CUmemAccessDesc; false if they are too short.
+// SetAlloc makes it an allocation, from a guest's CUmemPoolProps and CUmemAccessDesc; false if they
+// are too short.
 func (n *Node) SetAlloc(props, access []byte, size uint64) bool {
 	p := n.params.union.Alloc()
 	pool, ok := decode[MemPoolProps](props)

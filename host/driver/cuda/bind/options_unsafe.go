@@ -6,7 +6,8 @@ import (
 	"causeway/cuda"
 )
 
-// plainJIT are the CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a plain number; all others hold addresses.
+// plainJIT are the CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a
+// plain number; all others hold addresses.
 var plainJIT = map[uint64]bool{
 	cuda.JITMaxRegisters: true, cuda.JITThreadsPerBlock: true, cuda.JITOptimizationLevel: true, cuda.JITTargetFromCucontext: true,
 	cuda.JITTarget: true, cuda.JITFallbackStrategy: true, cuda.JITGenerateDebugInfo: true, cuda.JITLogVerbose: true,
@@ -14,8 +15,8 @@ var plainJIT = map[uint64]bool{
 	30: true, 31: true, 32: true, 33: true, 34: true, 35: true,
 }
 
-// Options are two lists in C memory, of keys and values. The driver writes to the values as long as what they were given to lives.
-// None may be given instead.
+// Options are two lists in C memory, of keys and values. The driver writes to the values as long as
+// what they were given to lives. None may be given instead.
 type Options struct {
 	keys, values Buffer
 	n            int

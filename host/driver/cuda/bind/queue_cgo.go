@@ -118,7 +118,8 @@ const (
 	itemBytes  = C.CW_QUEUE_BYTES // of a launch's parameters that need no allocation
 )
 
-// Queue is what a thread that makes calls and the goroutine that puts them share, in C memory: the thread spends its time there.
+// Queue is what a thread that makes calls and the goroutine that puts them share, in C memory: the
+// thread spends its time there.
 type Queue struct{ c *C.struct_cw_queue }
 
 // NewQueue is an empty one, for the life of the process.

@@ -6,8 +6,9 @@ import (
 	"causeway/cuda"
 )
 
-// Space is what a guest may name by address: device memory of this process, pinned regions of the guest, and what allocation nodes of its
-// graphs have. Anything else is this process's own. Worker goroutine.
+// Space is what a guest may name by address: device memory of this process, pinned regions of the
+// guest, and what allocation nodes of its graphs have. Anything else is this process's own. Worker
+// goroutine.
 type Space struct {
 	driver *Driver
 	pinned []pinned
@@ -17,7 +18,8 @@ type Space struct {
 	block  func(addr uint64) (Mem, bool)
 }
 
-// pinned is a region of the guest that it pinned and that is registered with the driver, at one address for all.
+// pinned is a region of the guest that it pinned and that is registered with the driver, at one
+// address for all.
 type pinned struct {
 	id  uint32
 	mem Mem
@@ -48,8 +50,8 @@ func (s *Space) pinnedAt(addr uint64) *pinned {
 	return nil
 }
 
-// MapFar makes a mapping known of memory that the driver has made on the host: a pointer into it is one of the host's to the driver, as all of this process's
-// own are.
+// MapFar makes a mapping known of memory that the driver has made on the host: a pointer into it is
+// one of the host's to the driver, as all of this process's own are.
 func (s *Space) MapFar(m Mem) { s.far = append(s.far, m) }
 
 // UnmapFar forgets it.
@@ -64,7 +66,8 @@ func (s *Space) farAt(addr uint64) int {
 	return slices.IndexFunc(s.far, func(m Mem) bool { return addr-m.at < m.size })
 }
 
-// reachesFar reports whether a range begins in memory that was mapped so, and ends there or in what is beside it: more of the kind, or device memory.
+// reachesFar reports whether a range begins in memory that was mapped so, and ends there or in what
+// is beside it: more of the kind, or device memory.
 func (s *Space) reachesFar(addr, size uint64) bool {
 	for end := addr + size; ; {
 		i := s.farAt(addr)
@@ -102,7 +105,8 @@ func (s *Space) device(addr uint64) (Mem, bool) {
 // Allocation is the allocation of the device's that an address lies in, false if there is none.
 func (s *Space) Allocation(addr uint64) (Mem, bool) { return s.device(addr) }
 
-// Hold has block asked first: of an address that the session gives out by itself it tells the memory, none if that is not the guest's.
+// Hold has block asked first: of an address that the session gives out by itself it tells the
+// memory, none if that is not the guest's.
 func (s *Space) Hold(block func(addr uint64) (m Mem, ours bool)) { s.block = block }
 
 // held is memory at an address that the session gives out by itself.
@@ -126,7 +130,8 @@ func (s *Space) HostOf(m Mem) (Host, bool) {
 	return Host(m), ok
 }
 
-// Mem is memory that a guest names: device memory, whose length the driver checks when it is used, or wholly inside a pinned region.
+// Mem is memory that a guest names: device memory, whose length the driver checks when it is used,
+// or wholly inside a pinned region.
 func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	if addr+size < addr {
 		return Mem{}, cuda.ErrorInvalidValue
@@ -160,8 +165,9 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	return Mem{}, cuda.ErrorInvalidValue
 }
 
-// endsThere reports whether what begins in device memory ends in memory of the guest's, too. Of lengths that no worker's own memory is far enough for the driver
-// alone is asked, when it is used: a question takes longer than a small copy's call.
+// endsThere reports whether what begins in device memory ends in memory of the guest's, too. Of
+// lengths that no worker's own memory is far enough for the driver alone is asked, when it is used:
+// a question takes longer than a small copy's call.
 func (s *Space) endsThere(addr, size uint64) bool {
 	const sure = 1 << 30
 	if size <= sure {
@@ -170,7 +176,8 @@ func (s *Space) endsThere(addr, size uint64) bool {
 	return s.onDevice(addr+size-1) || s.farAt(addr+size-1) >= 0
 }
 
-// Near is Mem with a memory of what the last address lay in, for many addresses at once: nothing is freed between them.
+// Near is Mem with a memory of what the last address lay in, for many addresses at once: nothing is
+// freed between them.
 func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
 	if m, ok := last.From(addr, size); ok && size > 0 {
 		return m, cuda.Success
@@ -195,7 +202,8 @@ func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
 	return m, cuda.Success
 }
 
-// AddGraph makes memory known that an allocation node of a graph has: the driver may not know it before a launch.
+// AddGraph makes memory known that an allocation node of a graph has: the driver may not know it
+// before a launch.
 func (s *Space) AddGraph(at Address, size uint64) {
 	if at.v+size >= at.v {
 		s.graphs[at.v] = size
@@ -203,7 +211,8 @@ func (s *Space) AddGraph(at Address, size uint64) {
 	}
 }
 
-// Graph is the memory of an allocation node that begins at an address: one that is there, or that the driver still knows.
+// Graph is the memory of an allocation node that begins at an address: one that is there, or that
+// the driver still knows.
 func (s *Space) Graph(addr uint64) (Address, bool) {
 	_, there := s.graphs[addr]
 	if !there && s.gone[addr] {
@@ -229,7 +238,8 @@ func (s *Space) AnyGraph() (uint64, bool) {
 // maxGone bounds what is remembered of nodes that are gone.
 const maxGone = 1 << 16
 
-// DropGraph forgets memory of an allocation node that is gone. It may be there yet, but then the driver knows it.
+// DropGraph forgets memory of an allocation node that is gone. It may be there yet, but then the
+// driver knows it.
 func (s *Space) DropGraph(addr uint64) {
 	delete(s.graphs, addr)
 	if len(s.gone) >= maxGone {
@@ -244,7 +254,8 @@ var guestAttributes = []uint32{
 	cuda.PointerAttrDeviceOrdinal, cuda.PointerAttrRangeStartAddr, cuda.PointerAttrRangeSize, cuda.PointerAttrMapped,
 }
 
-// Attribute answers a guest's question about a pointer. Others would tell of this process: handles, where host memory lies here.
+// Attribute answers a guest's question about a pointer. Others would tell of this process: handles,
+// where host memory lies here.
 func (s *Space) Attribute(attr uint32, addr uint64) (uint64, cuda.Result) {
 	if !slices.Contains(guestAttributes, attr) {
 		return 0, cuda.ErrorNotSupported

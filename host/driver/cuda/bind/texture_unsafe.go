@@ -6,7 +6,8 @@ import (
 	"causeway/cuda"
 )
 
-// decode copies bytes that a guest gave for a struct. Only for structs whose addresses and handles are then written over.
+// decode copies bytes that a guest gave for a struct. Only for structs whose addresses and handles
+// are then written over.
 func decode[T any](b []byte) (v T, ok bool) {
 	if uintptr(len(b)) != unsafe.Sizeof(v) {
 		return v, false
@@ -28,7 +29,8 @@ const (
 	resourcePitch2D
 )
 
-// Resource is what a texture or surface reads, from a guest's bytes and the array or mipmapped array that they name, none if they do not.
+// Resource is what a texture or surface reads, from a guest's bytes and the array or mipmapped
+// array that they name, none if they do not.
 func (s *Space) Resource(b []byte, array Array, mipmap MipmappedArray) (ResourceDesc, cuda.Result) {
 	d, ok := decode[ResourceDesc](b)
 	if !ok {
@@ -87,7 +89,8 @@ func (s *Space) SetTexRefRows(ref Texref, desc []byte, addr, pitch uint64) cuda.
 	return s.driver.texRefSetAddress2D(ref, &d, m.Address(), pitch)
 }
 
-// ArrayMaps are tiles of arrays with the memory behind them, from a guest's records, whose ids array, mipmap and mem find.
+// ArrayMaps are tiles of arrays with the memory behind them, from a guest's records, whose ids
+// array, mipmap and mem find.
 func ArrayMaps(b []byte, array func(id uint64) (Array, bool), mipmap func(id uint64) (MipmappedArray, bool),
 	mem func(id uint64) (MemGenericAllocationHandle, bool)) ([]ArrayMapInfo, bool) {
 	size := int(unsafe.Sizeof(ArrayMapInfo{}))
@@ -133,7 +136,8 @@ const TensorMapSize = 128
 
 const tensorMapAlign = 128
 
-// TensorMap is what a tensor map is encoded from. Lists are as long as the form wants for the rank; its maker has seen to that.
+// TensorMap is what a tensor map is encoded from. Lists are as long as the form wants for the rank;
+// its maker has seen to that.
 type TensorMap struct {
 	Type, Rank                           uint32
 	Address                              Mem

@@ -35,7 +35,8 @@ import (
 	"causeway/cuda"
 )
 
-// TpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
+// TpcMap says where the current device's pairs of multiprocessors lie, as the driver tells
+// cuBLASLt.
 func (d *Driver) TpcMap() ([]byte, cuda.Result) {
 	if d.fn.cuGetExportTable == 0 {
 		return nil, cuda.ErrorNotSupported

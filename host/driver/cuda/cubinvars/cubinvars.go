@@ -1,11 +1,14 @@
-// Package cubinvars moves the managed variables of machine code to fixed addresses: what the code's relocations would have filled in
-// when it is loaded is filled in beforehand, and the relocations go. It owns no goroutine and has no state.
+// Package cubinvars moves the managed variables of machine code to fixed addresses: what the code's
+// relocations would have filled in when it is loaded is filled in beforehand, and the relocations
+// go. It owns no goroutine and has no state.
 //
-// A cubin is an ELF file. Its symbols of managed variables are marked by bit 2 of st_other. Code names them by three kinds of
-// relocation: the whole address (in the bank of constants that holds addresses, in variables and in debug information; a variable's
-// first value may have it as a generic one, which is the same), and its lower
-// and its upper half in an instruction of 128 bits, whose immediate value is its second word. Checked with the compilers of CUDA 11.8,
-// 12.9 and 13.0 for sm_75, sm_90 and sm_100, with and without optimisation, and with what the linkers make of their objects.
+// A cubin is an ELF file. Its symbols of managed variables are marked by bit 2 of st_other. Code
+// names them by three kinds of relocation: the whole address (in the bank of constants that holds
+// addresses, in variables and in debug information; a variable's first value may have it as a
+// generic one, which is the same), and its lower and its upper half in an instruction of 128 bits,
+// whose immediate value is its second word. Checked with the compilers of CUDA 11.8, 12.9 and 13.0
+// for sm_75, sm_90 and sm_100, with and without optimisation, and with what the linkers make of
+// their objects.
 package cubinvars
 
 import (
@@ -37,7 +40,8 @@ const (
 	upper   = 0x39 // R_CUDA_ABS32_HI_32
 )
 
-// Find lists the managed variables of a cubin and the bytes that they take together; none is no error.
+// Find lists the managed variables of a cubin and the bytes that they take together; none is no
+// error.
 func Find(img []byte) (vars []ptxvars.Var, size uint64, err error) {
 	f, err := parse(img)
 	if err != nil {

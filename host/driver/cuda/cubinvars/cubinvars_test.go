@@ -28,7 +28,8 @@ const (
 	codeRelocations
 )
 
-// example has two managed variables, x = 5 of 4 bytes and y of 100, a plain one, a bank of addresses, and code that holds halves.
+// example has two managed variables, x = 5 of 4 bytes and y of 100, a plain one, a bank of
+// addresses, and code that holds halves.
 func example(kind uint64) []byte {
 	table := bytes.Join([][]byte{make([]byte, symbolSize), sym(1, otherManaged, inits, 4, 4), sym(3, otherManaged, zeros, 0, 100), sym(5, 0, inits, 0, 4)}, nil)
 	text := make([]byte, 64)

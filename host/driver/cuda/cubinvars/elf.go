@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// What is read of ELF (System V ABI, "Object Files") and of NVIDIA's additions: sections that begin with ".nv.merc" are a second form
-// of the code for newer GPUs, with symbols and relocations of their own.
+// What is read of ELF (System V ABI, "Object Files") and of NVIDIA's additions: sections that begin
+// with ".nv.merc" are a second form of the code for newer GPUs, with symbols and relocations of
+// their own.
 
 var le = binary.LittleEndian
 

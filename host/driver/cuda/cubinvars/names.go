@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Names lists the variables of a cubin that live in the GPU's memory as long as the module and are not managed: the objects in its sections of
-// global memory and of the bank of constants that programs name.
+// Names lists the variables of a cubin that live in the GPU's memory as long as the module and are
+// not managed: the objects in its sections of global memory and of the bank of constants that
+// programs name.
 func Names(img []byte) (names []string, err error) {
 	f, err := parse(img)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/cuda/cubinvars/cubintest"
 )
 
-// TestNames: variables of global memory and constants are listed, managed ones are not, and one without a name is refused.
+// TestNames: variables of global memory and constants are listed, managed ones are not, and one
+// without a name is refused.
 func TestNames(t *testing.T) {
 	for what, c := range map[string]struct {
 		img  []byte

@@ -32,8 +32,8 @@ static unsigned count(int which) { return which == 3 ? waits : which == 5 ? free
 */
 import "C"
 
-// Busy returns the address of the function that stands for the driver's of a name in a driver with a context that works on and on, 0 if it
-// has none. One test at a time.
+// Busy returns the address of the function that stands for the driver's of a name in a driver with
+// a context that works on and on, 0 if it has none. One test at a time.
 func Busy(name string) uint64 {
 	switch name {
 	case "cuCtxSetCurrent":
@@ -55,7 +55,8 @@ func Busy(name string) uint64 {
 // SetBusy names the context that works, 0 for none, and forgets what was counted.
 func SetBusy(handle uint64) { C.set_busy(C.uint64_t(handle)) }
 
-// BusyCounts are the calls that would have waited for the context, the memory that was freed, and the contexts that were destroyed.
+// BusyCounts are the calls that would have waited for the context, the memory that was freed, and
+// the contexts that were destroyed.
 func BusyCounts() (waits, freed, destroyed int) {
 	return int(C.count(3)), int(C.count(5)), int(C.count(6))
 }

@@ -138,7 +138,8 @@ import "C"
 
 import "unsafe"
 
-// Direct returns the address of the function that stands for the driver's of a name in a driver that tells adapters of its device memory, 0 if it has none.
+// Direct returns the address of the function that stands for the driver's of a name in a driver
+// that tells adapters of its device memory, 0 if it has none.
 func Direct(name string) uint64 {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
@@ -157,7 +158,8 @@ func DirectBegins(at uint64) { C.direct_begin_at(C.uint64_t(at)) }
 // DirectRefuses has no memory be had as a file, for a reason; 0: it is.
 func DirectRefuses(result uint32) { C.direct_refuse(C.uint32_t(result)) }
 
-// DirectSays adds a letter to what was called: F is for memory that was freed, E for a context that was ended, S for a stream that was waited for, P for writes that were made visible.
+// DirectSays adds a letter to what was called: F is for memory that was freed, E for a context that
+// was ended, S for a stream that was waited for, P for writes that were made visible.
 func DirectSays(what byte) { C.direct_say(C.char(what)) }
 
 // DirectSaid is what was called since it was asked before, a letter for each call.

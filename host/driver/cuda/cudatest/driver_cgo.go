@@ -104,10 +104,12 @@ static uint64_t device_pointers(void) { return (uint64_t)(uintptr_t)device_point
 */
 import "C"
 
-// SetAttribute sets what the agreeing driver answers for an attribute of its device, in all of this process.
+// SetAttribute sets what the agreeing driver answers for an attribute of its device, in all of this
+// process.
 func SetAttribute(which, value int32) { C.set_attribute(C.int(which), C.int(value)) }
 
-// Agreeing returns the address of the function that stands for the driver's of a name in a driver that agrees to everything.
+// Agreeing returns the address of the function that stands for the driver's of a name in a driver
+// that agrees to everything.
 func Agreeing(name string) uint64 {
 	switch name {
 	case "cuMemHostAlloc":

@@ -16,7 +16,8 @@ static void set_globals(uint64_t at) { globals = at; }
 */
 import "C"
 
-// Globals stands for cuModuleGetGlobal_v2 of a driver that puts variables where SetGlobals says. One test at a time.
+// Globals stands for cuModuleGetGlobal_v2 of a driver that puts variables where SetGlobals says.
+// One test at a time.
 func Globals() uint64 { return uint64(C.global_entry()) }
 
 // SetGlobals is where variables lie from now on, 64 KiB for each first letter.

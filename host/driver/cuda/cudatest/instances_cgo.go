@@ -31,7 +31,8 @@ static void in_begin(uint64_t base) { memset(&in, 0, sizeof in); in.base = base;
 */
 import "C"
 
-// Instances are the entries of a driver that puts a library's variables elsewhere in each context, from base on, by their names. It begins anew; one test at a time.
+// Instances are the entries of a driver that puts a library's variables elsewhere in each context,
+// from base on, by their names. It begins anew; one test at a time.
 func Instances(base uint64) map[string]uint64 {
 	C.in_begin(C.uint64_t(base))
 	all := map[string]uint64{}

@@ -257,7 +257,8 @@ import "C"
 
 import "unsafe"
 
-// Living is Showing for a driver whose objects end with what they are of, and that looks whether those live that it is given.
+// Living is Showing for a driver whose objects end with what they are of, and that looks whether
+// those live that it is given.
 func Living(name string) uint64 {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))

@@ -36,7 +36,8 @@ static int lo_count(int which) { return lo.counts[which]; }
 */
 import "C"
 
-// Locals are the entries of a driver whose kernels need local memory, by their names. It begins anew; one test at a time.
+// Locals are the entries of a driver whose kernels need local memory, by their names. It begins
+// anew; one test at a time.
 func Locals() map[string]uint64 {
 	C.lo_begin()
 	all := map[string]uint64{}
@@ -47,12 +48,14 @@ func Locals() map[string]uint64 {
 	return all
 }
 
-// SetLocals is how many bytes each thread of the kernels that are looked up from now on needs, and of functions of modules; and how launches end, and making graphs executable.
+// SetLocals is how many bytes each thread of the kernels that are looked up from now on needs, and
+// of functions of modules; and how launches end, and making graphs executable.
 func SetLocals(kernel, function, launch, instantiate int) {
 	C.lo_set(C.int(kernel), C.int(function), C.int(launch), C.int(instantiate))
 }
 
-// LocalsMade says how many modules were loaded and unloaded, graphs were made executable and given back, kernels and graphs were launched, and how many graphs there are.
+// LocalsMade says how many modules were loaded and unloaded, graphs were made executable and given
+// back, kernels and graphs were launched, and how many graphs there are.
 func LocalsMade() (loaded, unloaded, made, ended, launched, graphs int) {
 	n := func(i C.int) int { return int(C.lo_count(i)) }
 	return n(0), n(1), n(2), n(3), n(4), n(5)

@@ -66,8 +66,8 @@ static uint64_t mapping_count(int which) {
 */
 import "C"
 
-// Mapping returns the address of the function that stands for the driver's of a name in a driver that maps physical memory, 0 if it has
-// none. One test at a time.
+// Mapping returns the address of the function that stands for the driver's of a name in a driver
+// that maps physical memory, 0 if it has none. One test at a time.
 func Mapping(name string) uint64 {
 	names := []string{"", "cuMemAddressReserve", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize", "cuMemAllocAsync", "cuDeviceGetAttribute"}
 	for i := 1; i < len(names); i++ {
@@ -78,7 +78,8 @@ func Mapping(name string) uint64 {
 	return 0
 }
 
-// FailMapping has calls that create, map, give access or allocate in stream order find no memory, from the nth from now on; 0: none.
+// FailMapping has calls that create, map, give access or allocate in stream order find no memory,
+// from the nth from now on; 0: none.
 func FailMapping(n int) { C.mapping_fail(C.uint64_t(n)) }
 
 // RestartMapping forgets all that is mapped, as a new process has nothing.
@@ -90,7 +91,8 @@ func MappingPlace() (kind, id uint32) {
 	return place & 0xffff, place >> 16
 }
 
-// MappingCounts are the pieces of physical memory that there are, pages that are mapped, waits for a context, and calls that made no sense.
+// MappingCounts are the pieces of physical memory that there are, pages that are mapped, waits for
+// a context, and calls that made no sense.
 func MappingCounts() (created, pages, waits, wrong int) {
 	return int(C.mapping_count(1)), int(C.mapping_count(2)), int(C.mapping_count(3)), int(C.mapping_count(4))
 }

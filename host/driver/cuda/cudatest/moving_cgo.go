@@ -49,8 +49,8 @@ static uint64_t moving(int which) {
 */
 import "C"
 
-// Moving returns the address of the function that stands for the driver's of a name in a driver whose copies are made at once, 0 if it has
-// none.
+// Moving returns the address of the function that stands for the driver's of a name in a driver
+// whose copies are made at once, 0 if it has none.
 func Moving(name string) uint64 {
 	switch name {
 	case "cuMemAlloc_v2":

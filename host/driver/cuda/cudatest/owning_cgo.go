@@ -358,11 +358,12 @@ import "C"
 
 import "unsafe"
 
-// FirstAddress is what an owning driver's first allocation has; the next ones follow, each at a multiple of 2 MiB, with as much between them.
+// FirstAddress is what an owning driver's first allocation has; the next ones follow, each at a
+// multiple of 2 MiB, with as much between them.
 const FirstAddress = 0x7e0000000000
 
-// Owning returns the address of the function that stands for the driver's of a name in a driver that knows what it may touch. What takes no
-// memory is the agreeing driver's.
+// Owning returns the address of the function that stands for the driver's of a name in a driver
+// that knows what it may touch. What takes no memory is the agreeing driver's.
 func Owning(name string) uint64 {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
@@ -384,11 +385,12 @@ func TakeBack(mem []byte) { C.take_back(C.uint64_t(uintptr(unsafe.Pointer(&mem[0
 // Restart forgets everything but what was lent: no session runs.
 func Restart() { C.restart() }
 
-// Finding is the first range since Restart that a call was given and that was none of the guest's, nor the call's own; empty: none was.
+// Finding is the first range since Restart that a call was given and that was none of the guest's,
+// nor the call's own; empty: none was.
 func Finding() string { return C.GoString(C.found()) }
 
-// Reached are how many ranges were right since Restart: of device memory, of memory of this process that the guest has or the driver made, and
-// of the calls' own.
+// Reached are how many ranges were right since Restart: of device memory, of memory of this process
+// that the guest has or the driver made, and of the calls' own.
 func Reached() (device, host, own int) {
 	return int(C.right(1)), int(C.right(0)) + int(C.right(2)), int(C.right(3))
 }

@@ -66,7 +66,8 @@ func Parts() map[string]uint64 {
 	return m
 }
 
-// SetParts begins another process, of whose device there is so much, and whose driver knows its resources by a secret.
+// SetParts begins another process, of whose device there is so much, and whose driver knows its
+// resources by a secret.
 func SetParts(multiprocessors, secret uint32) {
 	C.set_parts(C.uint32_t(multiprocessors), C.uint32_t(secret))
 }

@@ -140,8 +140,8 @@ import (
 	"unsafe"
 )
 
-// Passed returns the address of the function that stands for the driver's of a name in a driver of two processes whose memory passes by descriptors, 0 if it has
-// none. One test at a time.
+// Passed returns the address of the function that stands for the driver's of a name in a driver of
+// two processes whose memory passes by descriptors, 0 if it has none. One test at a time.
 func Passed(name string) uint64 {
 	names := []string{"cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cuMemRelease",
 		"cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemcpyAsync", "cuStreamSynchronize"}
@@ -154,7 +154,8 @@ func Passed(name string) uint64 {
 // PassedProcess says which of the two calls from now on.
 func PassedProcess(n int) { C.passed_process(C.int(n)) }
 
-// FailPassed has the nth call from now on fail that reserves, imports, maps, gives access, copies or waits; 0: none.
+// FailPassed has the nth call from now on fail that reserves, imports, maps, gives access, copies
+// or waits; 0: none.
 func FailPassed(n int) { C.passed_fail(C.uint64_t(n)) }
 
 // PassedWrite and PassedRead reach memory that is mapped, false if it is not, or not to be reached.
@@ -167,7 +168,8 @@ func PassedRead(at uint64, b []byte) bool {
 	return C.passed_access_bytes(C.uint64_t(at), (*C.char)(unsafe.Pointer(&b[0])), C.uint64_t(len(b)), 0) != 0
 }
 
-// PassedCounts are the pieces of memory that the process has, its mappings, its reservations, and calls of both that made no sense.
+// PassedCounts are the pieces of memory that the process has, its mappings, its reservations, and
+// calls of both that made no sense.
 func PassedCounts() (pieces, mapped, reserved, wrong int) {
 	return int(C.passed_count(0)), int(C.passed_count(1)), int(C.passed_count(2)), int(C.passed_count(3))
 }

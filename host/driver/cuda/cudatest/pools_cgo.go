@@ -69,8 +69,8 @@ import "C"
 
 import "slices"
 
-// Pools returns the address of the function that stands for the driver's of a name in a driver whose pools lie by the order in which they were made, 0 if it has
-// none. One test at a time.
+// Pools returns the address of the function that stands for the driver's of a name in a driver
+// whose pools lie by the order in which they were made, 0 if it has none. One test at a time.
 func Pools(name string) uint64 {
 	names := []string{"cuMemPoolCreate", "cuDeviceGetDefaultMemPool", "cuMemAllocFromPoolAsync", "cuMemAllocAsync",
 		"cuMemPoolGetAttribute", "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuMemPoolDestroy"}

@@ -50,7 +50,8 @@ import "C"
 
 import "unsafe"
 
-// KernelBytes is how many bytes of parameters every kernel of a Showing driver reads: one of 8, one of 4000.
+// KernelBytes is how many bytes of parameters every kernel of a Showing driver reads: one of 8, one
+// of 4000.
 const KernelBytes = 8 + C.KERNEL_LONG
 
 // Rights is how many an allocation node of a Showing driver says that it gives.

@@ -219,7 +219,8 @@ import "C"
 
 import "unsafe"
 
-// Tiles returns the address of the function that stands for the driver's of a name in a driver that has sparse arrays, 0 if it has none. One test at a time.
+// Tiles returns the address of the function that stands for the driver's of a name in a driver that
+// has sparse arrays, 0 if it has none. One test at a time.
 func Tiles(name string) uint64 {
 	names := []string{"", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuArray3DCreate_v2", "cuMipmappedArrayCreate", "cuArrayDestroy", "cuMipmappedArrayDestroy", "cuArrayGetSparseProperties",
 		"cuMipmappedArrayGetSparseProperties", "cuMemMapArrayAsync", "cuMemcpy3DAsync_v2"}
@@ -254,7 +255,8 @@ func TileMemory(handle uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), uint64(size))
 }
 
-// TileThings are how many pieces of memory, arrays and mipmapped arrays there are, and how many calls made no sense.
+// TileThings are how many pieces of memory, arrays and mipmapped arrays there are, and how many
+// calls made no sense.
 func TileThings() (memory, arrays, mipmaps, wrong int) {
 	return int(C.tiles_things(1)), int(C.tiles_things(2)), int(C.tiles_things(3)), int(C.tiles_wrong())
 }

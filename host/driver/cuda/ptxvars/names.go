@@ -9,8 +9,9 @@ import (
 // ErrHidden says that a text has variables that cannot be told by name.
 var ErrHidden = errors.New("variables of this code cannot be told")
 
-// Names lists the variables of a text that live in the GPU's memory as long as the module: global and constant ones that are defined there, neither
-// managed nor textures. Bodies of functions have none that are not declared before them; one that has is ErrHidden.
+// Names lists the variables of a text that live in the GPU's memory as long as the module: global
+// and constant ones that are defined there, neither managed nor textures. Bodies of functions have
+// none that are not declared before them; one that has is ErrHidden.
 func Names(text string) (names []string, err error) {
 	for rest := text; rest != ""; {
 		var statement string
@@ -43,7 +44,8 @@ func Names(text string) (names []string, err error) {
 
 const maxNames = 1 << 16
 
-// next cuts the first statement of a module off: up to its semicolon, or up to the brace that a function's body begins with. Comments are left out.
+// next cuts the first statement of a module off: up to its semicolon, or up to the brace that a
+// function's body begins with. Comments are left out.
 func next(text string) (statement, rest string, body bool) {
 	var b strings.Builder
 	depth := 0
@@ -118,7 +120,8 @@ func behindBody(text string) (string, error) {
 	return "", fmt.Errorf("%w: a function does not end", ErrHidden)
 }
 
-// declares reports whether a body declares a variable of the module's life: a directive at the start of a statement, not part of an instruction.
+// declares reports whether a body declares a variable of the module's life: a directive at the
+// start of a statement, not part of an instruction.
 func declares(body string) bool {
 	for _, space := range []string{".global", ".const"} {
 		for at := 0; ; {
@@ -136,7 +139,8 @@ func declares(body string) bool {
 	return false
 }
 
-// declared is the name of the variable that a statement of a module defines, "" if it defines none of those that Names lists.
+// declared is the name of the variable that a statement of a module defines, "" if it defines none
+// of those that Names lists.
 func declared(statement string) (string, error) {
 	head, _, valued := strings.Cut(statement, "=")
 	words := strings.Fields(strings.NewReplacer("[", " [", "(", " (", ".attribute", " .attribute").Replace(head))

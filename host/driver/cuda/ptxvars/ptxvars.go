@@ -1,5 +1,6 @@
-// Package ptxvars moves the managed variables of PTX text to fixed addresses, so that they can lie in memory of our choice: their
-// declarations go, and what names them uses the addresses. It owns no goroutine and has no state.
+// Package ptxvars moves the managed variables of PTX text to fixed addresses, so that they can lie
+// in memory of our choice: their declarations go, and what names them uses the addresses. It owns
+// no goroutine and has no state.
 package ptxvars
 
 import (
@@ -32,7 +33,8 @@ const (
 var declaration = regexp.MustCompile(`(?s)((?:\.visible|\.extern|\.weak|\.common)\s+)?\.global\s+\.attribute\(\s*\.managed\s*\)\s+` +
 	`(?:\.align\s+(\d+)\s+)?\.([a-z]\d+)\s+([\w$]+)\s*(\[\s*(\d*)\s*\])?\s*(?:=\s*([^;]*?)\s*)?;`)
 
-// Find lists the managed variables of a text and the bytes that they take together; none is no error.
+// Find lists the managed variables of a text and the bytes that they take together; none is no
+// error.
 func Find(text string) (vars []Var, size uint64, err error) {
 	size = first
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
@@ -98,7 +100,8 @@ func initial(list string, size uint64, element int, float bool) ([]byte, error) 
 	return b, nil
 }
 
-// number reads a PTX literal as an element's bits: 0fXXXXXXXX and 0dXXXXXXXXXXXXXXXX are floats by their bits.
+// number reads a PTX literal as an element's bits: 0fXXXXXXXX and 0dXXXXXXXXXXXXXXXX are floats by
+// their bits.
 func number(s string, element int, float bool) (uint64, error) {
 	hex, single, double := strings.ToLower(s), false, false
 	if rest, ok := strings.CutPrefix(hex, "0f"); ok {

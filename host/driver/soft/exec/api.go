@@ -62,7 +62,8 @@ type Config struct {
 	// Printf receives each formatted device printf. Calls may come from several
 	// goroutines at once; nil discards the text.
 	Printf func(text []byte)
-	// SetConditional receives what kernels in graphs decide by cudaGraphSetConditional. Calls may come from several goroutines.
+	// SetConditional receives what kernels in graphs decide by cudaGraphSetConditional. Calls may
+	// come from several goroutines.
 	SetConditional func(handle uint64, value uint32)
 	// Cores bounds the goroutines running blocks; 0 means GOMAXPROCS.
 	Cores int

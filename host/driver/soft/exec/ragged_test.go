@@ -8,7 +8,8 @@ import (
 	"causeway/host/driver/soft/exec"
 )
 
-// TestRaggedEnds: an access of any width ends at its allocation's last byte or faults, whether the range was looked up before or not.
+// TestRaggedEnds: an access of any width ends at its allocation's last byte or faults, whether the
+// range was looked up before or not.
 func TestRaggedEnds(t *testing.T) {
 	const head = ".version 8.0\n.target sm_80\n.address_size 64\n"
 	for _, c := range []struct {
@@ -45,7 +46,8 @@ func TestRaggedEnds(t *testing.T) {
 	}
 }
 
-// TestReadOnlyMemory: it can be read, and written by no kernel, also by one that has read it before.
+// TestReadOnlyMemory: it can be read, and written by no kernel, also by one that has read it
+// before.
 func TestReadOnlyMemory(t *testing.T) {
 	for _, store := range []string{"st.global.u32 [%rd1], %r1", "atom.global.add.u32 %r2, [%rd1], %r1", "red.global.add.u32 [%rd1], %r1"} {
 		for _, before := range []string{"", "ld.global.u32 %r1, [%rd1];"} {

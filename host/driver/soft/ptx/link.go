@@ -19,8 +19,9 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("Undefined reference to '%s'", e.Symbol)
 }
 
-// Link makes one module of several, which it takes apart: symbols of one module that others do not see get names of their own,
-// declarations give way to definitions, of weak definitions the first stays. The error is a *LinkError.
+// Link makes one module of several, which it takes apart: symbols of one module that others do not
+// see get names of their own, declarations give way to definitions, of weak definitions the first
+// stays. The error is a *LinkError.
 func Link(modules []*Module) (*Module, error) {
 	out := &Module{AddressSize: 64}
 	l := &linker{out: out, vars: map[string]int{}, funcs: map[string]int{}, taken: map[string]int{}}
@@ -61,7 +62,8 @@ type linker struct {
 	taken       map[string]int // names of module scope: how often they occur
 }
 
-// locals are the names that only their module sees. Declarations of functions count as those of another module.
+// locals are the names that only their module sees. Declarations of functions count as those of
+// another module.
 func locals(m *Module) map[string]bool {
 	names := map[string]bool{}
 	for _, v := range m.Vars {

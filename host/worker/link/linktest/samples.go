@@ -10,7 +10,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the descriptor of those that take one.
+// ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the
+// descriptor of those that take one.
 func ToWorker(fd int) []link.ToWorker {
 	f := link.FileOf(fd)
 	failed := link.Status{Errno: unix.EIO, Text: "no GPU"}

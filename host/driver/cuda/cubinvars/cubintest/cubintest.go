@@ -1,4 +1,5 @@
-// Package cubintest makes cubins for tests, section by section. What it makes has what tools read of a cubin, and no code that a GPU could run.
+// Package cubintest makes cubins for tests, section by section. What it makes has what tools read
+// of a cubin, and no code that a GPU could run.
 package cubintest
 
 import "encoding/binary"
@@ -93,7 +94,8 @@ func Symbol(name uint32, kind, other byte, section uint16, value, size uint64) [
 // Meant is the second word of a relocation.
 func Meant(symbol, kind uint64) uint64 { return symbol<<32 | kind }
 
-// Variables is a cubin with variables x of 8 and y of 16 bytes in global memory, and a constant c of 4.
+// Variables is a cubin with variables x of 8 and y of 16 bytes in global memory, and a constant c
+// of 4.
 func Variables() []byte {
 	table := append(make([]byte, SymbolSize), Symbol(1, Object, 0, 3, 0, 8)...)
 	table = append(append(table, Symbol(3, Object, 0, 3, 16, 16)...), Symbol(5, Object, 0, 4, 0, 4)...)
