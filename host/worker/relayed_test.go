@@ -59,6 +59,14 @@ func newServer(t testing.TB) (*gpuServer, link.Config) {
 	return s, cfg
 }
 
+// newSoftServer is newServer of one that has the software GPU.
+func newSoftServer(t testing.TB) (*gpuServer, link.Config) {
+	t.Helper()
+	s, cfg := newServer(t)
+	s.soft.Store(true)
+	return s, cfg
+}
+
 func (s *gpuServer) routineAccept(t testing.TB) {
 	defer close(s.done)
 	sessions := map[remote.SessionID]*spawn.Process{}

@@ -81,12 +81,9 @@ func ahead(ctx context.Context, t *testing.T, p *spawn.Process) {
 // what has changed; then the session goes there with what has changed since, and from there on to a
 // third. One that is called off goes on where it was, and its memory can go ahead again.
 func TestServersAhead(t *testing.T) {
-	one, cfg := newServer(t)
-	two, other := newServer(t)
-	third, again := newServer(t)
-	for _, s := range []*gpuServer{one, two, third} {
-		s.soft.Store(true)
-	}
+	one, cfg := newSoftServer(t)
+	two, other := newSoftServer(t)
+	third, again := newSoftServer(t)
 	p, g, w := one.program(t, cfg)
 	c := fills(t, g)
 	c.put(t, 1)
@@ -146,10 +143,8 @@ func TestServersAhead(t *testing.T) {
 // TestServersAheadFaults: what is in the way at the other server, or is lost there, is found while
 // the program runs, which goes on where it was.
 func TestServersAheadFaults(t *testing.T) {
-	one, cfg := newServer(t)
-	two, other := newServer(t)
-	one.soft.Store(true)
-	two.soft.Store(true)
+	one, cfg := newSoftServer(t)
+	two, other := newSoftServer(t)
 	p, g, w := one.program(t, cfg)
 	c := fills(t, g)
 	c.put(t, 4)
@@ -211,10 +206,8 @@ func TestServersAheadFaults(t *testing.T) {
 // TestServersAheadCannot: what cannot move is named before its memory goes, if it does not pass; a
 // program whose host has no memory left for rounds moves all at once.
 func TestServersAheadCannot(t *testing.T) {
-	one, cfg := newServer(t)
-	two, other := newServer(t)
-	one.soft.Store(true)
-	two.soft.Store(true)
+	one, cfg := newSoftServer(t)
+	two, other := newSoftServer(t)
 	p, g, w := one.program(t, cfg)
 	c := fills(t, g)
 	c.put(t, 6)
@@ -295,10 +288,8 @@ func TestServersAheadCannot(t *testing.T) {
 // TestServersHeldBack: a program whose memory goes ahead is held back if its device process says
 // so, from the next round on, until it stays, or has moved.
 func TestServersHeldBack(t *testing.T) {
-	one, cfg := newServer(t)
-	two, other := newServer(t)
-	one.soft.Store(true)
-	two.soft.Store(true)
+	one, cfg := newSoftServer(t)
+	two, other := newSoftServer(t)
 	p, g, w := one.program(t, cfg)
 	c := fills(t, g)
 	c.put(t, 1)
@@ -370,8 +361,7 @@ func TestServersStand(t *testing.T) {
 	if s := os.Getenv(standEnv); s != "" {
 		mib, _ = strconv.Atoi(s)
 	}
-	one, cfg := newServer(t)
-	one.soft.Store(true)
+	one, cfg := newSoftServer(t)
 	p, g, w := one.program(t, cfg)
 	c := fills(t, g)
 	var m wire.MemAllocReply
@@ -385,8 +375,7 @@ func TestServersStand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), divertLimit)
 	defer cancel()
 	goes := func(rounds int) (stood, longest time.Duration) {
-		two, other := newServer(t)
-		two.soft.Store(true)
+		two, other := newSoftServer(t)
 		over, waited := make(chan struct{}), make(chan time.Duration)
 		go func() { // the program writes a word, and waits for it
 			worst := time.Duration(0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"causeway/cuda/wire"
+	"causeway/remote"
 )
 
 /*
@@ -22,19 +23,9 @@ type throttle struct {
 }
 
 const (
-	throttleSlice = 20 * time.Millisecond // that it runs at least
-	throttleMost  = 10 * time.Second      // that it waits at once
-	throttleLook  = time.Millisecond      // how long a consumer that waits is deaf
-	throttleIdle  = 200 * time.Microsecond
+	throttleLook = time.Millisecond // how long a consumer that waits is deaf
+	throttleIdle = 200 * time.Microsecond
 )
-
-// waits is for how long a session waits that has worked.
-func waits(worked time.Duration, share uint32) time.Duration {
-	if share >= 100 {
-		return throttleMost
-	}
-	return min(throttleMost, worked*time.Duration(share)/time.Duration(100-share))
-}
 
 // holdBack waits before an operation, if the session has had its share.
 func (w *Worker) holdBack(ctx context.Context, op wire.Op) error {
@@ -51,19 +42,19 @@ func (w *Worker) holdBack(ctx context.Context, op wire.Op) error {
 	if t.since.IsZero() {
 		t.since = now
 	}
-	if now.Sub(t.since) < throttleSlice {
+	if now.Sub(t.since) < remote.HeldSlice {
 		return nil
 	}
-	worked := throttleSlice
+	worked := remote.HeldSlice
 	if k == nil || !k.HoldsPages() { // to ask lets go of pages, which is dear there
 		if !w.drained(ctx, throttleIdle) {
-			if err := w.awaitUntil(ctx, now.Add(throttleMost), func() bool { return w.drained(ctx, throttleLook) }); err != nil {
+			if err := w.awaitUntil(ctx, now.Add(remote.HeldMost), func() bool { return w.drained(ctx, throttleLook) }); err != nil {
 				return err
 			}
 			worked = time.Since(t.since)
 		}
 	}
-	err := w.awaitUntil(ctx, time.Now().Add(waits(worked, share)), func() bool {
+	err := w.awaitUntil(ctx, time.Now().Add(remote.HeldFor(worked, share)), func() bool {
 		time.Sleep(throttleLook)
 		return false
 	})

@@ -9,6 +9,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/worker/link"
+	"causeway/remote"
 )
 
 // TestHoldBack: a session that is held back still does what others want of it, its work waits, and
@@ -102,10 +103,10 @@ func TestWhoIsHeldBack(t *testing.T) {
 			if err := w.holdBack(t.Context(), c.op); err != nil || !time.Now().Equal(began) {
 				t.Errorf("%s, within its slice: %v after %v", what, err, time.Since(began))
 			}
-			time.Sleep(throttleSlice)
+			time.Sleep(remote.HeldSlice)
 			began = time.Now()
 			err := w.holdBack(t.Context(), c.op)
-			if took := time.Since(began); err != nil || q.asked != c.asks || (took >= waits(throttleSlice, c.share)) != c.waits && c.share != 0 || !c.waits && took != 0 {
+			if took := time.Since(began); err != nil || q.asked != c.asks || (took >= remote.HeldFor(remote.HeldSlice, c.share)) != c.waits && c.share != 0 || !c.waits && took != 0 {
 				t.Errorf("%s: %v after %v, the driver was asked %d times", what, err, took, q.asked)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"causeway/remote"
 )
 
 /*
@@ -24,9 +26,7 @@ type held struct {
 }
 
 const (
-	heldSlice = 20 * time.Millisecond // for which records are taken, and for which one waits at least by its share
-	heldMost  = 10 * time.Second      // that one waits at once
-	heldBytes = 64 << 10              // of records in a slice, by what is left of the time
+	heldBytes = 64 << 10 // of records in a slice, by what is left of the time
 	heldShare = 99
 )
 
@@ -45,23 +45,24 @@ func (h *held) most() uint64 {
 	return batchMost
 }
 
-// passed notes that so many bytes of records have gone.
-func (h *held) passed(n uint64, now time.Time) {
+// passed notes that so many bytes of records have gone. The clock is asked only if that matters.
+func (h *held) passed(n uint64, clock func() time.Time) {
 	share := h.share.Load()
 	if share == 0 {
 		h.since, h.took, h.until = time.Time{}, 0, time.Time{}
 		return
 	}
+	now := clock()
 	if h.since.IsZero() {
 		h.since = now
 	}
 	h.took += n
 	worked := now.Sub(h.since)
-	if worked < heldSlice && h.took < h.most() {
+	if worked < remote.HeldSlice && h.took < h.most() {
 		return
 	}
-	wait := max(worked, heldSlice) * time.Duration(share) / time.Duration(100-share)
-	h.since, h.took, h.until = time.Time{}, 0, now.Add(min(heldMost, wait))
+	wait := remote.HeldFor(max(worked, remote.HeldSlice), share)
+	h.since, h.took, h.until = time.Time{}, 0, now.Add(wait)
 }
 
 // rest is how long no record is taken.

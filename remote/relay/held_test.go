@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"causeway/remote"
 	"causeway/remote/frame"
 )
 
@@ -24,7 +25,7 @@ func TestHeldWaits(t *testing.T) {
 		"a fifth":                   {20, 100, 5 * ms, 5, 5 * ms},
 		"half":                      {50, 100, 10 * ms, 3, 20 * ms},
 		"one that takes long":       {50, 100, 400 * ms, 2, 400 * ms},
-		"one that takes very long":  {50, 100, time.Minute, 2, heldMost},
+		"one that takes very long":  {50, 100, time.Minute, 2, remote.HeldMost},
 		"many at once":              {50, heldBytes / 4, 0, 2, 20 * ms},
 		"nearly all":                {heldShare, 640, 0, 2, 1980 * ms},
 		"nearly all, one large one": {heldShare, 4096, 0, 1, 1980 * ms},
@@ -32,11 +33,12 @@ func TestHeldWaits(t *testing.T) {
 		h := held{}
 		h.share.Store(c.share)
 		at, passes := now, 0
+		clock := func() time.Time { return at }
 		for passes < 100 && h.rest(at) <= 0 {
 			if passes > 0 {
 				at = at.Add(c.after)
 			}
-			h.passed(c.bytes, at)
+			h.passed(c.bytes, clock)
 			passes++
 		}
 		if passes != c.passes && (c.passes >= 0 || passes != 100) || h.rest(at) != c.wait {
@@ -49,7 +51,7 @@ func TestHeldWaits(t *testing.T) {
 		if h.rest(at) != 0 {
 			t.Errorf("%s: it waits although nobody says so", what)
 		}
-		if h.passed(1, at); !h.until.IsZero() || h.most() != batchMost {
+		if h.passed(1, clock); !h.until.IsZero() || h.most() != batchMost {
 			t.Errorf("%s: something is left of it", what)
 		}
 	}

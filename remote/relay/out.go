@@ -138,7 +138,7 @@ func (s *Session) push() error {
 	if err := s.out.write(s.batch, frame.Header{Kind: frame.Ring, Arg: from}); err != nil {
 		return lost(err)
 	}
-	s.held.passed(s.sent-from, time.Now())
+	s.held.passed(s.sent-from, time.Now)
 	return nil
 }
 
