@@ -280,7 +280,8 @@ static void both_sides()
         CUDA(cudaHostAlloc(&pinned, 4096, cudaHostAllocMapped));
     expect(!atomics || (meet_in(pinned) && count_both(pinned)), "atomics of both on the host's memory");
     CUDA(cudaFree(managed_words));
-    CUDA(cudaFreeHost(pinned));
+    if (pinned)
+        CUDA(cudaFreeHost(pinned));
     int *of_malloc = (int *)malloc(4096);
     *of_malloc = 0;
     if (pageable)
