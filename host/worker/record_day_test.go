@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/remote"
 )
@@ -189,6 +190,25 @@ func (s *simulated) belonging(kind wire.Kind, of uint64) {
 	}
 }
 
+// settle has the record keep the same steps of a context's local memory whenever it is asked for. A
+// step stays that something was made behind, and what is made again all day goes behind another each
+// time: here behind the last ones, and others behind that.
+func (s *simulated) settle() {
+	s.step()
+	s.make(s.begins[wire.KindInstance][0], 0, nil)
+	s.step()
+}
+
+// step changes the local memory of the context that stays in both ways.
+func (s *simulated) step() {
+	for _, a := range []wire.Args{&wire.LocalMemoryArgs{Bytes: 1}, &wire.CtxSetLimitArgs{Limit: cuda.LimitStackSize}} {
+		c := &wire.Call{Op: a.Op(), Ctx: wire.ID(s.kept[wire.KindCtx])}
+		if err := s.r.note(c, a.Op().Info(), a, nil, 0); err != nil {
+			s.t.Fatalf("%v: %v", a.Op(), err)
+		}
+	}
+}
+
 // size is what the record has: requests, objects, what is booked for them, and long bytes.
 func (s *simulated) size() [4]uint64 {
 	return [4]uint64{uint64(len(s.r.entries())), uint64(len(s.r.objects)), s.h.used, uint64(len(s.r.blobs.byID))}
@@ -200,9 +220,11 @@ func (s *simulated) size() [4]uint64 {
 func TestRecordOfADay(t *testing.T) {
 	s := newSimulated(t)
 	s.live(20_000)
+	s.settle()
 	minute := s.size()
 	began := time.Now()
 	s.live(*day)
+	s.settle()
 	if got := s.size(); got != minute {
 		t.Errorf("requests, objects, booked bytes and images are %d after a day of %d requests, and were %d after a minute", got, s.calls, minute)
 	}
