@@ -179,11 +179,13 @@ await() {
     esac
   done
 }
-# guest_up waits until the guest has booted and listens. The limit is for guests that hang: with fifty others at work on two CPUs a boot of 15 s took 63.
+# guest_up waits until the guest has booted and listens. Without a guest that the emulator lost the rest of a script shows nothing, and each of its
+# rows waits for what cannot come (seven minutes of sessions.sh): it ends here, and a stage begins again. The limit is for guests that hang: with fifty others at work on two CPUs a boot of 15 s took 63.
 guest_up() {
   local rc=0
   boots_from=$(($(stat -c %s "$console_log") + 1))
   await '@agent ready' $((800 / slack)) || rc=$?
+  if [ $rc != 0 ] && lost_timer; then echo "FAILED  the guest boots"; exit 1; fi
   boots_from=
   return $rc
 }
