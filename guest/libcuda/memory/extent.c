@@ -162,7 +162,7 @@ static void from_device(struct copy *x)
 		}
 		if (x->begun < x->asked) {
 			p = &x->piece[x->begun++ % AHEAD];
-			fail(x, cw_chunk_wait(p->c, x->stream, p->at + p->len == x->size));
+			fail(x, cw_chunk_wait(p->c, x->stream, p->at + p->len < x->size ? CW_AMID : p->at > 0 ? CW_LAST : CW_ALONE));
 			if (x->res == 0) {
 				begin(x, p);
 			} else {

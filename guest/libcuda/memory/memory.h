@@ -229,8 +229,10 @@ void cw_chunk_renew(struct cw_chunk *c);
 /* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */
 void cw_chunk_put(struct cw_chunk *c);
 void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream);
-/* Waits for the DMA of a chunk on stream. The error, if it failed. last: nothing that matters is queued behind it. */
-CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last);
+/* Waits for the DMA of a chunk on stream. The error, if it failed. CW_LAST: nothing that matters is queued behind it; CW_ALONE: nor ahead of it
+ * of this transfer. */
+enum cw_among { CW_AMID, CW_LAST, CW_ALONE };
+CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, enum cw_among among);
 
 /*
  * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between the application's memory and

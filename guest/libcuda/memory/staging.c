@@ -30,7 +30,7 @@ static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(
 /* Whether a chunk's copy has ended, well or not. */
 static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED) == c->value; }
 
-/* Looks for the end of a chunk's copy for a while, poll_done for longer unless last. Where cores are plenty that is as
+/* Looks for the end of a chunk's copy for a while, poll_done for longer amid others. Where cores are plenty that is as
  * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
 static int spin_done(const struct cw_chunk *c)
 {
@@ -43,11 +43,14 @@ static int spin_done(const struct cw_chunk *c)
 	return done(c);
 }
 
-static int poll_done(const struct cw_chunk *c, int last)
+static int poll_done(const struct cw_chunk *c, enum cw_among among)
 {
+	/* A worker of another machine answers later than any look is worth: the question for the end leaves with the copy, and is one answer with it. */
+	if (among == CW_ALONE && !cw_can_map())
+		return done(c);
 	if (spin_done(c))
 		return 1;
-	for (int i = 0; i < POLL_NAPS && !last; i++) {
+	for (int i = 0; i < POLL_NAPS && among == CW_AMID; i++) {
 		struct timespec nap = {0, 20000};
 		nanosleep(&nap, NULL);
 		if (done(c))
@@ -126,7 +129,7 @@ void cw_staging_want(uint32_t chunks)
  * synchronises with it. 0, or why the session is over. */
 static CUresult reclaim(struct cw_chunk *c)
 {
-	if (poll_done(c, 0))
+	if (poll_done(c, CW_AMID))
 		return 0;
 	/* Asked in the name of the thread that used it: its stream may be that thread's own, or destroyed since. */
 	uint32_t thread = cw_thread_ordinal(), ctx = cw_current_ctx_id();
@@ -204,9 +207,9 @@ void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream)
 	cw_lock_release(&st.lock);
 }
 
-CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last)
+CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, enum cw_among among)
 {
-	if (poll_done(c, last) && word_of(c) == c->value)
+	if (poll_done(c, among) && word_of(c) == c->value)
 		return 0;
 	/* Long work is ahead of the copy, or the copy failed: the stream's end answers the one, the next reply says why of the other. */
 	CUresult res = cw_own_wait(stream);

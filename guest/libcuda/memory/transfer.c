@@ -124,7 +124,7 @@ static void download(void *arg)
 		if (f->taken == f->parts)
 			d->next++;
 		cw_lock_release(&d->lock);
-		CUresult r = cw_chunk_wait(c, t->stream, k + 1 == t->pieces);
+		CUresult r = cw_chunk_wait(c, t->stream, t->pieces == 1 ? CW_ALONE : k + 1 == t->pieces ? CW_LAST : CW_AMID);
 		if (r == 0 && res == 0 && t->move_part)
 			t->move_part(t->arg, k, part, c->mem);
 		else if (r == 0 && res == 0)
@@ -159,7 +159,7 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 	/* What is ahead of the copy may take long: helpers begin when its first bytes are here. */
 	if (n > 1 && d.asked > 0) {
 		cw_copypool_rouse(n);
-		cw_chunk_wait(d.fly[0].c, t->stream, 0);
+		cw_chunk_wait(d.fly[0].c, t->stream, CW_AMID);
 	}
 	cw_copypool_run(n, download, &d);
 	return d.res;
