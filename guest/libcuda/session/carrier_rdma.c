@@ -106,6 +106,19 @@ static int lost_word(struct cw_session *s, const uint8_t *b)
 	return err == -ECONNRESET ? 0 : err;
 }
 
+/* There is no more of the channel out of band. Where the queue pair was lost before, that is what the program is told first: whoever has the session go on says it, with this as why there is no other. */
+static void oob_over(struct cw_session *s, int err, const char *why)
+{
+	char first[400], both[500];
+	if (atomic_load(&d.phase) != THERE) {
+		cw_why(s, "%s", why);
+		return;
+	}
+	cw_rdma_why(d.r, first, sizeof first);
+	snprintf(both, sizeof both, "%s%s%s", first, first[0] ? "; " : "", why);
+	cw_rdma_fail(d.r, err, both);
+}
+
 /* Follows the channel out of band until that ends, and the session with it. */
 static void *oob_thread(void *arg)
 {
@@ -115,7 +128,7 @@ static void *oob_thread(void *arg)
 		int err = cw_rdma_oob_recv(s, b, WORD, 0);
 		if (err != 0) {
 			if (!atomic_load(&d.ended))
-				cw_rdma_fail(d.r, -EPIPE, "the GPU server, or this VM's host, has ended the session");
+				oob_over(s, -EPIPE, "the GPU server, or this VM's host, has ended the session");
 			break;
 		}
 		if (!memcmp(b, "CWVBYE\0\1", 8)) {
@@ -125,9 +138,9 @@ static void *oob_thread(void *arg)
 		} else if (!memcmp(b, "CWVACK\0\1", 8)) {
 			atomic_store(&d.acked, 1);
 		} else if ((err = lost_word(s, b)) != 0) {
-			cw_rdma_fail(d.r, -EIO,
-				     err == -EPROTO ? "what came out of band, by the host, is no word of this protocol"
-						    : "this VM's host does not go on");
+			oob_over(s, -EIO,
+				 err == -EPROTO ? "what came out of band, by the host, is no word of this protocol"
+						: "this VM's host does not go on");
 			break;
 		}
 	}
