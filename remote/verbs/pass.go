@@ -50,7 +50,8 @@ type Another func(ctx context.Context, why error, got uint64) (server net.Conn, 
 // lost, another makes a connection inside which they agree again, if it is not nil, within limit
 // (passagain.go). Pass takes c, the client's channel, and server over, and returns when the client
 // is gone, or the server and nothing brings it back, or ctx ends: nil, if they had agreed, and
-// neither broke a rule; ErrStays if they could not.
+// neither broke a rule, nor was lost for good before the client went; ErrStays if they could not
+// agree at first.
 func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func(about string) error, another Another, limit time.Duration) (Passed, error) {
 	p := &pass{another: another, limit: limit}
 	p.closeClient = sync.OnceFunc(func() {
@@ -80,9 +81,7 @@ func Pass(ctx context.Context, c io.ReadWriteCloser, server net.Conn, began func
 			break
 		}
 		if about, err = p.again(ctx, got); err != nil {
-			if p.gone.Load() && !errors.Is(err, remote.ErrProtocol) {
-				err = nil // the client's own affair
-			}
+			err = p.noOther(err)
 			break
 		}
 	}

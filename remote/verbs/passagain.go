@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 
 	"causeway/remote"
@@ -22,8 +23,8 @@ the two ends, each of which keeps it: nothing of it comes this way.
 */
 
 var (
-	errCut       = errors.New("the connection to the GPU server has ended")
 	errQueueLost = errors.New("the guest's own RDMA connection is lost")
+	errNoOther   = errors.New("the guest's own RDMA connection is lost, and there was no other")
 )
 
 // lostText is said in the place of a server's offer or reason that does not come.
@@ -128,12 +129,30 @@ func (p *pass) again(ctx context.Context, got uint64) (string, error) {
 		abort(p.conn())
 		var b [endSize]byte
 		if _, e := io.ReadFull(p.client, b[:]); e != nil {
-			return "", errors.Join(err, e)
+			if ctx.Err() != nil { // which has closed the channel
+				e = ctx.Err()
+			}
+			return "", fmt.Errorf("%w: %w", err, e)
 		}
 		if string(b[:8]) != lostMagic {
 			return "", remote.Violation("%x comes out of band of RDMA, behind a reason", b)
 		}
 		why, got = err, binary.LittleEndian.Uint64(b[8:])
+	}
+}
+
+// noOther is why a session ends that had begun, and has no way any more: nil if its client has gone
+// first. The last attempt may have come to an ErrStays, which the session is no more.
+func (p *pass) noOther(err error) error {
+	switch {
+	case errors.Is(err, remote.ErrProtocol):
+		return err
+	case p.gone.Load():
+		return nil
+	case errors.Is(err, ErrStays):
+		return fmt.Errorf("%w: %s", errNoOther, err)
+	default:
+		return fmt.Errorf("%w: %w", errNoOther, err)
 	}
 }
 
@@ -153,7 +172,8 @@ func (p *pass) find(ctx context.Context, why error, got uint64) error {
 	server, received, err := p.another(ctx, why, got)
 	if err != nil {
 		p.closeClient()
-		return errors.Join(err, errCut, <-seen)
+		<-seen // that it is closed
+		return err
 	}
 	p.goOver(server)
 	p.tell(foundMagic, received)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,6 +231,66 @@ func TestPassAgainEnds(t *testing.T) {
 			_ = near.Close()
 		}
 		endsWith(t, name, ended, c.want)
+		_, _ = near.Close(), far.Close()
+	}
+}
+
+// TestPassAgainInVain: a session that had begun, whose way is lost and for which there is no other,
+// ends with an error that says so in one line. It is none of a process that is no RDMA end, which
+// comes again by another way, whatever the last attempt came to.
+func TestPassAgainInVain(t *testing.T) {
+	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}.Append(nil)
+	declined := verbs.Offer{Declined: "no adapter for now"}.Append(nil)
+	errGone := errors.New("it has no such session")
+	for name, c := range map[string]struct {
+		answer []byte // of the server, inside another connection; nil: there is none
+		want   string
+	}{
+		"gone":    {nil, errGone.Error()},
+		"refused": {declined, "no adapter for now"},
+	} {
+		near, client, err1 := remotetest.PairTCP()
+		server, far, err2 := remotetest.PairTCP()
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := verbs.Pass(ctx, client, server, func(string) error { return nil }, func(context.Context, error, uint64) (net.Conn, uint64, error) {
+				if c.answer == nil {
+					return nil, 0, errGone
+				}
+				server, far, err := remotetest.PairTCP()
+				if err == nil {
+					t.Cleanup(func() { _ = far.Close() })
+					_, err = far.Write(c.answer)
+				}
+				return server, serverHas, err
+			}, time.Minute)
+			ended <- err
+		}()
+		begun := append(bytes.Clone(good), 0, 0, 0, 0)
+		_, _ = far.Write(begun)
+		_, _ = near.Write(append(bytes.Clone(begun), "CWVLST\x00\x0112345678"...))
+		if c.answer != nil { // the client hears of the connection, and what has come of it; the time is over then
+			_, _ = near.Write(good)
+			heard, b := []byte{}, make([]byte, 512)
+			for !bytes.HasSuffix(heard, []byte("no adapter for now")) {
+				n, err := near.Read(b)
+				if heard = append(heard, b[:n]...); err != nil {
+					t.Fatalf("%s: the client hears %q, %v", name, heard, err)
+				}
+			}
+			cancel()
+		}
+		err := <-ended
+		cancel()
+		if err == nil || errors.Is(err, verbs.ErrStays) || c.answer == nil && !errors.Is(err, errGone) {
+			t.Errorf("%s: %v", name, err)
+		} else if text := err.Error(); !strings.Contains(text, "is lost, and there was no other: ") || !strings.Contains(text, c.want) || strings.Contains(text, "\n") {
+			t.Errorf("%s: %q", name, text)
+		}
 		_, _ = near.Close(), far.Close()
 	}
 }
