@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"causeway/remote"
 	"causeway/virtio/fs/fstest"
 	"causeway/virtio/virtiotest"
 )
@@ -72,6 +73,41 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 			t.Error("its worker lives")
 		}
 	})
+}
+
+// TestLapseOnACrowdedHostWhileTheWorkerStarts: so it is where a worker takes long to start, as one
+// does there that has a GPU server's handshake to wait for: the program gets no CPU either, and its
+// session goes on when it has renewed. One that stays silent is dead.
+func TestLapseOnACrowdedHostWhileTheWorkerStarts(t *testing.T) {
+	for _, lives := range []bool{true, false} {
+		inKernel(t, func(k *kernel) {
+			k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
+			zero := k.pages(int(remote.Region0Size / pageSize))
+			c := k.lend(loanAt(0, 0), zero)
+			w := k.worker()
+			w.hang(true)
+			start := k.control(remote.Hello{Type: remote.MsgStart})
+			k.short.Store(true)
+			k.sleep(silence + crowdedPatience - time.Second)
+			k.pending("while the program may live", c)
+			if !lives {
+				k.sleep(time.Second + shortestNap)
+				k.want("of a program that stays silent", c, syscall.EPIPE)
+				k.want("start", start, syscall.EIO)
+				return
+			}
+			renewed := k.lend(loanAt(0, 0), zero)
+			k.want("what was renewed", c, 0)
+			k.sleep(leaseTerm + crowdedPatience - time.Second)
+			k.pending("in the next lapse", renewed)
+			w.hang(false)
+			k.settle()
+			k.want("start", start, 0)
+			if st := k.session().state; st != running && st != parking && st != parked || w.lost() {
+				t.Errorf("the session is %v", st)
+			}
+		})
+	}
 }
 
 // TestLapseThatCameTooEarly: a renewal that this process comes to only when it is at the lapse

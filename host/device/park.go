@@ -53,8 +53,11 @@ func (s *session) tick(now time.Time) {
 	case !lapsed:
 		s.lapsed, s.crowded = time.Time{}, false
 	}
-	if act && s.state == running {
+	switch {
+	case act && s.state == running:
 		s.state, s.lives = parking, false
+	case act && s.state == starting:
+		s.lives = false
 	}
 	s.mu.Unlock()
 	if act {
@@ -100,7 +103,7 @@ var (
 )
 
 // lapse has the worker let go of guest memory, then ends all leases. A worker that still has not
-// started is ended.
+// started is ended, unless the program may live on a host that is short of CPU, which keeps both.
 func (s *session) lapse() {
 	s.mu.Lock()
 	st := s.state
@@ -117,13 +120,16 @@ func (s *session) lapse() {
 	}
 	// Nothing has been mapped yet, or is mapped any more.
 	if st == starting {
+		if s.outlast() {
+			return
+		}
 		s.fail(errLapsed)
 	}
 	s.endLeases()
 }
 
-// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go.
-// It does if its program lives, which is to be seen from a lease that came meanwhile, or the VM
+// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go,
+// or whose worker has not started for silence and may be about to map the pages. It does if its program lives, which is to be seen from a lease that came meanwhile, or the VM
 // stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything
 // at once: there it is tried again, until one lives or has been silent for crowdedPatience.
 func (s *session) outlast() bool {
