@@ -16,6 +16,7 @@
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone;
 #               serversvm: programs of a VM that move between two GPU servers;
 #               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they stand for that;
+#               serversthrottled: likewise, of which one changes its memory (MIB) faster than the link carries it (RATE, as tc(8) has it; it needs a network namespace), without --throttle and with it;
 #               serverskilled: likewise, and the host's causewayd, or the server to which they go, is killed in the middle
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
@@ -35,7 +36,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --here) here=1; shift ;;
     --image) image=$2; shift 2 ;;
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac

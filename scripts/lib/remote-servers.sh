@@ -57,7 +57,8 @@ is_at() { look && [ "$where" = "$1" ]; }
 at_one() { look && [ "$where" != nowhere ]; }
 
 # to SERVER: causeway move. under_way: programs are on their way.
-to() { cli hosta move vm1 --remote "${2:-${address[$1]}}" >"$tmp/said" 2>&1; }
+held_back= # --throttle, or nothing
+to() { cli hosta move vm1 --remote "${2:-${address[$1]}}" ${held_back:+"$held_back"} >"$tmp/said" 2>&1; }
 under_way() { [ -n "$(vgpu hosta vm1 status next)" ]; }
 begin_to() { cli hosta move vm1 --remote "${address[$1]}" >"$tmp/said" 2>&1 & job=$!; }
 # refused_to WHY [NAME]: the move is refused so, the programs go on at gpu1, and nothing is at gpu2.
@@ -90,7 +91,7 @@ servers_refused() {
 # servers_move SERVER: there, with the programs.
 servers_move() {
   local since; since=$(ms)
-  to "$1"; lap; row "the programs move to $1" "$(said), $took ms with all of it" || return
+  to "$1"; lap; keep cp "$tmp/said" "$tmp/moved"; row "the programs move to $1" "$(said), $took ms with all of it" || return
   until_true 20 is_at "$1"; row "they are there alone" "$at_now" || return
   programs on && computes && guest_goes_on && guest 'kill $! && wait $!; grep -q "^@done [1-9][0-9]* 0 " /tmp/r'; row "they go on, all results right, and another computes" ""
 }
@@ -176,7 +177,7 @@ servers_begin() {
   servers_two || return
   agent_vm; row "a VM with the vGPU" "" || return
   [ -z "${large:-}" ] || guest "export ROUNDS_MIB=$large"
-  programs start; row "programs run in it: $modes${large:+, idle with $large MiB of GPU memory}" "" || return
+  programs start; row "programs run in it: $modes${large:+, with $large MiB of GPU memory}" "" || return
   until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
 }
 
@@ -211,6 +212,30 @@ phase_serverslarge() {
     servers_move $n || return
     [[ $(<"$tmp/said") =~ stood\ for\ ([0-9.]+m?s)\ at\ most,\ (.*)\ having\ gone\ ahead ]]; row "they stood for ${BASH_REMATCH[1]:-?} at most, ${BASH_REMATCH[2]:-nothing} having gone ahead" "" || return
   done
+  servers_end
+}
+
+# link_carries RATE, or none for as much as it does.
+link_carries() {
+  local h
+  for h in hosta gpu1; do
+    on $h tc qdisc del dev wire root 2>/dev/null
+    [ "$1" = none ] || on $h tc qdisc add dev wire root tbf rate "$1" burst 1mb latency 50ms || return
+  done
+}
+stood() { [[ $(<"$tmp/moved") =~ (stood\ for\ .*) ]] && echo "${BASH_REMATCH[1]}"; }
+
+# phase_serversthrottled: a program that changes its memory faster than the link carries it, MIB MiB of it in each round, is held back on its way if that is asked for, and not else.
+phase_serversthrottled() {
+  local modes=written large=${MIB:-16} sel memory vgpu_memory in_vm at_now= where=
+  servers_begin || return
+  [ -n "$here" ] || link_carries "${RATE:-100mbit}"; row "the link carries ${RATE:-100mbit}" "" || return
+  servers_move gpu2 || return
+  ! grep -q 'held back' "$tmp/moved"; row "without --throttle it is not held back" "$(keep stood)"
+  held_back=--throttle
+  servers_move gpu1; held_back=
+  grep -q 'held back for up to [1-9][0-9]* % of the time' "$tmp/moved"; row "with --throttle it is" "$(keep stood)"
+  [ -n "$here" ] || link_carries none
   servers_end
 }
 
