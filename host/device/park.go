@@ -129,9 +129,10 @@ func (s *session) lapse() {
 }
 
 // outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go,
-// or whose worker has not started for silence and may be about to map the pages. It does if its program lives, which is to be seen from a lease that came meanwhile, or the VM
-// stands by now, whose programs cannot renew. On a host that is short of CPU neither says anything
-// at once: there it is tried again, until one lives or has been silent for crowdedPatience.
+// or whose worker has not started for silence and may be about to map the pages. It does if its
+// program lives, which is to be seen from a lease that came meanwhile, or the VM stands by now,
+// whose programs cannot renew. On a host that is short of CPU neither says anything at once: there
+// it is tried again, until one lives or has been silent for crowdedPatience.
 func (s *session) outlast() bool {
 	crowded := s.dev.crowded()
 	s.mu.Lock()
