@@ -190,9 +190,9 @@ func (s *simulated) belonging(kind wire.Kind, of uint64) {
 	}
 }
 
-// settle has the record keep the same steps of a context's local memory whenever it is asked for. A
-// step stays that something was made behind, and what is made again all day goes behind another each
-// time: here behind the last ones, and others behind that.
+// settle has the record keep the same steps of a context's local memory whenever it is asked for.
+// A step stays that something was made behind, and what is made again all day goes behind another
+// each time: here behind the last ones, and others behind that.
 func (s *simulated) settle() {
 	s.step()
 	s.make(s.begins[wire.KindInstance][0], 0, nil)
