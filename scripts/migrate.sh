@@ -9,6 +9,7 @@
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
 #   --append TEXT  more of the guest kernel's command line
+#   --balloon HOW  the VM has a memory balloon, by which its kernel tells QEMU of freed memory: reporting (all the time), hint (when it migrates), plain (neither)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
 #                is room for, which takes all of the vGPU and runs alone, only if named)
 #   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, once (how many bytes of managed memory at the GPU travel), gpus (the VM stays, its programs go to this machine's
@@ -24,8 +25,9 @@ set -uo pipefail
 . "$ROOT/scripts/lib/rounds.sh"
 . "$ROOT/scripts/lib/faults.sh"
 . "$ROOT/scripts/lib/train.sh"
+. "$ROOT/scripts/lib/balloon.sh"
 
-kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image='' append=''
+kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image='' append='' balloon='' module=''
 modes=$rounds_modes
 while [ $# -gt 0 ]; do
   case $1 in
@@ -36,13 +38,15 @@ while [ $# -gt 0 ]; do
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --append) append=$2; shift 2 ;;
+    --balloon) balloon=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
 done
 needs_vm "$kernel"
+[ -z "$balloon" ] || balloon_module "$kernel" || die "there is no balloon for the guest"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-migrate.XXXXXX")
 logs=$BUILD/logs/migrate/${phases[0]:-all} # of its own: a stage runs this several times
@@ -84,6 +88,7 @@ vm() {
   quit_vm "$host"
   if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
   rm -f "$tmp/$host.monitor"
+  [ -z "$balloon" ] || gpu+=($(balloon_device "$balloon"))
   [ -z "$shares" ] || gpu+=(-chardev "socket,id=host,path=$tmp/$host.share" -device vhost-user-fs-pci,chardev=host,tag=host,queue-size=1024)
   "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp "$cpus" -m "$ram" -object "memory-backend-memfd,id=mem,size=$ram,share=on" -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
@@ -161,7 +166,7 @@ pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock,
 
 make_image() { # OUT
   build_life "$tmp/tick" ticks
-  rounds_image "$1" "$tmp/tick"
+  rounds_image "$1" "$tmp/tick" ${module:+"$module"}
 }
 
 prepare() {
@@ -174,6 +179,7 @@ boot() { # at host a
   local since; since=$(ms)
   at_host=a
   vm a && guest_up; lap; row "a VM with a vGPU" "$took ms" || return
+  [ -z "$balloon" ] || { guest 'insmod ./virtio_balloon.ko && cat /sys/bus/virtio/drivers/virtio_balloon/*/features'; row "its balloon ($balloon)" "" || return; }
   send '&for p in /sys/class/virtio-ports/*; do [ "$(cat $p/name)" != ticks ] || exec ./tick /dev/${p##*/}; done'
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }
@@ -334,6 +340,7 @@ phase_once() {
   for mib in 0 96; do
     guest "export ROUNDS_MIB=$mib"
     spawn handed; row "a program with $mib MiB of managed memory at the GPU" "" || return
+    [ "$balloon" != reporting ] || { balloon_settled "${vm_pid[$at_host]}"; row "its kernel has reported what is free" "$took MiB are left to QEMU"; }
     from=$at_host
     move && travelled $from; row "it moves to $at_host" "$of_ram MiB of the VM's memory, $of_state MiB of state" || return
     end_spawned; row "every byte of it is right" ""
