@@ -2,6 +2,7 @@
 // there, and nothing waits for ever. Argument: seconds (1). needs: cuda 13.0
 #include "driver.h"
 
+#include <atomic>
 #include <csignal>
 #include <pthread.h>
 #include <sys/time.h>
@@ -55,6 +56,46 @@ static void work(double until)
     expect(rounds > 0 && bad == 0, "what the thread did meanwhile");
 }
 
+// A handler that is there when all managed memory has long been allocated, of a signal that ends programs without one.
+static void later()
+{
+    uint32_t *p;
+    size_t bad = 0;
+    managed(&p, N * 4);
+    memset(p, 0, N * 4);
+    struct sigaction a = {}, before;
+    a.sa_handler = handler;
+    a.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &a, &before);
+    timespec then, now; // the library asks once a tick what handlers there are
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &then);
+    do
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    while (now.tv_sec == then.tv_sec && now.tv_nsec == then.tv_nsec);
+    pthread_t self = pthread_self();
+    std::atomic<bool> end{false};
+    std::thread sender([&] {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        for (uint32_t k = 0; !end; k++) {
+            pthread_kill(self, SIGTERM);
+            usleep(100 + mix(k) % 900);
+        }
+    });
+    for (uint32_t r = 1; r <= 100; r++) {
+        add<<<4, 128>>>(p, N);
+        CUDA(cudaDeviceSynchronize());
+        for (size_t i = 0; i < N; i += 5000)
+            bad += p[i] != r;
+    }
+    end = true;
+    sender.join();
+    sigaction(SIGTERM, &before, nullptr);
+    expect(bad == 0, "a handler that came later");
+    CUDA(cudaFree(p));
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
@@ -79,6 +120,7 @@ int main(int argc, char **argv)
     });
     work(until);
     sender.join();
+    later();
     CUDA(cudaDeviceSynchronize());
     long sum = 0;
     for (int i = 0; i < 9; i++)

@@ -15,6 +15,7 @@
 
 static int f_sigaction(int signal, struct sigaction *now);
 static int f_mask(int how, const sigset_t *set, sigset_t *old);
+static int f_clock(struct timespec *t);
 static int f_create(pthread_attr_t *attr, void *(*run)(void *), void *arg);
 static int f_attr_init(pthread_attr_t *attr);
 static void *f_malloc(size_t n);
@@ -24,6 +25,7 @@ static void f_free(void *p);
 #define sigprocmask(how, set, old) f_mask(how, set, old)
 #define pthread_create(t, attr, run, arg) ((void)(t), f_create(attr, run, arg))
 #define pthread_attr_init(attr) f_attr_init(attr)
+#define clock_gettime(which, t) f_clock(t)
 #define malloc(n) f_malloc(n)
 #define free(p) f_free(p)
 #include "session/signals.c"
@@ -43,6 +45,14 @@ static int f_sigaction(int signal, struct sigaction *of)
 {
 	of->sa_handler = disposition[signal];
 	return signal == unknown ? -1 : 0;
+}
+
+static long now; /* of the kernel's ticks */
+
+static int f_clock(struct timespec *t)
+{
+	*t = (struct timespec){now / 1000, now % 1000 * 1000000};
+	return 0;
 }
 
 static int f_mask(int how, const sigset_t *set, sigset_t *old)
@@ -104,6 +114,25 @@ static void holds(void)
 	cw_signals_let();
 	cw_signals_wait(-1);
 	unknown = 0;
+}
+
+/* The program has a handler when nothing has been allocated since; and none again. */
+static void later(void)
+{
+	sigemptyset(&mask);
+	disposition[SIGTERM] = SIG_DFL;
+	cw_signals_wait(1);
+	for (int i = 0; i < 4; i++) {
+		cw_signals_hold();
+		CHECK(waits(SIGTERM) == i % 2);
+		disposition[SIGTERM] = i % 2 ? SIG_DFL : handler;
+		cw_signals_hold(); /* what waits is as it was until all locks are let */
+		CHECK(waits(SIGTERM) == i % 2);
+		cw_signals_let();
+		cw_signals_let();
+		now++;
+	}
+	cw_signals_wait(-1);
 }
 
 static void nested(void)
@@ -195,6 +224,7 @@ static void threads(void)
 int main(void)
 {
 	holds();
+	later();
 	nested();
 	threads();
 	puts("signals_test ok");
