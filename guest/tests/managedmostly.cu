@@ -293,6 +293,17 @@ static void guarded()
         b[from] = 1, ((uint8_t *)t.want.data())[from] = 1;
     }
     signal(SIGSEGV, SIG_DFL);
+    // Protected where the processor has it, and no longer when it touches it again.
+    for (int prot : {PROT_READ, PROT_NONE}) {
+        right &= t.right();
+        if (mprotect(b, 3 * MIB, prot) != 0)
+            continue;
+        right &= t.there();
+        mprotect(b, 3 * MIB, PROT_READ | PROT_WRITE);
+        CUDA(cudaDeviceSynchronize());
+        right &= t.here();
+        b[PAGE] = 2, ((uint8_t *)t.want.data())[PAGE] = 2;
+    }
     expect(right && t.right(), "protected between two uses");
     expect(kept, "it stays protected");
 }

@@ -75,6 +75,46 @@ static void parts_of_it()
     expect(bad == 0, "parts of it advised and locked");
 }
 
+// What the processor has no access to while kernels run, or may only read: kernels have it all the same. Before the first kernel, and after; untouched, and written.
+static void guarded()
+{
+    const size_t page = 1024, from = 4 * page, words = 9 * page, apart = N / 2;
+    size_t bad = 0;
+    for (int prot : {PROT_NONE, PROT_READ})
+        for (int late = 0; late < 3; late++) {
+            uint32_t *p;
+            managed(&p, N * 4);
+            if (late) {
+                fill(p, 6);
+                twice<<<8, 256>>>(p, N);
+                CUDA(cudaDeviceSynchronize());
+                bad += wrong(p, 6, 2);
+            }
+            if (late < 2)
+                fill(p, 6);
+            else
+                for (size_t i = 0; i < N; i++)
+                    p[i] /= 2;
+            if (mprotect(p + from, words * 4, prot) != 0 || mprotect(p + apart, words * 4, prot) != 0) // a bare driver's may refuse
+                note("late %d: not protected", late);
+            twice<<<8, 256>>>(p, N);
+            CUDA(cudaDeviceSynchronize());
+            bad += p[from - 1] != mix((uint32_t)from - 1 + 6) * 2;
+            p[0] += 0;
+            twice<<<8, 256>>>(p, N);
+            CUDA(cudaDeviceSynchronize());
+            mprotect(p + from, words * 4, PROT_READ | PROT_WRITE);
+            mprotect(p + apart, words * 4, PROT_READ | PROT_WRITE);
+            bad += wrong(p, 6, 4);
+            p[from]++, p[apart]++;
+            twice<<<8, 256>>>(p, N);
+            CUDA(cudaDeviceSynchronize());
+            bad += p[from] != mix((uint32_t)from + 6) * 8 + 2 || p[apart + 1] != mix((uint32_t)apart + 1 + 6) * 8;
+            CUDA(cudaFree(p));
+        }
+    expect(bad == 0, "parts of it that the program may not touch");
+}
+
 // Whoever wrote a page that both had and that was thrown away finds it at the GPU; nobody finds anything but zero or what was there.
 static void thrown_away()
 {
@@ -231,6 +271,7 @@ int main()
     note_device();
     CUDA(cudaFree(0));
     parts_of_it();
+    guarded();
     thrown_away();
     started();
     one_block();

@@ -1,7 +1,9 @@
 /* Bytes of managed memory on their way: pages of this process to the GPU, and from there. See resident.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "memory/copypool.h"
 #include "memory/resident.h"
@@ -68,12 +70,71 @@ void cw_pages_whole(uint64_t at, uint64_t size)
 	}
 }
 
+/* --- what the program has no access to: a kernel has, all the same ------------------------------------------------------- */
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+/* Whether the kernel says that what is there may be read; without, it is taken for granted. */
+static int populates(void)
+{
+	static _Atomic int known; /* 1: yes, 2: no */
+	int k = atomic_load(&known);
+	if (k == 0) {
+		void *here = (void *)((uintptr_t)&k & ~(uintptr_t)(CW_PAGE - 1));
+		k = madvise(here, CW_PAGE, MADV_POPULATE_READ) == 0 ? 1 : 2;
+		atomic_store(&known, k);
+	}
+	return k == 1;
+}
+
+static int readable(uint64_t at, uint64_t size) { return madvise((void *)(uintptr_t)at, size, MADV_POPULATE_READ) == 0 || !populates(); }
+
+/* What is no longer mapped reads as zero. */
+static void copy_forbidden(uint8_t *to, uint64_t from)
+{
+	void *p = (void *)(uintptr_t)from;
+	int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC), got = fd >= 0 && pread(fd, to, CW_PAGE, (off_t)from) == CW_PAGE;
+	if (fd >= 0)
+		close(fd);
+	if (got)
+		return;
+	if (mprotect(p, CW_PAGE, PROT_READ | PROT_WRITE) == 0) /* where there is no other way it loses its protection, not its bytes */
+		memcpy(to, p, CW_PAGE);
+	else
+		memset(to, 0, CW_PAGE);
+}
+
+static void copy_pages(uint8_t *to, uint64_t from, uint64_t size)
+{
+	if (readable(from, size)) {
+		memcpy(to, (void *)(uintptr_t)from, size);
+		return;
+	}
+	for (uint64_t off = 0; off < size; off += CW_PAGE) {
+		if (readable(from + off, CW_PAGE))
+			memcpy(to + off, (void *)(uintptr_t)(from + off), CW_PAGE);
+		else
+			copy_forbidden(to + off, from + off);
+	}
+}
+
+void cw_pages_have(uint64_t at, uint64_t size)
+{
+	if (madvise((void *)(uintptr_t)at, size, MADV_POPULATE_READ) == 0)
+		return;
+	for (uint64_t p = at; p < at + size; p += CW_PAGE)
+		if (readable(p, CW_PAGE))
+			(void)*(const volatile uint8_t *)(uintptr_t)p;
+}
+
 static void pack(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct departure *d = arg;
 	uint64_t from = d->at + k * d->piece;
 	cw_pages_whole(from, going(d, k));
-	memcpy(chunk, (void *)(uintptr_t)from, going(d, k));
+	copy_pages(chunk, from, going(d, k));
 	if (!d->stay)
 		forget(from, going(d, k));
 }

@@ -237,7 +237,11 @@ static int affordable(uint32_t units)
 static void hide(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
 	uint32_t n = held(a, lo, hi, CW_AT_BOTH), blocks = (hi - lo + BLOCK - 1) / BLOCK;
-	if (n < WORTH || n < WORTH / 2 * blocks || !affordable(n) || move(cw_unit_at(a, lo), beside(a, lo), cw_units_bytes(a, lo, hi)) != 0)
+	uint64_t at = cw_unit_at(a, lo), size = cw_units_bytes(a, lo, hi);
+	if (n < WORTH || n < WORTH / 2 * blocks || !affordable(n))
+		return;
+	/* What is protected moves with its protection, and would come back with it. */
+	if (!cw_mapped_plainly(at, size) || move(at, beside(a, lo), size) != 0)
 		return;
 	unmark(a, lo, hi); /* what was there before is gone */
 	for (uint32_t u = lo; u < hi; u++)

@@ -78,8 +78,7 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 			continue;
 		uint64_t at = cw_unit_at(a, u), size = cw_units_bytes(a, u, end);
 		if (a->fresh) /* what has no page would not be protected */
-			for (uint64_t p = at; p < at + size; p += CW_PAGE)
-				(void)*(const volatile uint8_t *)(uintptr_t)p;
+			cw_pages_have(at, size);
 		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
 		if (res == 0)
 			res = cw_bytes_depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */

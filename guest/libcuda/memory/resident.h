@@ -136,6 +136,8 @@ CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay);
 CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protect);
 /* The program may have thrown pages of it away (madvise), as allocators do: they are there as zeros then. Reading them would wait for the lock that the caller has. */
 void cw_pages_whole(uint64_t at, uint64_t size);
+/* Pages of what nobody has touched, where the kernel gives them: as if each had been read. */
+void cw_pages_have(uint64_t at, uint64_t size);
 /* They are no longer here. */
 void cw_pages_forget(uint64_t at, uint64_t size);
 /* Logs a -errno, and is the result that stands for it. */

@@ -109,6 +109,12 @@ int cw_uffd_zero(uint64_t at, uint64_t size)
 	return 0;
 }
 
+void cw_pages_have(uint64_t at, uint64_t size)
+{
+	for (uint64_t p = at; p < at + size; p += CW_PAGE)
+		(void)*(const volatile uint8_t *)(uintptr_t)p;
+}
+
 CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
 {
 	uint32_t lo, hi;
