@@ -13,16 +13,20 @@
 
 enum { FORGET_LARGE = 4 << 20, FORGET_PIECE = 2 << 20 };
 
-/* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be. */
+/* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be. Where they stay all the same, as the program may not have them thrown
+ * away (seccomp, mseal), nobody is to see what they hold. */
 static void forget(uint64_t at, uint64_t size)
 {
+	static _Atomic int said;
 	void *p = (void *)(uintptr_t)at;
 	int how = cw_pieces_filed(at) ? MADV_REMOVE : MADV_DONTNEED;
-	if (madvise(p, size, how) == 0 || errno != EINVAL)
+	if (madvise(p, size, how) == 0 || errno == ENOMEM) /* of what the program has unmapped there is none */
 		return;
-	munlock(p, size);
-	if (madvise(p, size, how) != 0)
-		cw_log(CW_LOG_ERROR, "managed memory at %p cannot leave this process: %s", p, strerror(errno));
+	if (errno == EINVAL && munlock(p, size) == 0 && madvise(p, size, how) == 0)
+		return;
+	if (!atomic_exchange(&said, 1))
+		cw_log(CW_LOG_ERROR, "managed memory at %p cannot leave this process, accesses end with SIGSEGV: %s", p, strerror(errno));
+	mprotect(p, size, PROT_NONE);
 }
 
 /* Giving many pages back takes as long as copying them: by several threads. */

@@ -30,7 +30,11 @@ void cw_touch_forbid(uint64_t page)
 	cw_lock_release(&forbidden.lock);
 }
 
-void cw_touch_again(void) { cw_touch_restore(0, UINT64_MAX); }
+void cw_touch_again(void)
+{
+	if (!cw_touch_is_lost())
+		cw_touch_restore(0, UINT64_MAX);
+}
 
 void cw_touch_restore(uint64_t at, uint64_t size)
 {

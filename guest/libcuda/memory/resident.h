@@ -12,6 +12,7 @@
  *   forbidden.c  those that end with a signal
  *   duplicates.c those of memory that is read mostly, out of sight while the GPU works
  *   traced.c     what a debugger finds
+ *   lost.c       a program that closes the descriptor by which faults are served
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
  *
  * CUDA's rule for devices without CONCURRENT_MANAGED_ACCESS is what makes this exact: the CPU leaves managed memory alone while the GPU works. So
@@ -229,6 +230,14 @@ void cw_resident_left(const struct cw_stream *stream);
 CUresult cw_touch_start(void);
 /* Under the lock: the CPU gets all of an area, to write it, if the GPU is known to have done with it. 0: it is not, or that failed. */
 int cw_touch_all(struct cw_area *a);
+
+/* --- the end of faults: lost.c -------------------------------------------------------------------------------------------------- */
+
+/* From now on the program cannot end what serves faults by closing it. */
+void cw_touch_keep(void);
+/* The program has closed it: what is not here is not to be had any more. The caller holds no lock. */
+void cw_touch_lost(void);
+int cw_touch_is_lost(void);
 
 /* --- accesses that end with a signal: forbidden.c -------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 #include "memory/spare.h"
 
@@ -28,10 +29,16 @@ static uint64_t number(const char *path, const char *word, uint64_t other)
 	return found;
 }
 
-static uint64_t of_machine(const char *what)
+/* Where the file cannot be read, as by a process with all the descriptors that it may have, the kernel says less (all: how much there is). */
+static uint64_t of_machine(const char *what, int all)
 {
 	uint64_t kib = number("/proc/meminfo", what, UINT64_MAX);
-	return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
+	struct sysinfo s;
+	if (kib <= UINT64_MAX >> 10)
+		return kib << 10;
+	if (sysinfo(&s) != 0)
+		return UINT64_MAX;
+	return (all ? (uint64_t)s.totalram : (uint64_t)s.freeram + s.bufferram) * s.mem_unit;
 }
 
 static uint64_t file_of(const char *group, const char *file, const char *word, uint64_t other)
@@ -79,7 +86,7 @@ static uint64_t of_groups(int all)
 
 uint64_t cw_memory_spare(void)
 {
-	uint64_t machine = of_machine("MemAvailable:"), groups = of_groups(0);
+	uint64_t machine = of_machine("MemAvailable:", 0), groups = of_groups(0);
 	return machine < groups ? machine : groups;
 }
 
@@ -88,7 +95,7 @@ uint64_t cw_memory_all(void)
 	static _Atomic uint64_t known;
 	uint64_t all = atomic_load(&known);
 	if (all == 0) {
-		uint64_t machine = of_machine("MemTotal:"), groups = of_groups(1);
+		uint64_t machine = of_machine("MemTotal:", 1), groups = of_groups(1);
 		all = machine < groups ? machine : groups;
 		atomic_store(&known, all);
 	}

@@ -362,6 +362,7 @@ static void *server(void *arg)
 		int n = cw_uffd_read(f, AT_ONCE, more ? 0 : waiting ? LOOK_MS : -1, more ? 0 : look);
 		if (n < 0) {
 			cw_log(CW_LOG_ERROR, "managed memory: faults cannot be read: %s", strerror(-n));
+			cw_touch_lost();
 			return NULL;
 		}
 		for (int i = 0; i < n; i++)
@@ -393,6 +394,8 @@ CUresult cw_touch_start(void)
 	static int started;
 	cw_lock_acquire(&lock);
 	CUresult res = started ? CUDA_SUCCESS : cw_thread_start(server, NULL);
+	if (res == 0 && !started)
+		cw_touch_keep();
 	started = res == 0;
 	cw_lock_release(&lock);
 	return res;

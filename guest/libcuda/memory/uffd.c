@@ -96,14 +96,44 @@ void cw_uffd_unwatch(uint64_t at, uint64_t size)
 	ioctl(uffd.fd, UFFDIO_UNREGISTER, &r);
 }
 
+/* Whether the number is still of such a file: it alone refuses nothing to be woken with EINVAL. */
+static int ours(void)
+{
+	struct uffdio_range nothing = {0};
+	return uffd.fd >= 0 && ioctl(uffd.fd, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
+}
+
+/* The program may have closed it, and opened its own: that is not read. */
+static ssize_t take(struct uffd_msg *m, size_t size)
+{
+	if (ours())
+		return read(uffd.fd, m, size);
+	errno = EBADF;
+	return -1;
+}
+
 void cw_uffd_drain(void)
 {
 	struct uffd_msg m;
-	while (read(uffd.fd, &m, sizeof m) == (ssize_t)sizeof m) {
+	while (take(&m, sizeof m) == (ssize_t)sizeof m) {
 		moved(&m);
 		if (m.event == UFFD_EVENT_PAGEFAULT)
 			cw_uffd_wake(m.arg.pagefault.address & ~(uint64_t)(CW_PAGE - 1), CW_PAGE);
 	}
+}
+
+int cw_uffd_keep(int ms)
+{
+	struct pollfd p = {.fd = uffd.fd};
+	poll(&p, 1, ms);
+	return ours();
+}
+
+void cw_uffd_end(void)
+{
+	cw_lock_acquire(&uffd.lock);
+	uffd.fd = -EBADF;
+	cw_lock_release(&uffd.lock);
 }
 
 /* Whether the kernel is to be asked again: something is being moved (EAGAIN), which waits until that is read. */
@@ -192,7 +222,7 @@ static int64_t now_us(void)
 
 int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us)
 {
-	enum { AT_ONCE = 16 };
+	enum { AT_ONCE = 16, AGAIN_MS = 1700 };
 	struct uffd_msg msg[AT_ONCE];
 	struct pollfd p = {.fd = uffd.fd, .events = POLLIN};
 	size_t room = sizeof msg[0] * (size_t)(most < AT_ONCE ? most : AT_ONCE);
@@ -200,12 +230,13 @@ int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us
 	ssize_t got = -1;
 	errno = EAGAIN;
 	for (int64_t end = look_us ? now_us() + look_us : 0; end && got < 0 && errno == EAGAIN && now_us() < end;)
-		got = read(uffd.fd, msg, room);
+		got = take(msg, room);
 	if (got < 0 && errno == EAGAIN) {
-		int n = poll(&p, 1, timeout_ms);
+		/* A poll whose number has become another file's wakes for nothing that ours has to say. */
+		int n = ours() ? poll(&p, 1, timeout_ms < 0 ? AGAIN_MS : timeout_ms) : 1;
 		if (n <= 0)
 			return n == 0 || errno == EINTR ? 0 : -errno;
-		got = read(uffd.fd, msg, room);
+		got = take(msg, room);
 	}
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;

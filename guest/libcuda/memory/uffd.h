@@ -17,6 +17,10 @@ int cw_uffd_open(void);
 int cw_uffd_tracks(void);
 /* Whether watched memory that is moved (mremap) stays watched: where the program asks for duplicates, and Linux can. Who moves it waits until that is read, by cw_uffd_read or cw_uffd_drain. */
 int cw_uffd_remaps(void);
+/* Sleeps so long, for which the descriptor's file stays even if the program closes it. 0: it has, the number is nobody's or another's. */
+int cw_uffd_keep(int ms);
+/* Nothing is asked of it any more. */
+void cw_uffd_end(void);
 /* The library is about to move something to that address; what is moved elsewhere is the program's doing. */
 void cw_uffd_moves(uint64_t to);
 /* Whether the program may have moved watched memory of its own accord. It is watched where it is now, which it would not be else. */
@@ -45,7 +49,7 @@ struct cw_fault {
 	uint8_t write;
 	uint8_t protect; /* a write to what is there and protected */
 };
-/* The next faults, at most so many; 0 if none comes for so long (-1: for ever). It looks for them for some microseconds before it sleeps. -errno. */
+/* The next faults, at most so many; 0 if none comes for so long (-1: for some seconds). It looks for them for some microseconds before it sleeps. -errno. */
 int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us);
 
 #pragma GCC visibility pop

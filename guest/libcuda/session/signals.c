@@ -12,19 +12,19 @@ static __thread int none;
 static _Atomic uint32_t ends;
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 enum { ENDING = sizeof ending / sizeof ending[0] };
-static _Atomic int64_t asked; /* at which tick of the kernel's */
+static _Atomic int64_t ends_asked; /* at which tick of the kernel's */
 
-static int64_t tick(void)
+static int64_t kernel_tick(void)
 {
 	struct timespec t = {0};
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void ask(void)
+static void ask_handlers(void)
 {
 	uint32_t set = 0;
-	atomic_store(&asked, tick());
+	atomic_store(&ends_asked, kernel_tick());
 	for (uint32_t i = 0; i < ENDING; i++) {
 		struct sigaction now;
 		if (sigaction(ending[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
@@ -35,7 +35,7 @@ static void ask(void)
 
 void cw_signals_wait(int more)
 {
-	ask();
+	ask_handlers();
 	atomic_fetch_add(&cw_signals_waiting, (uint32_t)more);
 }
 
@@ -49,8 +49,8 @@ void cw_signals_hold(void)
 	if (cw_signals_held == 0) {
 		sigset_t most;
 		/* A handler may have come. To ask takes longer than all the rest: once a tick (1 to 10 ms). */
-		if (atomic_load_explicit(&asked, memory_order_relaxed) != tick())
-			ask();
+		if (atomic_load_explicit(&ends_asked, memory_order_relaxed) != kernel_tick())
+			ask_handlers();
 		uint32_t set = atomic_load_explicit(&ends, memory_order_relaxed);
 		sigfillset(&most);
 		for (uint32_t i = 0; i < sizeof faults / sizeof faults[0]; i++)

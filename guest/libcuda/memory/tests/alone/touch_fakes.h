@@ -166,6 +166,14 @@ CUresult cw_thread_start(void *(*run)(void *), void *arg)
 	return pthread_create(&t, NULL, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+static int kept_open, lost;
+void cw_touch_keep(void) { kept_open++; }
+void cw_touch_lost(void)
+{
+	CHECK(atomic_load(&cw_resident_lock.word) == 0);
+	lost++;
+}
+
 /* --- faults: what the server reads ---------------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

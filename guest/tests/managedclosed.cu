@@ -1,0 +1,148 @@
+// Programs that close all descriptors they do not know, as daemons do, or refuse themselves a system call that the library makes (seccomp), while managed memory lies at the GPU: an access finds what the kernel left or ends with a signal,
+// never an old byte; what the processor had is there; files that are opened then are the program's own. needs: cuda 13.0
+#include "driver.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+__global__ void twice(uint32_t *p, size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] *= 2;
+}
+
+static const size_t N = 3 << 20; // words: 12 MiB
+static __thread sigjmp_buf back;
+static void leave(int) { siglongjmp(back, 1); }
+
+// Of words far apart, how many are as they should be, and how many are wrong; the others ended with a signal.
+static void look(const volatile uint32_t *p, uint32_t times, size_t from, int *right, int *wrong)
+{
+    for (volatile size_t i = from; i < N; i += 300000) {
+        if (sigsetjmp(back, 1) != 0)
+            continue;
+        bool is = p[i] == mix((uint32_t)i) * times;
+        *right += is, *wrong += !is;
+    }
+}
+
+static void close_all(const char *how)
+{
+    if (!strcmp(how, "one by one"))
+        for (int fd = 3; fd < 4096; fd++)
+            close(fd);
+    else if (syscall(SYS_close_range, 3, ~0u, 0) != 0)
+        _exit(3);
+}
+
+// What one program does: its status is 0 if nothing was wrong.
+static int closes(const char *how)
+{
+    uint32_t *p, *host;
+    int right = 0, wrong = 0, pipes[8][2];
+    alarm(100);
+    managed(&p, N * 4);
+    managed(&host, N * 4);
+    for (size_t i = 0; i < N; i++)
+        p[i] = mix((uint32_t)i);
+    twice<<<8, 256>>>(p, N);
+    CUDA(cudaDeviceSynchronize());
+    for (size_t i = 0; i < N; i++)
+        host[i] = mix((uint32_t)i);
+    wrong += p[1] != mix(1) * 2; // some of it is here
+    signal(SIGSEGV, leave);
+    signal(SIGBUS, leave);
+    signal(SIGPIPE, SIG_IGN);
+    close_all(how);
+    for (auto &x : pipes) // they have the numbers of what was closed
+        if (pipe(x) != 0 || write(x[1], "mine", 4) != 4)
+            return 4;
+    std::thread other([&] {
+        int r = 0, w = 0;
+        look(p, 2, 150000, &r, &w);
+        if (w)
+            _exit(5);
+    });
+    look(p, 2, 299999, &right, &wrong);
+    other.join();
+    int seen = right;
+    look(host, 1, 0, &right, &wrong);
+    bool kept = right - seen == (int)((N + 299999) / 300000);
+    for (auto &x : pipes) {
+        char text[8] = "";
+        wrong += read(x[0], text, sizeof text) != 4 || strcmp(text, "mine") != 0;
+    }
+    cudaError_t e = cudaGetLastError(); // CUDA may have ended with its descriptors; what it says it has done it has
+    twice<<<8, 256>>>(p, N);
+    e = cudaDeviceSynchronize();
+    if (e == cudaSuccess && cudaGetLastError() == cudaSuccess)
+        look(p, 4, 299999, &right, &wrong);
+    note("%s: %d right, %d wrong, the next kernel: %d", how, right, wrong, (int)e);
+    fflush(stdout);
+    return wrong ? 1 : kept ? 0 : 2;
+}
+
+// No thread may throw pages away from now on.
+static int refuses()
+{
+    uint32_t *p;
+    int right = 0, wrong = 0;
+    sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+                       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    sock_fprog all = {4, f};
+    alarm(100);
+    managed(&p, N * 4);
+    for (size_t i = 0; i < N; i++)
+        p[i] = mix((uint32_t)i);
+    twice<<<8, 256>>>(p, N);
+    CUDA(cudaDeviceSynchronize());
+    for (size_t i = 0; i < N; i++)
+        ((volatile uint32_t *)p)[i] = mix((uint32_t)i) * 2;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &all) != 0) {
+        note("no filter can be had");
+        return 0;
+    }
+    twice<<<8, 256>>>(p, N);
+    cudaError_t e = cudaDeviceSynchronize();
+    signal(SIGSEGV, leave);
+    if (e == cudaSuccess && cudaGetLastError() == cudaSuccess)
+        look(p, 4, 0, &right, &wrong);
+    note("advice refused: %d right, %d wrong, the kernel: %d", right, wrong, (int)e);
+    fflush(stdout);
+    return wrong ? 1 : 0;
+}
+
+static bool in_a_program(const char *how)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/proc/self/exe", "managedclosed", how, nullptr);
+        _exit(126);
+    }
+    bool ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
+    if (!ok)
+        note("%s: status %#x", how, status);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    setenv("CAUSEWAY_MANAGED_PATIENCE", "20", 0);
+    if (argc > 1)
+        _exit(!strcmp(argv[1], "advice refused") ? refuses() : closes(argv[1]));
+    expect(in_a_program("all at once"), "descriptors closed all at once");
+    expect(in_a_program("one by one"), "descriptors closed one by one");
+    expect(in_a_program("advice refused"), "pages that cannot be thrown away");
+    return finish();
+}
