@@ -222,7 +222,7 @@ stage_nvrtc() {
 stage_remote() {
   local bad=0 dir programs at; at=$(own_loopback):7745
   local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers peer rounds sparse tensorcore virtual"
-  [ "$(id -u)" = 0 ] || mapped+=" managed managedcalls managedclauses managedends managedhost managedload managedmostly managedpages managedpools managedrandom managedsignals managedthreads managedvar oversubscribe" # userfaultfd may be refused to others
+  [ "$(id -u)" = 0 ] || mapped+=" managed managedcalls managedclauses managedclosed managedends managedhost managedload managedmostly managedpages managedpools managedrandom managedsignals managedthreads managedvar oversubscribe" # userfaultfd may be refused to others
   programs=${RELAY_PROGRAMS:-"copies errors fork modules pageable pinned printfmany procs streams threads twoproc uploads vectoradd"}
   [ "$programs" != all ] || programs=
   scripts/build-tests.sh || return 1
