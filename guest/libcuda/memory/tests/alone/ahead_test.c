@@ -12,8 +12,6 @@
 
 #include "memory/tests/alone/touch_fakes.h"
 
-int cw_touch_is_lost(void) { return lost; }
-
 /* What ended with a signal may be tried again, however many pages that were. */
 static void again(void)
 {

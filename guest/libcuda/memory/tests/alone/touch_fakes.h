@@ -166,7 +166,8 @@ CUresult cw_thread_start(void *(*run)(void *), void *arg)
 	return pthread_create(&t, NULL, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-static int kept_open, lost;
+static _Atomic int kept_open, lost;
+int cw_touch_is_lost(void) { return lost; }
 void cw_touch_keep(void) { kept_open++; }
 void cw_touch_lost(void)
 {

@@ -353,6 +353,7 @@ static int nobody_waits(void) { return for_gpu.count == 0 && for_stream.count ==
 static int looked_on(void) { return atomic_load(&cw_starved) > 0 && timeout_seen == LOOK_MS && did[WAIT] > 0; }
 static int none_starves(void) { return atomic_load(&cw_starved) == 0; }
 static int reading_on(void) { return timeout_seen == -1; }
+static int is_lost(void) { return lost == 1; }
 static int has_said(void) { return strstr(said, "cannot be read") != NULL; }
 
 /* All of it, by the threads. */
@@ -416,6 +417,8 @@ static void threads(void)
 	read_error = -EBADF;
 	pthread_mutex_unlock(&lock);
 	until(has_said);
+	until(is_lost);
+	CHECK(kept_open == 1);
 }
 
 int main(void)
