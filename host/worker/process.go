@@ -343,7 +343,7 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 		return nil, err
 	}
 	s.lasting = lasting
-	if lasting.Fixed() {
+	if lasting.Lifted() {
 		return asCarrier(tcp.Accept(lasting)) // copies are one-sided
 	}
 	return asCarrier(tcp.AcceptWide(lasting, s.cfg.Branches))

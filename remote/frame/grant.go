@@ -92,6 +92,14 @@ type Granting interface {
 	Grant(mem []byte) (g Granted, revoke func(), err error)
 }
 
+// Lifting is a Granting whose server's end may come to reach memory after the stream has begun.
+type Lifting interface {
+	Granting
+	// Lifts has f called when Grants comes to be true, and reports whether it may. f waits for
+	// nothing.
+	Lifts(f func()) bool
+}
+
 // ErrUnreached says that memory was not reached, and the stream goes on: frames do it.
 var ErrUnreached = errors.New("the other end's memory is not reached now")
 

@@ -64,7 +64,7 @@ func (s *Session) Rounds() bool {
 func (s *Session) Ahead(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
 	m := s.newMoving(ctx, conn, hello, branches, server)
 	m.ahead.runs = true
-	err := s.mayMove(m, conn)
+	err := s.mayMove(m)
 	if err == nil && !s.Rounds() {
 		s.unmove(m)
 		err = fmt.Errorf("gpu server %s: %w", s.server, ErrNoRounds)

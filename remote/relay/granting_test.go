@@ -52,7 +52,7 @@ func grantingSession(does bool) (*Session, *grantingStream, *exposing, *bytes.Bu
 	mem := &exposing{guestMem: guestMem{newGuest()}, sizes: map[uint32]int{1: 100, 2: 200, 3: mostGranted}, revokes: map[uint32]func(){}}
 	s := newSession(fakeCarrier{g: mem.g}, conn, "gpu1", slog.New(slog.NewTextHandler(log, nil)))
 	s.mem, s.bell = mem, mem.g.bell()
-	s.grants.begin(conn, mem)
+	s.grants.begin(conn, mem, s.reopen)
 	return s, conn, mem, log
 }
 
@@ -128,7 +128,7 @@ func TestGrantsOnce(t *testing.T) {
 	}
 	tell(s, 1, 0)
 	mem.revokes[1]()
-	if s.grants.pinned.Load() != 200 || conn.revoked != 1 || len(s.grants.live) != 1 || s.grants.known[1] || s.grants.has[1] {
+	if s.grants.pinned.Load() != 200 || conn.revoked != 1 || len(s.grants.live) != 1 || s.grants.known[1] != 0 || s.grants.has[1] {
 		t.Errorf("%d bytes are pinned, %d revoked", s.grants.pinned.Load(), conn.revoked)
 	}
 	tell(s, 1, 100)

@@ -20,6 +20,9 @@ each region apart, once it is declared, as it may by READ and WRITE frames, and 
 carrier takes a grant back before a region's pages go (remote.Exposer), whatever the server does: an
 honest one is asked before, by a RECALL frame, and goes on with frames until there are new grants.
 One that does not answer in time, or uses what it has no more, ends its own session.
+
+A session that stands still has nothing granted, by its server's own word: what the server had was
+of an adapter that the relay there does not have. That one grants anew, once it has a way to.
 */
 
 const (
@@ -35,12 +38,12 @@ var errMostGranted = fmt.Errorf("a session's server reaches %d MiB at most", mos
 
 // grants is what the server reaches by itself.
 type grants struct {
-	to  frame.Granting // nil: nothing
+	to  frame.Granting // nil: nothing, ever
 	mem remote.Exposer
 
-	known   map[uint32]bool // the consumer's: regions that the server knows
-	refused bool            // the consumer's: one could not be granted, which was logged
-	renew   atomic.Bool     // the consumer is to grant again what was recalled
+	known   map[uint32]uint64 // the consumer's: the sizes of regions that the server knows
+	refused bool              // the consumer's: one could not be granted, which was logged
+	renew   atomic.Bool       // the consumer is to grant again what was recalled
 	pinned  atomic.Int64
 
 	mu     sync.Mutex      // held while GRANT or RECALL are sent; nobody takes it who must not wait for the stream
@@ -48,6 +51,7 @@ type grants struct {
 	closed bool            // a RECALL was sent, and nothing granted since
 
 	state    sync.Mutex
+	lent     bool          // the server was told of some since it last let go
 	owed     bool          // a RECALL waits for its answer
 	parked   bool          // nothing is granted
 	answer   chan struct{} // closed when owed ends
@@ -55,10 +59,16 @@ type grants struct {
 	exposing bool
 }
 
-func (g *grants) begin(conn frame.Stream, mem remote.GuestMemory) {
-	g.known, g.has, g.live = map[uint32]bool{}, map[uint32]bool{}, map[uint32]frame.Granted{}
+// begin has memory granted over a stream, once that can be, of which lifted hears if it is later.
+func (g *grants) begin(conn frame.Stream, mem remote.GuestMemory, lifted func()) {
+	g.known, g.has, g.live = map[uint32]uint64{}, map[uint32]bool{}, map[uint32]frame.Granted{}
+	g.to = nil
 	to, ok := conn.(frame.Granting)
-	if lender, also := mem.(remote.Exposer); ok && also && to.Grants() {
+	lender, also := mem.(remote.Exposer)
+	if !ok || !also {
+		return
+	}
+	if later, ok := to.(frame.Lifting); to.Grants() || ok && later.Lifts(lifted) {
 		g.to, g.mem = to, lender
 	}
 }
@@ -67,7 +77,7 @@ func (g *grants) begin(conn frame.Stream, mem remote.GuestMemory) {
 func (s *Session) told(c change) error {
 	g := &s.grants
 	if c.size != 0 {
-		g.known[c.id] = true
+		g.known[c.id] = c.size
 		return s.grant(c.id)
 	}
 	delete(g.known, c.id)
@@ -81,7 +91,7 @@ func (s *Session) told(c change) error {
 // goes by frames.
 func (s *Session) grant(id uint32) error {
 	g := &s.grants
-	if g.to == nil {
+	if g.to == nil || !g.to.Grants() {
 		return nil
 	}
 	granted, err := g.expose(id)
@@ -94,10 +104,13 @@ func (s *Session) grant(id uint32) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed || g.has[id] {
+	if g.closed || g.has[id] || granted.Size != g.known[id] { // one of that name has ended, and another come: the server hears of it next
 		return nil
 	}
 	g.has[id] = true
+	g.state.Lock()
+	g.lent = true
+	g.state.Unlock()
 	return s.out.send(frame.Header{Kind: frame.Grant, Arg: uint64(id)}, granted.Append(nil))
 }
 
@@ -151,8 +164,14 @@ func (s *Session) regrant() error {
 		return nil
 	}
 	g.mu.Lock()
-	g.closed = false
+	g.state.Lock()
+	open := !g.parked && !g.owed // else again when that has ended
+	g.state.Unlock()
+	g.closed = g.closed && !open
 	g.mu.Unlock()
+	if !open {
+		return nil
+	}
 	for _, id := range slices.Sorted(maps.Keys(g.known)) {
 		if err := s.grant(id); err != nil {
 			return err
@@ -171,7 +190,7 @@ func (s *Session) recall(ctx context.Context) {
 	g.state.Lock()
 	g.parked = true
 	if !g.owed {
-		if len(g.live) == 0 && !g.exposing {
+		if len(g.live) == 0 && !g.exposing && !g.lent {
 			g.state.Unlock()
 			return
 		}
@@ -207,10 +226,41 @@ func (s *Session) recalled() error {
 	if !g.owed {
 		return remote.Violation("RECALLED frame that nothing asked for")
 	}
-	g.owed = false
+	g.owed, g.lent = false, false
 	close(g.answer)
 	s.reopenLocked()
 	return nil
+}
+
+// letGo waits until the server has nothing of the guest's memory that it was granted, for no longer
+// than recall does: a session that is parked was recalled.
+func (s *Session) letGo() error {
+	g := &s.grants
+	g.state.Lock()
+	owed, answer := g.owed, g.answer
+	g.state.Unlock()
+	if owed {
+		limit := time.NewTimer(recallLimit)
+		defer limit.Stop()
+		select {
+		case <-answer:
+		case <-limit.C:
+		}
+	}
+	g.state.Lock()
+	defer g.state.Unlock()
+	if g.owed || g.lent {
+		return s.name(ErrReached)
+	}
+	return nil
+}
+
+// reopen has regions granted, if they are to be: there is a way to.
+func (s *Session) reopen() {
+	g := &s.grants
+	g.state.Lock()
+	defer g.state.Unlock()
+	s.reopenLocked()
 }
 
 // unpark has regions granted again: their pages are there.

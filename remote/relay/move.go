@@ -67,7 +67,7 @@ type Moving struct {
 // error, and if ctx ends before, the session goes on where it was.
 func (s *Session) Move(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
 	m := s.newMoving(ctx, conn, hello, branches, server)
-	if err := s.mayMove(m, conn); err != nil {
+	if err := s.mayMove(m); err != nil {
 		m.cancel()
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -116,14 +116,11 @@ func (m *Moving) stand(ctx context.Context) error {
 }
 
 // mayMove notes a move, unless the session can go nowhere.
-func (s *Session) mayMove(m *Moving, conn frame.Stream) error {
+func (s *Session) mayMove(m *Moving) error {
 	p := &s.parks
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, err := s.lasting()
-	if tied, ok := conn.(interface{ Fixed() bool }); err == nil && ok && tied.Fixed() {
-		err = ErrFixed
-	}
 	switch {
 	case err != nil:
 		return err

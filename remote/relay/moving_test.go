@@ -202,40 +202,26 @@ func TestMovesFinishOnce(t *testing.T) {
 	s.leaveMove(errTest)
 }
 
-// fixed is a stream that no other server can follow.
-type fixed struct {
-	*pausing
-	is bool
-}
-
-func (f fixed) Fixed() bool { return f.is }
-
 // TestMayMove: which sessions can go where.
 func TestMayMove(t *testing.T) {
 	for what, c := range map[string]struct {
 		set  func(s *Session)
-		to   frame.Stream
 		want error
 	}{
 		"any":                     {},
-		"to a stream that can":    {to: fixed{newPausing(), false}},
-		"to a stream that cannot": {to: fixed{newPausing(), true}, want: ErrFixed},
-		"from one that cannot":    {set: func(s *Session) { s.out.conn = fixed{newPausing(), true} }, want: ErrFixed},
+		"from one that cannot":    {set: func(s *Session) { s.out.conn = plainStream{newPausing()} }, want: ErrFixed},
 		"one that is over":        {set: func(s *Session) { s.parks.over = true }, want: ErrOver},
 		"one on its way":          {set: func(s *Session) { s.moving = &Moving{} }, want: ErrMoving},
 		"one that stands still":   {set: func(s *Session) { s.parks.still = true }, want: ErrParked},
 		"one that is over, still": {set: func(s *Session) { s.parks.still, s.parks.over = true, true }, want: ErrOver},
 	} {
-		s, m, _, two := departing(t)
+		s, m, _, _ := departing(t)
 		s.moving = nil
 		if c.set != nil {
 			c.set(s)
 		}
 		was := s.moving
-		if c.to == nil {
-			c.to = two
-		}
-		if err := s.mayMove(m, c.to); !errors.Is(err, c.want) || (s.moving == m) != (c.want == nil) || c.want != nil && s.moving != was {
+		if err := s.mayMove(m); !errors.Is(err, c.want) || (s.moving == m) != (c.want == nil) || c.want != nil && s.moving != was {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -384,7 +370,7 @@ func TestMovesCalledOffAsTheyAreAccepted(t *testing.T) {
 		cancel()
 		<-givesUp
 	}
-	if err := s.mayMove(m, x.two); err != nil {
+	if err := s.mayMove(m); err != nil {
 		t.Fatal(err)
 	}
 	stood := make(chan error, 1)

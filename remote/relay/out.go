@@ -173,6 +173,12 @@ func (s *Session) sendRegions() error {
 		if !ok {
 			break
 		}
+		if change.back {
+			if err := s.grant(change.id); err != nil {
+				return lost(err)
+			}
+			continue
+		}
 		h, payload := frame.Header{Kind: frame.RegionEnd, Arg: uint64(change.id)}, []byte(nil)
 		if change.size != 0 {
 			h.Kind = frame.Region

@@ -17,6 +17,7 @@ const mostChanges = 8192
 type change struct {
 	id       uint32
 	va, size uint64
+	back     bool // the server knows it: it can be granted
 }
 
 // regions is what the guest has declared, and what of it the server is to be told. It implements
@@ -28,6 +29,7 @@ type regions struct {
 	sizes   map[uint32]uint64
 	vas     map[uint32]uint64 // as far as they are known
 	again   map[uint32]bool   // that the server knows, and that are not reachable yet since the session came here
+	lends   bool              // the server may be granted them
 	changes []change
 	flood   bool
 }
@@ -38,7 +40,9 @@ func (r *regions) init(poke func()) {
 }
 
 // Declared implements remote.Watcher.
-func (r *regions) Declared(id uint32, d remote.Declared) { r.note(change{id, d.VA, d.Size}) }
+func (r *regions) Declared(id uint32, d remote.Declared) {
+	r.note(change{id: id, va: d.VA, size: d.Size})
+}
 
 // Dropped implements remote.Watcher.
 func (r *regions) Dropped(id uint32) { r.note(change{id: id}) }
@@ -52,7 +56,8 @@ func (r *regions) note(c change) {
 	} else {
 		delete(r.vas, c.id)
 	}
-	if known {
+	c.back = known
+	if known && !r.lends {
 		r.mu.Unlock()
 		return
 	}

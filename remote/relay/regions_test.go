@@ -55,7 +55,7 @@ func TestRegionsByChance(t *testing.T) {
 			size = uint64(1+rng.IntN(8)) * 4096
 			r.Declared(id, remote.Declared{VA: uint64(id) << 32, Size: size})
 			there[id], vas[id] = size, uint64(id)<<32
-			untold = append(untold, change{id, uint64(id) << 32, size})
+			untold = append(untold, change{id: id, va: uint64(id) << 32, size: size})
 		}
 		changes++
 		if !maps.Equal(r.sizes, there) || !maps.Equal(r.again, away) || pokes != changes {

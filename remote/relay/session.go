@@ -120,7 +120,7 @@ func newSession(local remote.Carrier, conn frame.Stream, server string, log *slo
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
 	s.wide.reads, s.wide.patience = make(chan read, mostReads), behindLimit
 	s.regions.init(s.poke)
-	s.grants.begin(conn, s.mem)
+	s.grants.begin(conn, s.mem, s.reopen)
 	return s
 }
 

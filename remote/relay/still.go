@@ -33,7 +33,9 @@ type Lasting interface {
 // Errors of sessions that stand still.
 var (
 	// ErrFixed says that a session cannot go on elsewhere.
-	ErrFixed = errors.New("the session's bytes go over a connection that no other can follow (RDMA)")
+	ErrFixed = errors.New("the session's bytes go over a connection that no other can follow")
+	// ErrReached says that a server may reach guest memory by itself still.
+	ErrReached = errors.New("it does not let go of memory of the program that it reaches by RDMA")
 	// ErrState says that what was read is no state of a session.
 	ErrState = errors.New("no state of a session that is passed on")
 	errStill = errors.New("the session stands still")
@@ -103,15 +105,15 @@ func (s *Session) Movable() error {
 
 // lasting is the session's stream, if another relay can go on with it.
 func (s *Session) lasting() (Lasting, error) {
-	conn, ok := s.out.conn.(Lasting)
-	if tied, also := conn.(interface{ Fixed() bool }); !ok || also && tied.Fixed() {
-		return nil, ErrFixed
+	if conn, ok := s.out.conn.(Lasting); ok {
+		return conn, nil
 	}
-	return conn, nil
+	return nil, ErrFixed
 }
 
 // StandStill describes a session that is parked. It stays so until Resume.
 func (s *Session) StandStill() (State, error) {
+	letGo := s.letGo()
 	p := &s.parks
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,6 +129,8 @@ func (s *Session) StandStill() (State, error) {
 		return State{}, ErrNotParked
 	case s.dead.Load():
 		return State{}, ErrServer
+	case letGo != nil:
+		return State{}, letGo
 	}
 	if err := s.haltLocked(conn); err != nil {
 		return State{}, err
@@ -212,7 +216,9 @@ func (r *regions) describe() (all, untold []Change) {
 		all = append(all, Change{ID: id, VA: r.vas[id], Size: r.sizes[id]})
 	}
 	for _, c := range r.changes {
-		untold = append(untold, Change{c.id, c.va, c.size})
+		if !c.back {
+			untold = append(untold, Change{c.id, c.va, c.size})
+		}
 	}
 	return all, untold
 }
@@ -239,6 +245,7 @@ func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slo
 		s.reads <- read{r.ID, r.Extent}
 	}
 	s.regions.adopt(st.Regions, st.Untold)
+	s.grants.adopt(&s.regions)
 	s.parks.still, s.parks.resume = true, make(chan struct{})
 	s.away.Lock()
 	w.Watch(&s.regions)
@@ -274,7 +281,21 @@ func (r *regions) adopt(all, untold []Change) {
 		}
 	}
 	for _, c := range untold {
-		r.changes = append(r.changes, change{c.ID, c.VA, c.Size})
+		r.changes = append(r.changes, change{id: c.ID, va: c.VA, size: c.Size})
+	}
+}
+
+// adopt has those of a session's regions granted that the server knows, once the session goes on.
+func (g *grants) adopt(r *regions) {
+	if g.to == nil {
+		return
+	}
+	g.parked, r.lends = true, true
+	for id := range r.again {
+		g.known[id] = r.sizes[id]
+	}
+	for _, c := range r.changes { // of these it hears first
+		delete(g.known, c.id)
 	}
 }
 

@@ -254,13 +254,6 @@ func TestHaltedAtTheEnd(t *testing.T) {
 	}
 }
 
-type tiedStream struct {
-	*pausing
-	fixed bool
-}
-
-func (s tiedStream) Fixed() bool { return s.fixed }
-
 // plainStream cannot stand still.
 type plainStream struct{ frame.Stream }
 
@@ -269,7 +262,7 @@ func TestMovable(t *testing.T) {
 	for _, x := range []struct {
 		conn frame.Stream
 		want error
-	}{{newPausing(), nil}, {tiedStream{newPausing(), false}, nil}, {tiedStream{newPausing(), true}, ErrFixed}, {plainStream{newPausing()}, ErrFixed}} {
+	}{{newPausing(), nil}, {plainStream{newPausing()}, ErrFixed}} {
 		s := newSession(fakeCarrier{g: newGuest()}, x.conn, "gpu1", quietLog)
 		if err := s.Movable(); !errors.Is(err, x.want) {
 			t.Errorf("%T: %v", x.conn, err)

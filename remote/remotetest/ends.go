@@ -38,6 +38,8 @@ func Carriers() map[string]func() (Ends, error) {
 		"flaps":       Flaps,
 		"rails":       func() (Ends, error) { return Rails(0) },
 		"rails flap":  func() (Ends, error) { return Rails(97) },
+		"moves":       func() (Ends, error) { return Moves(0) },
+		"moves flap":  func() (Ends, error) { return Moves(97) },
 	}
 }
 
@@ -234,7 +236,7 @@ func guested(p Passed, err error) (Ends, error) {
 // fixed reports whether a stream has its bytes beside TLS, and no branches.
 func fixed(c frame.Stream) bool {
 	r, ok := c.(*resume.Conn)
-	return ok && r.Fixed()
+	return ok && r.Lifted()
 }
 
 // Branches are those of a session whose stream can have them, once it copies.

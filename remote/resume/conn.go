@@ -68,7 +68,8 @@ type Conn struct {
 	got     uint64   // bytes delivered
 	told    uint64   // of them acknowledged
 	until   time.Time
-	lift    Lifted     // of the first connection
+	lift    Lifted     // of the first connection; in a process that the stream came to its Way comes later
+	granted func()     // told of that; nil: nobody is
 	pending []net.Conn // the server's: shake hands, the oldest first
 
 	client   bool   // it makes connections

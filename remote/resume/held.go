@@ -1,6 +1,7 @@
 package resume
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type State struct {
 	Start   uint64 // where Kept begins in what was written
 	Kept    []byte
 	Reached uint64 // the other end may have received what lies before; a frame ends there
+	Lifted  bool   // the ends of each connection agree on what it goes over
 	// Branches are the session's other streams, which have none.
 	Branches []State
 }
@@ -184,16 +186,29 @@ func (c *Conn) exportAlone() (State, error) {
 	c.kept.pin = noPin
 	return State{
 		Secret: c.secret, Attempt: c.attempt, Got: c.got, Head: slices.Clone(c.frames.head[:c.frames.have]), Left: c.frames.left,
-		Start: c.kept.start, Kept: slices.Concat(kept...), Reached: c.reached,
+		Start: c.kept.start, Kept: slices.Concat(kept...), Reached: c.reached, Lifted: c.Lifted(),
 	}, nil
 }
 
 // Import makes a stream of what Export described, elsewhere perhaps, which is held until Release.
 // What it keeps is booked in a budget, which may be nil.
 func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
+	return ImportOver(s, nil, cfg, dial, b)
+}
+
+// ImportOver is Import where the ends of each connection may have to agree on what the stream goes
+// over: again is as in Lifted.
+func ImportOver(s State, again func(context.Context, *frame.Secure) (Way, error), cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c := bareConn(s.Secret, Limit)
 	c.client, c.branches.cfg, c.branches.dial, c.branches.kept = true, cfg, dial, b
 	err := c.kept.begin(b)
+	switch {
+	case err != nil:
+	case s.Lifted && again == nil:
+		err = fmt.Errorf("%w: its ends agree on what it goes over, which this one cannot", ErrState)
+	case s.Lifted:
+		c.lift.Again = again
+	}
 	if err == nil {
 		err = c.adoptState(s)
 	}

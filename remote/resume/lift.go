@@ -16,6 +16,10 @@ said there, that its bytes go beside it, by RDMA. Such a way is lost and found a
 what was not acknowledged is sent again over the next, which may be one with TLS alone. What one end
 reaches of the other's memory is no part of the stream: it is done when Fetch or Store return, or
 was not, and then frames do it.
+
+A client's end that goes on in another process (held.go) has that process's adapters, or none: its
+first connection there is agreed on as if it were the stream's first, which to the server is one of
+those that follow.
 */
 
 // Way is what a stream goes over at a time: a connection with TLS, or what its ends have agreed on
@@ -41,17 +45,18 @@ type Lifted struct {
 	Again func(ctx context.Context, s *frame.Secure) (Way, error)
 }
 
-// Fixed reports whether a stream can stand still between two processes only where its adapter is.
-func (c *Conn) Fixed() bool { return c.lift.Way != nil }
+// Lifted reports whether the ends of each connection agree on what the stream goes over.
+func (c *Conn) Lifted() bool { return c.lift.Again != nil }
 
 // goOver goes on over a connection whose other end has received so many bytes.
 func (c *Conn) goOver(s *frame.Secure, received uint64) error {
 	up := Way(s)
-	if c.lift.Way != nil {
+	if c.Lifted() {
 		var err error
 		if up, err = c.lift.Again(c.ctx, s); err != nil {
 			return err
 		}
+		c.lifted(up)
 	}
 	err := c.adopt(up, received)
 	if err != nil {
@@ -60,26 +65,61 @@ func (c *Conn) goOver(s *frame.Secure, received uint64) error {
 	return err
 }
 
+// lifted notes what registers memory where the stream has gone on in this process, over connections
+// without.
+func (c *Conn) lifted(up Way) {
+	c.mu.Lock()
+	grants, ok := up.(frame.Granting)
+	first := c.lift.Way == nil && ok && grants.Grants()
+	if first {
+		c.lift.Way = up
+	}
+	tell := c.granted
+	c.mu.Unlock()
+	if first && tell != nil {
+		tell()
+	}
+}
+
 var (
-	_ frame.Granting = (*Conn)(nil)
+	_ frame.Lifting  = (*Conn)(nil)
 	_ frame.Reaching = (*Conn)(nil)
 )
 
 // Grants implements frame.Granting.
 func (c *Conn) Grants() bool {
-	w, ok := c.lift.Way.(frame.Granting)
+	w, ok := c.liftedBy().(frame.Granting)
 	return ok && w.Grants()
 }
 
-// Grant implements frame.Granting. It is the adapter's, which all ways of the stream have, not the
-// first one's.
+// Grant implements frame.Granting. It is the adapter's, which all ways of the stream have in this
+// process, not the first one's.
 func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
-	return c.lift.Way.(frame.Granting).Grant(mem)
+	w, ok := c.liftedBy().(frame.Granting)
+	if !ok {
+		return frame.Granted{}, nil, frame.ErrUnreached
+	}
+	return w.Grant(mem)
+}
+
+// Lifts implements frame.Lifting.
+func (c *Conn) Lifts(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.granted = f
+	return c.client && c.Lifted()
+}
+
+// liftedBy is the first way beside TLS that the stream has had in this process.
+func (c *Conn) liftedBy() Way {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lift.Way
 }
 
 // Reaches implements frame.Reaching.
 func (c *Conn) Reaches() bool {
-	w, ok := c.lift.Way.(frame.Reaching)
+	w, ok := c.liftedBy().(frame.Reaching)
 	return ok && w.Reaches()
 }
 

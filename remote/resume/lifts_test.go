@@ -93,8 +93,8 @@ func TestLifted(t *testing.T) {
 		reaches, grants bool
 	}{{nil, false, false}, {newWay(), false, false}, {&reachingWay{}, false, false}, {&reachingWay{does: true}, true, false}, {&reachingWay{grants: true}, false, true}} {
 		c := &Conn{lift: Lifted{Way: x.way}}
-		if c.Fixed() != (x.way != nil) || c.Reaches() != x.reaches || c.Grants() != x.grants {
-			t.Errorf("%T: %v %v %v", x.way, c.Fixed(), c.Reaches(), c.Grants())
+		if c.Reaches() != x.reaches || c.Grants() != x.grants {
+			t.Errorf("%T: %v %v", x.way, c.Reaches(), c.Grants())
 		}
 	}
 	for name, x := range map[string]struct {

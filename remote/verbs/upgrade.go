@@ -55,6 +55,13 @@ func (c *Conn) Again(ctx context.Context, base net.Conn, client bool) (net.Conn,
 	return u.upgrade(ctx, []Adapter{c.adapter}, "")
 }
 
+// Rejoin is the client's part where the server's is Again, and the client's end has come to another
+// process, on another host perhaps: with what UpgradeWide would have there.
+func Rejoin(ctx context.Context, base net.Conn, adapters []Adapter, why string, pairs int) (net.Conn, error) {
+	u := &upgrade{base: base, client: true, patience: probeAgain, adapters: adapters, pairs: pairs}
+	return u.upgrade(ctx, adapters, why)
+}
+
 func (u *upgrade) upgrade(ctx context.Context, adapters []Adapter, why string) (net.Conn, error) {
 	base := u.base
 	_ = base.SetDeadline(time.Now().Add(upgradeLimit))
