@@ -54,11 +54,19 @@ func NewMover(flap int) (*Mover, error) {
 		return Ports{[]verbs.Adapter{f.Adapter(name, here), f.Adapter(name+" too", there)}, 3}
 	}
 	f.Flap(flap)
-	return &Mover{Fabric: f, Every: moveEach, keys: k, hosts: []Ports{one(f.Adapter("host a", here)), ports("host b"), {}}}, err
+	every := moveEach
+	if flap > 0 {
+		every = moveRarely
+	}
+	return &Mover{Fabric: f, Every: every, keys: k, hosts: []Ports{one(f.Adapter("host a", here)), ports("host b"), {}}}, err
 }
 
-// moveEach is long enough for memory to be granted between two moves.
-const moveEach = 4 * time.Millisecond
+// moveEach is long enough for memory to be granted between two moves. Where queue pairs fail as
+// they are agreed on, seconds may go by until the session is on TLS.
+const (
+	moveEach   = 4 * time.Millisecond
+	moveRarely = 40 * time.Millisecond
+)
 
 // Passed is a session of a program that comes by itself.
 func (m *Mover) Passed() Passed {
@@ -152,7 +160,7 @@ func (m *Mover) pass(local *net.UnixConn, near net.Conn) error {
 	if err != nil {
 		return err
 	}
-	g := &movedGuest{Unix: u, mem: &movedMemory{Memory: u.Memory().(*shm.Memory), there: map[uint32]remote.Declared{}}}
+	g := newMovedGuest(u)
 	session, err := relay.Open(context.Background(), g, up, remote.Hello{Pid: u.PID()}, 0, "test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return errors.Join(err, u.Welcome(uint32(relay.Errno(err)), err.Error()), up.Close())
@@ -203,16 +211,16 @@ func (h *host) end() error {
 func (m *Mover) move(h *host, n int) (*host, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	defer cancel()
-	mem := h.guest.mem
+	mem := h.guest.Unix.Memory().(*shm.Memory)
 	if _, err := h.relay.Park(ctx, mem.Detach); err != nil {
 		if errors.Is(err, relay.ErrOver) {
 			return h, nil // which h.over tells
 		}
 		return h, fmt.Errorf("park: %w", err)
 	}
-	mem.stop()
-	stays := func() (*host, error) {
-		mem.goOn()
+	h.guest.stop()
+	defer h.guest.goOn()
+	goesOn := func(h *host) (*host, error) {
 		if err := h.relay.Resume(mem.Attach); err != nil && !errors.Is(err, relay.ErrOver) {
 			return h, fmt.Errorf("resume: %w", err)
 		}
@@ -225,12 +233,12 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 	}
 	if err != nil {
 		m.Stayed.Add(1)
-		return stays()
+		return goesOn(h)
 	}
 	if n%3 == 0 {
-		return stays()
+		return goesOn(h)
 	}
-	up, err := resume.ImportOver(stream, rejoins(m.hosts[n%len(m.hosts)]), m.keys.ClientAgain, m.again, nil)
+	up, err := resume.ImportOver(stream, rejoins(m.hosts[int(m.Went.Load()+1)%len(m.hosts)]), m.keys.ClientAgain, m.again, nil)
 	if err != nil {
 		return h, err
 	}
@@ -241,89 +249,99 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 	if err := h.end(); err != nil {
 		return h, fmt.Errorf("the host that it was on: %w", err)
 	}
-	h = m.runs(h.guest, next, up)
 	m.Went.Add(1)
-	if err := next.Resume(mem.Attach); err != nil && !errors.Is(err, relay.ErrOver) {
-		return h, fmt.Errorf("resume: %w", err)
-	}
-	return h, nil
+	return goesOn(m.runs(h.guest, next, up))
 }
 
-// movedGuest is a guest that moves: its program stands meanwhile.
+// movedGuest is a guest that moves: its program stands meanwhile, and what it does with regions,
+// or its end, is heard of where it goes on. It is the watcher of its regions.
 type movedGuest struct {
 	*shm.Unix
-	mem *movedMemory
-}
-
-// Memory implements remote.Carrier.
-func (g *movedGuest) Memory() remote.GuestMemory { return g.mem }
-
-// movedMemory has what its program does with regions while it moves be done where it goes on. It
-// is the watcher of its regions.
-type movedMemory struct {
-	*shm.Memory
+	done chan struct{}
 
 	mu       sync.Mutex
-	begun    bool
-	watcher  remote.Watcher // nil: it moves
-	stopped  remote.Watcher // which it was then
+	watcher  remote.Watcher // nil: nobody
+	moves    bool
 	there    map[uint32]remote.Declared
-	meantime []func(w remote.Watcher)
+	meantime []func()
+}
+
+func newMovedGuest(u *shm.Unix) *movedGuest {
+	g := &movedGuest{Unix: u, done: make(chan struct{}), there: map[uint32]remote.Declared{}}
+	go func() {
+		<-u.Done()
+		g.hear(func() { close(g.done) })
+	}()
+	return g
+}
+
+// Done implements remote.Carrier.
+func (g *movedGuest) Done() <-chan struct{} { return g.done }
+
+// Memory implements remote.Carrier.
+func (g *movedGuest) Memory() remote.GuestMemory {
+	return movedMemory{g.Unix.Memory().(*shm.Memory), g}
+}
+
+// movedMemory is that of a guest that moves.
+type movedMemory struct {
+	*shm.Memory
+	g *movedGuest
 }
 
 // Watch implements remote.Watchable: on a host that is new all regions become reachable again.
-func (m *movedMemory) Watch(w remote.Watcher) {
-	m.mu.Lock()
-	for id, d := range m.there {
+func (m movedMemory) Watch(w remote.Watcher) {
+	g := m.g
+	g.mu.Lock()
+	begun := g.watcher != nil
+	g.watcher = w
+	for id, d := range g.there {
 		w.Declared(id, d)
 	}
-	begun := m.begun
-	m.begun, m.stopped = true, w
-	m.mu.Unlock()
-	m.goOn()
+	g.mu.Unlock()
 	if !begun {
-		m.Memory.Watch(m)
+		m.Memory.Watch(g)
 	}
 }
 
-func (m *movedMemory) stop() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watcher, m.stopped = nil, m.watcher
+func (g *movedGuest) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.moves = true
 }
 
-func (m *movedMemory) goOn() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watcher = m.stopped
-	for _, f := range m.meantime {
-		f(m.watcher)
+func (g *movedGuest) goOn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.moves = false
+	for _, f := range g.meantime {
+		f()
 	}
-	m.meantime = nil
+	g.meantime = nil
 }
 
-func (m *movedMemory) hear(f func(w remote.Watcher)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.watcher == nil {
-		m.meantime = append(m.meantime, f)
+func (g *movedGuest) hear(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.moves {
+		g.meantime = append(g.meantime, f)
 	} else {
-		f(m.watcher)
+		f()
 	}
 }
 
 // Declared implements remote.Watcher.
-func (m *movedMemory) Declared(id uint32, d remote.Declared) {
-	m.hear(func(w remote.Watcher) {
-		m.there[id] = d
-		w.Declared(id, d)
+func (g *movedGuest) Declared(id uint32, d remote.Declared) {
+	g.hear(func() {
+		g.there[id] = d
+		g.watcher.Declared(id, d)
 	})
 }
 
 // Dropped implements remote.Watcher.
-func (m *movedMemory) Dropped(id uint32) {
-	m.hear(func(w remote.Watcher) {
-		delete(m.there, id)
-		w.Dropped(id)
+func (g *movedGuest) Dropped(id uint32) {
+	g.hear(func() {
+		delete(g.there, id)
+		g.watcher.Dropped(id)
 	})
 }

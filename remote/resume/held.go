@@ -96,9 +96,10 @@ func (c *Conn) holdAlone() error {
 	})
 	defer over.Stop()
 	c.poke()
-	for c.err == nil && (c.hold.tells || c.sending) {
+	for c.err == nil && (c.sending || c.hold.tells && c.writableLocked() != nil) { // the server waits no longer than for any other that is lost
 		c.changed.Wait()
 	}
+	c.hold.tells = false
 	if c.err == nil && (!c.hold.told || c.up != up || c.mute == up) {
 		c.hold.told = false
 		return errors.New("the server is not told that the stream is held: the connection takes nothing")

@@ -32,7 +32,12 @@ func TestHolds(t *testing.T) {
 			c.hold.tells, c.hold.told, c.sending = false, true, false
 			c.loseLocked(errTest)
 		}, false, errAny},
-		"ends meanwhile": {func(c *Conn, up *fakeWay) { c.up, c.sending = up, true }, func(c *Conn, _ *fakeWay) { c.endLocked(errTest) }, false, errTest},
+		"is lost untold": {func(c *Conn, up *fakeWay) { c.up, c.sending = up, true }, func(c *Conn, _ *fakeWay) {
+			c.sending = false
+			c.loseLocked(errTest)
+		}, false, errAny},
+		"takes nothing more": {func(c *Conn, up *fakeWay) { c.up, c.sending = up, true }, func(c *Conn, up *fakeWay) { c.sending, c.mute = false, up }, false, errAny},
+		"ends meanwhile":     {func(c *Conn, up *fakeWay) { c.up, c.sending = up, true }, func(c *Conn, _ *fakeWay) { c.endLocked(errTest) }, false, errTest},
 		"behind another": {func(c *Conn, up *fakeWay) { c.up, c.sending = up, true }, func(c *Conn, _ *fakeWay) {
 			c.sending = false
 			c.poke()
