@@ -156,6 +156,7 @@ type starter struct {
 	ahead   ahead          // routineLink's
 	rdma    rdma
 	way     carriedOver
+	alone   bool // the other end is a guest process itself, by RDMA
 	// confined: the process has been, before it heard its parent.
 	confined bool
 	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for

@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"causeway/host/worker/link"
 	"causeway/remote/frame"
@@ -55,47 +57,108 @@ const onTCP = "TCP with TLS"
 // inside of connections that follow; the zero value: it stays there. The parent is told. Where that
 // fails nothing is left of the connection.
 func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resume.Lifted, error) {
+	return s.overTold(ctx, c, client, &telling{s: s})
+}
+
+// overTold is over of a session of which the parent may be told later.
+func (s *starter) overTold(ctx context.Context, c *frame.Secure, client bool, to *telling) (resume.Lifted, error) {
 	if c.ConnectionState().NegotiatedProtocol != mtls.VerbsProtocol {
 		what := onTCP
 		if s.cfg.RDMA != "" {
 			what += ": the other host has RDMA off"
 		}
-		return resume.Lifted{}, s.carried(c, what)
+		return resume.Lifted{}, to.carried(c, what)
 	}
 	up, err := verbs.UpgradeWide(ctx, c, s.rdma.adapters, s.rdma.why, client, s.cfg.Pairs)
 	if conn, ok := up.(*verbs.Conn); ok {
 		s.gpuOver(conn, client)
 	}
-	way, err := s.upgraded(c, up, err)
+	way, err := to.upgraded(c, up, err)
 	conn, ok := way.(*verbs.Conn)
 	if err != nil || !ok {
 		return resume.Lifted{}, err
 	}
+	s.alone = conn.Alone()
 	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
 		up, err := conn.Again(ctx, c, client)
 		if conn.Alone() && errors.Is(err, verbs.ErrStays) { // a guest has no keys: it makes another
 			c.Abort()
 			return nil, err
 		}
-		return s.upgraded(c, up, err)
+		return to.upgraded(c, up, err)
 	}
 	return resume.Lifted{Way: conn, Again: again}, nil
 }
 
+// noRDMA is why a host agrees on no RDMA that is not to have any.
+const noRDMA = "this host has RDMA off"
+
+// overAgain is Lifted.Again for a session that has come here from another host: its first
+// connection here is agreed on by the adapters of this one.
+func (s *starter) overAgain(to *telling) func(context.Context, *frame.Secure) (resume.Way, error) {
+	var first *verbs.Conn // which others are by the port of; one connection is agreed on at a time
+	why := cmp.Or(s.rdma.why, noRDMA)
+	return func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+		var up net.Conn
+		var err error
+		if first != nil {
+			up, err = first.Again(ctx, c, true)
+		} else {
+			up, err = verbs.Rejoin(ctx, c, s.rdma.adapters, why, s.cfg.Pairs)
+		}
+		way, err := to.upgraded(c, up, err)
+		if conn, ok := way.(*verbs.Conn); ok && first == nil {
+			first = conn
+		}
+		return way, err
+	}
+}
+
+// telling is what the parent is told of a stream's ways: at once, or, where the session may never
+// go over it, when it does.
+type telling struct {
+	s *starter
+
+	mu    sync.Mutex
+	later bool
+	last  func(o *carriedOver)
+}
+
+func (t *telling) tell(change func(o *carriedOver)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.later {
+		t.last = change
+		return nil
+	}
+	return t.s.tell(change)
+}
+
+// now has the parent told, from here on.
+func (t *telling) now() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.later = false; t.last == nil {
+		return nil
+	}
+	return t.s.tell(t.last)
+}
+
 // upgraded tells what both ends have agreed on: the way that the stream goes, which may be the
 // connection.
-func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
+func (t *telling) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
+	s := t.s
 	switch {
 	case errors.Is(err, verbs.ErrStays):
 		s.log.Info("frames stay on TCP", "why", err)
-		return c, s.carried(c, onTCP+": "+err.Error())
+		return c, t.carried(c, onTCP+": "+err.Error())
 	case err != nil:
 		return nil, err
 	}
 	s.log.Info("frames go by RDMA", "over", fmt.Sprint(up))
 	way := up.(*verbs.Conn)
 	way.Watch(func(about string) { s.railLost(way, about) })
-	err = s.tell(func(o *carriedOver) { o.by, o.frame = way, way.String() })
+	err = t.tell(func(o *carriedOver) { o.by, o.frame = way, way.String() })
 	if err != nil {
 		c.Abort()
 		way.Abort()
@@ -105,8 +168,8 @@ func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way,
 }
 
 // carried tells the parent. If that fails nothing is left of the connection.
-func (s *starter) carried(c *frame.Secure, what string) error {
-	err := s.tell(func(o *carriedOver) { o.by, o.frame = nil, what })
+func (t *telling) carried(c *frame.Secure, what string) error {
+	err := t.tell(func(o *carriedOver) { o.by, o.frame = nil, what })
 	if err != nil {
 		c.Abort()
 	}

@@ -16,7 +16,8 @@ import (
 
 // A session that is passed on moves with its VM from relay to relay: the one there goes on over the
 // same stream, to the same worker of the GPU server, where nothing moves. The keys to connect do
-// not come with the session: the lease's are with the vGPU there.
+// not come with the session: the lease's are with the vGPU there. Where its bytes may go by RDMA
+// they do from there on by that host's adapter, if both agree on it, or over TLS.
 
 // mostRelayed bounds what a relay keeps of what comes: its streams', and as much as one has for all
 // else.
@@ -97,6 +98,7 @@ func (p *passer) receive(stream int) (*relay.Session, error) {
 	if p.cfg.Rehearsal {
 		return nil, errElsewhere
 	}
+	p.rdma.open(p.cfg, p.confined, p.log) // as greet has it
 	if err := p.awaitLent(); err != nil {
 		return nil, err
 	}
@@ -139,7 +141,8 @@ func (p *passer) pickUp(l *leased, st *relayedState) (*relay.Session, error) {
 		return nil, err
 	}
 	p.id = st.Session
-	if p.stream, err = resume.Import(st.Stream, again, p.another(p.id), replayed{p.hostMemory()}); err != nil {
+	rejoins := p.overAgain(&telling{s: p.starter})
+	if p.stream, err = resume.ImportOver(st.Stream, rejoins, again, p.another(p.id), replayed{p.hostMemory()}); err != nil {
 		return nil, err
 	}
 	session, err := relay.Adopt(l, p.stream, st.Relay, p.cfg.Relay.Server, p.log)

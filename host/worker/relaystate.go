@@ -22,7 +22,7 @@ type relayedState struct {
 // relayedMagic opens the state of a session that is passed on.
 const (
 	relayedMagic   = 0x52535743 // "CWSR"
-	relayedVersion = 3
+	relayedVersion = 4
 	mostReads      = 4096
 	mostChanges    = 8192
 )
@@ -36,6 +36,7 @@ func (s *relayedState) write(w *state.Writer) {
 	w.U64(s.Head)
 	writeRegions(w, s.Regions)
 	writeStream(w, s.Stream)
+	w.Bool(s.Stream.Lifted)
 	w.U64(s.Relay.Sent)
 	w.U64(s.Relay.Head)
 	w.Bytes(s.Relay.Unread)
@@ -114,6 +115,7 @@ func readRelayed(r *state.Reader) (*relayedState, error) {
 	s.Head = r.U64()
 	s.Regions = readRegions(r)
 	s.Stream = readStream(r, resume.MostKept)
+	s.Stream.Lifted = r.Bool()
 	s.Relay.Sent, s.Relay.Head = r.U64(), r.U64()
 	s.Relay.Unread = r.Bytes(relay.MostUnread)
 	s.Relay.Reads = readAsked(r)

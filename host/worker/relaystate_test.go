@@ -30,7 +30,7 @@ func someRelayed() *relayedState {
 	return &relayedState{
 		Lease: remote.LeaseID{1}, Session: remote.SessionID{2}, Head: 4096,
 		Regions: []shm.RegionState{{ID: 0, VA: 1 << 30, Size: remote.Region0Size}, {ID: 3, VA: 1 << 31, Size: 1 << 20}},
-		Stream:  resume.State{Secret: [32]byte{7}, Attempt: 1<<32 + 1, Got: 99, Head: []byte{1, 2}, Start: 40, Kept: []byte("kept"), Branches: []resume.State{{Secret: [32]byte{8}, Attempt: 1 << 32, Got: 7, Head: []byte{3}, Start: 9, Kept: []byte("more"), Reached: 13}}},
+		Stream:  resume.State{Secret: [32]byte{7}, Attempt: 1<<32 + 1, Got: 99, Head: []byte{1, 2}, Start: 40, Kept: []byte("kept"), Lifted: true, Branches: []resume.State{{Secret: [32]byte{8}, Attempt: 1 << 32, Got: 7, Head: []byte{3}, Start: 9, Kept: []byte("more"), Reached: 13}}},
 		Relay: relay.State{
 			Sent: 4096, Head: 4000, Unread: []byte("unread"), Reads: []relay.Asked{{ID: 5, Extent: frame.Extent{Region: 3, Offset: 8, Size: 16}}},
 			Regions: []relay.Change{{Size: remote.Region0Size}, {ID: 3, Size: 1 << 20}}, Untold: []relay.Change{{ID: 3, VA: 1 << 31, Size: 1 << 20}}, Wanted: 4, Rounds: true,

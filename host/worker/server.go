@@ -84,7 +84,7 @@ func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
 
 // mayLeave says why no session of this worker's can.
 func (s *starter) mayLeave() error {
-	if s.lasting == nil || s.lasting.Fixed() {
+	if s.lasting == nil || s.alone { // nobody of theirs would have it go
 		return errors.New("sessions over such a connection stay where they are")
 	}
 	if !s.cfg.Migratable {
