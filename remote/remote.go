@@ -162,6 +162,8 @@ type Exposer interface {
 	// that is for; it waits for nothing but the adapter, and uses no memory of this. A region is
 	// exposed once at a time.
 	Expose(region uint32, expose func(mem []byte) (revoke func(), err error)) error
+	// Conceal ends that, for a region that is exposed.
+	Conceal(region uint32)
 }
 
 // DirectMemory is implemented by a GuestMemory that an adapter reaches by itself.

@@ -31,6 +31,7 @@ type diversion struct {
 	stream *resume.Conn
 	booked uint64      // host memory
 	has    atomic.Bool // the other server has all of the session
+	told   telling     // of what the stream goes over, once the session does
 }
 
 // rests reports whether nothing of it is under way.
@@ -103,7 +104,7 @@ func (p *passer) divert(m link.Divert) error {
 	case session == nil:
 		return p.link.Send(diverted(m.Number, errBegins))
 	default:
-		d = &diversion{to: m.To, ahead: m.Ahead}
+		d = &diversion{to: m.To, ahead: m.Ahead, told: telling{s: p.starter, later: true}}
 		d.ctx, d.cancel = context.WithCancel(context.Background())
 		p.diversion, p.held = d, 0
 	}
@@ -157,7 +158,7 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 			return err
 		}
 	}
-	cfg, err := d.to.Identity.Client(mtls.SessionProtocols(false)...)
+	cfg, err := d.to.Identity.Client(mtls.SessionProtocols(p.cfg.RDMA != "")...)
 	if err != nil {
 		return err
 	}
@@ -176,8 +177,12 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 	if first, err = p.begins(ctx, &d.to, cfg, ask); err != nil {
 		return err
 	}
+	lifted, err := p.overTold(ctx, first, true, &d.told)
+	if err != nil {
+		return fmt.Errorf("gpu server %s: %w", d.to.Server, err)
+	}
 	ask.Again, ask.Ready = true, false
-	if d.stream, err = resume.NewClient(first, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()}); err != nil {
+	if d.stream, err = resume.NewClientOver(first, lifted, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()}); err != nil {
 		return err
 	}
 	if ahead {
@@ -266,5 +271,5 @@ func (p *passer) goOver(d *diversion, goes bool) error {
 	defer p.way.Unlock()
 	p.log.Info("the session goes on at another GPU server", "server", d.to.Server, "lease", d.to.Lease)
 	p.cfg.Relay, p.id, p.stream = &d.to, d.id, d.stream
-	return nil
+	return d.told.now()
 }

@@ -46,6 +46,13 @@ func (m *exposing) Expose(id uint32, f func(mem []byte) (func(), error)) error {
 	return err
 }
 
+func (m *exposing) Conceal(id uint32) {
+	if revoke := m.revokes[id]; revoke != nil {
+		revoke()
+		delete(m.revokes, id)
+	}
+}
+
 // grantingSession is a session over such a stream.
 func grantingSession(does bool) (*Session, *grantingStream, *exposing, *bytes.Buffer) {
 	conn, log := &grantingStream{pausing: newPausing(), does: does}, &bytes.Buffer{}

@@ -22,7 +22,8 @@ honest one is asked before, by a RECALL frame, and goes on with frames until the
 One that does not answer in time, or uses what it has no more, ends its own session.
 
 A session that stands still has nothing granted, by its server's own word: what the server had was
-of an adapter that the relay there does not have. That one grants anew, once it has a way to.
+of an adapter that the relay there does not have. That one grants anew, once it has a way to. Of
+one that goes to another server the first one's end with its stream.
 */
 
 const (
@@ -184,10 +185,11 @@ func (s *Session) regrant() error {
 // does not let go of ends with the pages.
 func (s *Session) recall(ctx context.Context) {
 	g := &s.grants
+	g.state.Lock()
 	if g.to == nil {
+		g.state.Unlock()
 		return
 	}
-	g.state.Lock()
 	g.parked = true
 	if !g.owed {
 		if len(g.live) == 0 && !g.exposing && !g.lent {
@@ -195,7 +197,7 @@ func (s *Session) recall(ctx context.Context) {
 			return
 		}
 		g.owed, g.answer = true, make(chan struct{})
-		go s.sendRecall() // the stream may be stuck
+		go s.sendRecall(g.answer) // the stream may be stuck
 	}
 	answer := g.answer
 	g.state.Unlock()
@@ -209,10 +211,17 @@ func (s *Session) recall(ctx context.Context) {
 	}
 }
 
-func (s *Session) sendRecall() {
+// sendRecall sends the RECALL that an answer is for, unless the session has gone to another server.
+func (s *Session) sendRecall(answer chan struct{}) {
 	g := &s.grants
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.state.Lock()
+	owed := g.owed && g.answer == answer
+	g.state.Unlock()
+	if !owed {
+		return
+	}
 	g.closed = true
 	clear(g.has)
 	_ = s.out.send(frame.Header{Kind: frame.Recall}, nil) // a stream that ends ends the session
@@ -253,6 +262,34 @@ func (s *Session) letGo() error {
 		return s.name(ErrReached)
 	}
 	return nil
+}
+
+// goOver has the session be at another server, which knows these regions. What the first one had
+// ends: its stream is closed. None of the session's goroutines runs.
+func (s *Session) goOver(conn frame.Stream, all []Change) {
+	g := &s.grants
+	g.mu.Lock() // who says something to the first one has failed
+	defer g.mu.Unlock()
+	g.state.Lock()
+	was := slices.Collect(maps.Keys(g.live))
+	g.state.Unlock()
+	for _, id := range was {
+		g.mem.Conceal(id)
+	}
+	s.lane = newLane(conn)
+	g.state.Lock()
+	defer g.state.Unlock()
+	if g.owed {
+		close(g.answer)
+	}
+	g.owed, g.lent, g.closed = false, false, false
+	g.begin(conn, s.mem, s.reopen)
+	for _, c := range all {
+		g.known[c.ID] = c.Size
+	}
+	if g.to != nil {
+		s.reopenLocked()
+	}
 }
 
 // reopen has regions granted, if they are to be: there is a way to.

@@ -48,6 +48,7 @@ type Moving struct {
 	over    chan struct{} // closed when whoever asked may hear of it
 	free    chan struct{} // closed when the session may go elsewhere
 	heard   bool          // routineWelcome runs
+	all     []Change      // regions that the other one knows; the consumer's
 
 	// Session.parks.mu guards these.
 	ahead  ahead
@@ -244,6 +245,7 @@ func (s *Session) elsewhere(ctx context.Context, m *Moving) error {
 func (s *Session) offer(ctx context.Context, m *Moving) error {
 	all, err := s.tellAll()
 	if err == nil {
+		m.all = all
 		err = m.arrive(ctx, s.sent, all)
 	}
 	if err != nil {
@@ -413,7 +415,7 @@ func (s *Session) endMove(cause error) {
 		return
 	}
 	rounds := m.rounds
-	s.lane = newLane(m.conn)
+	s.goOver(m.conn, m.all)
 	s.rounds = rounds
 	s.input.again = m.unread()
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)

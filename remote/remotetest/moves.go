@@ -42,6 +42,7 @@ type Mover struct {
 
 	keys   Keys
 	hosts  []Ports
+	worker *verbstest.Adapter
 	server atomic.Pointer[resume.Conn]
 }
 
@@ -58,7 +59,7 @@ func NewMover(flap int) (*Mover, error) {
 	if flap > 0 {
 		every = moveRarely
 	}
-	return &Mover{Fabric: f, Every: every, keys: k, hosts: []Ports{one(f.Adapter("host a", here)), ports("host b"), {}}}, err
+	return &Mover{Fabric: f, Every: every, keys: k, worker: f.Adapter("worker", here), hosts: []Ports{one(f.Adapter("host a", here)), ports("host b"), {}}}, err
 }
 
 // moveEach is long enough for memory to be granted between two moves. Where queue pairs fail as
@@ -70,8 +71,7 @@ const (
 
 // Passed is a session of a program that comes by itself.
 func (m *Mover) Passed() Passed {
-	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
-	worker := Ports{[]verbs.Adapter{m.Adapter("worker", here), m.Adapter("worker too", there)}, 3}
+	worker := Ports{[]verbs.Adapter{m.worker, m.Adapter("worker too", netip.MustParseAddr("192.0.2.1"))}, 3}
 	near, far, err := PairTCP()
 	return Passed{
 		func() (remote.Carrier, error) {
@@ -107,6 +107,11 @@ func (m *Mover) again(context.Context, error) (net.Conn, error) {
 	s := m.server.Load()
 	if s == nil {
 		return nil, errors.New("the server has not begun")
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Ready(over); err != nil && !errors.Is(err, context.Canceled) {
+		return nil, resume.ErrGone // as who listens for it would say
 	}
 	near, far, err := PairTCP()
 	if err == nil {
@@ -224,6 +229,7 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 		if err := h.relay.Resume(mem.Attach); err != nil && !errors.Is(err, relay.ErrOver) {
 			return h, fmt.Errorf("resume: %w", err)
 		}
+		_ = h.stream.Ready(ctx) // a guest that ends before is awaited by its server for as long as one that moves
 		return h, nil
 	}
 	st, err := h.relay.StandStill()

@@ -18,7 +18,16 @@ func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err e
 	})
 }
 
-// conceal ends that. Memory.mu is held, unless nobody knows the region any more.
+// Conceal implements remote.Exposer.
+func (m *Memory) Conceal(id uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.regions[id]; r != nil {
+		r.conceal()
+	}
+}
+
+// conceal ends what Expose began. Memory.mu is held, unless nobody knows the region any more.
 func (r *region) conceal() {
 	if r.revoke != nil {
 		r.revoke()
