@@ -19,6 +19,7 @@ func TestMoves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.Every = moveRarely // so that memory is granted, however slow the machine is
 			p := m.Passed()
 			over := make(chan error, 1)
 			pass := p.Pass
@@ -30,7 +31,6 @@ func TestMoves(t *testing.T) {
 			s := start(t, p.ends)
 			const size = 1 << 20
 			mem, b := s.declare(t, 1, size), make([]byte, size)
-			m.Every = moveRarely // memory is granted, however slow the machine is: else none may be, for long
 			reached := func(op verbs.Op) bool { return m.ReachedBy(m.worker, op) > 0 }
 			end := time.Now().Add(Limit)
 			for round := byte(0); m.Went.Load() < 30 || !reached(verbs.Read) || !reached(verbs.Write); round++ {
