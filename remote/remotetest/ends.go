@@ -39,7 +39,7 @@ func Carriers() map[string]func() (Ends, error) {
 		"rails":       func() (Ends, error) { return Rails(0) },
 		"rails flap":  func() (Ends, error) { return Rails(97) },
 		"moves":       func() (Ends, error) { return Moves(0) },
-		"moves flap":  func() (Ends, error) { return Moves(97) },
+		"moves flap":  func() (Ends, error) { return Moves(397) },
 	}
 }
 

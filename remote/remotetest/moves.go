@@ -39,6 +39,9 @@ type Mover struct {
 	Went, Stayed atomic.Int64
 	// Every is for how long a host has the session.
 	Every time.Duration
+	// Stood is for how long it stood in each move, until its stream had a connection there. It is
+	// who passes it on that notes it.
+	Stood []time.Duration
 
 	keys   Keys
 	hosts  []Ports
@@ -216,7 +219,7 @@ func (h *host) end() error {
 func (m *Mover) move(h *host, n int) (*host, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	defer cancel()
-	mem := h.guest.Unix.Memory().(*shm.Memory)
+	mem, begin := h.guest.Unix.Memory().(*shm.Memory), time.Now()
 	if _, err := h.relay.Park(ctx, mem.Detach); err != nil {
 		if errors.Is(err, relay.ErrOver) {
 			return h, nil // which h.over tells
@@ -256,7 +259,9 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 		return h, fmt.Errorf("the host that it was on: %w", err)
 	}
 	m.Went.Add(1)
-	return goesOn(m.runs(h.guest, next, up))
+	h, err = goesOn(m.runs(h.guest, next, up))
+	m.Stood = append(m.Stood, time.Since(begin))
+	return h, err
 }
 
 // movedGuest is a guest that moves: its program stands meanwhile, and what it does with regions,
