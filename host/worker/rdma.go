@@ -78,7 +78,7 @@ func (s *starter) overTold(ctx context.Context, c *frame.Secure, client bool, to
 	if err != nil || !ok {
 		return resume.Lifted{}, err
 	}
-	s.alone = conn.Alone()
+	s.alone = !client && conn.Alone()
 	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
 		up, err := conn.Again(ctx, c, client)
 		if conn.Alone() && errors.Is(err, verbs.ErrStays) { // a guest has no keys: it makes another

@@ -1,14 +1,16 @@
 package remotetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
+	"slices"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"causeway/remote"
@@ -25,16 +27,30 @@ import (
 // ones with ports of their own on a fabric, one with two, and one that has none and stays on TLS.
 // Each third move is called off. flap is as in Rails.
 func Moves(flap int) (Ends, error) {
-	m, err := NewMover(flap)
+	_, m, err := onFabric(flap)
 	if err != nil {
 		return Ends{}, err
 	}
 	return guested(m.Passed(), nil)
 }
 
+// onFabric is a mover over a fabric of its own.
+func onFabric(flap int) (*verbstest.Fabric, *Mover, error) {
+	f := verbstest.New()
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	ports := func(name string) Ports {
+		return Ports{[]verbs.Adapter{f.Adapter(name, here), f.Adapter(name+" too", there)}, 3}
+	}
+	f.Flap(flap)
+	m, err := NewMover(here.String(), ports("worker"), one(f.Adapter("host a", here)), ports("host b"), Ports{})
+	if flap > 0 {
+		m.Every = moveRarely
+	}
+	return f, m, err
+}
+
 // Mover has a session's relay go from host to host.
 type Mover struct {
-	*verbstest.Fabric
 	// Went and Stayed count moves, and those that came to nothing without being called off.
 	Went, Stayed atomic.Int64
 	// Every is for how long a host has the session.
@@ -43,26 +59,18 @@ type Mover struct {
 	// who passes it on that notes it.
 	Stood []time.Duration
 
-	keys   Keys
-	hosts  []Ports
-	worker *verbstest.Adapter
-	server atomic.Pointer[resume.Conn]
+	keys    Keys
+	address string
+	worker  Ports
+	hosts   []Ports
+	server  atomic.Pointer[resume.Conn]
 }
 
-// NewMover is a mover over a fabric of its own.
-func NewMover(flap int) (*Mover, error) {
+// NewMover is a mover between hosts with such ports, to a worker with some, by connections at an
+// address of this machine. The first one's, and the worker's, have to go together.
+func NewMover(address string, worker Ports, hosts ...Ports) (*Mover, error) {
 	k, err := NewKeys()
-	f := verbstest.New()
-	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
-	ports := func(name string) Ports {
-		return Ports{[]verbs.Adapter{f.Adapter(name, here), f.Adapter(name+" too", there)}, 3}
-	}
-	f.Flap(flap)
-	every := moveEach
-	if flap > 0 {
-		every = moveRarely
-	}
-	return &Mover{Fabric: f, Every: every, keys: k, worker: f.Adapter("worker", here), hosts: []Ports{one(f.Adapter("host a", here)), ports("host b"), {}}}, err
+	return &Mover{Every: moveEach, keys: k, address: address, worker: worker, hosts: hosts}, err
 }
 
 // moveEach is long enough for memory to be granted between two moves. Where queue pairs fail as
@@ -74,8 +82,7 @@ const (
 
 // Passed is a session of a program that comes by itself.
 func (m *Mover) Passed() Passed {
-	worker := Ports{[]verbs.Adapter{m.worker, m.Adapter("worker too", netip.MustParseAddr("192.0.2.1"))}, 3}
-	near, far, err := PairTCP()
+	near, far, err := PairTCPAt(m.address)
 	return Passed{
 		func() (remote.Carrier, error) {
 			if err != nil {
@@ -85,7 +92,7 @@ func (m *Mover) Passed() Passed {
 			if err != nil {
 				return nil, err
 			}
-			l, err := LiftWide(s, worker, false)
+			l, err := LiftWide(s, m.worker, false)
 			if err != nil {
 				return nil, err
 			}
@@ -116,7 +123,7 @@ func (m *Mover) again(context.Context, error) (net.Conn, error) {
 	if err := s.Ready(over); err != nil && !errors.Is(err, context.Canceled) {
 		return nil, resume.ErrGone // as who listens for it would say
 	}
-	near, far, err := PairTCP()
+	near, far, err := PairTCPAt(m.address)
 	if err == nil {
 		go func() { _ = s.Accept(far, m.keys.ServerAgain) }()
 	}
@@ -264,95 +271,47 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 	return h, err
 }
 
-// movedGuest is a guest that moves: its program stands meanwhile, and what it does with regions,
-// or its end, is heard of where it goes on. It is the watcher of its regions.
-type movedGuest struct {
-	*shm.Unix
-	done chan struct{}
-
-	mu       sync.Mutex
-	watcher  remote.Watcher // nil: nobody
-	moves    bool
-	there    map[uint32]remote.Declared
-	meantime []func()
-}
-
-func newMovedGuest(u *shm.Unix) *movedGuest {
-	g := &movedGuest{Unix: u, done: make(chan struct{}), there: map[uint32]remote.Declared{}}
-	go func() {
-		<-u.Done()
-		g.hear(func() { close(g.done) })
-	}()
-	return g
-}
-
-// Done implements remote.Carrier.
-func (g *movedGuest) Done() <-chan struct{} { return g.done }
-
-// Memory implements remote.Carrier.
-func (g *movedGuest) Memory() remote.GuestMemory {
-	return movedMemory{g.Unix.Memory().(*shm.Memory), g}
-}
-
-// movedMemory is that of a guest that moves.
-type movedMemory struct {
-	*shm.Memory
-	g *movedGuest
-}
-
-// Watch implements remote.Watchable: on a host that is new all regions become reachable again.
-func (m movedMemory) Watch(w remote.Watcher) {
-	g := m.g
-	g.mu.Lock()
-	begun := g.watcher != nil
-	g.watcher = w
-	for id, d := range g.there {
-		w.Declared(id, d)
+// CheckMoves has a session move so many times, and until all is so that is wanted, while its memory
+// is copied both ways: not a byte is lost, or another.
+func CheckMoves(t *testing.T, m *Mover, times int64, wanted func() bool) {
+	t.Helper()
+	m.Every = moveRarely // so that memory is granted, however slow the machine is
+	p := m.Passed()
+	over, pass := make(chan error, 1), p.Pass
+	p.Pass = func(program *net.UnixConn) error {
+		err := pass(program)
+		over <- err
+		return err
 	}
-	g.mu.Unlock()
-	if !begun {
-		m.Memory.Watch(g)
+	s := start(t, p.ends)
+	const size = 1 << 20
+	mem, b := s.declare(t, 1, size), make([]byte, size)
+	end := time.Now().Add(Limit)
+	for round := byte(0); m.Went.Load() < times || !wanted(); round++ {
+		select {
+		case err := <-over:
+			t.Fatal(err)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("moved %d times", m.Went.Load())
+		}
+		pattern(mem, 1, 0, round)
+		if err := s.Memory().ReadAt(1, b, 0); err != nil || !bytes.Equal(b, mem) {
+			t.Fatalf("round %d: %v, or other bytes", round, err)
+		}
+		if err := s.Memory().WriteAt(1, pattern(b, 1, 0, ^round), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.fence(t)
+		if !bytes.Equal(b, mem) {
+			t.Fatalf("round %d: other bytes are written", round)
+		}
 	}
-}
-
-func (g *movedGuest) stop() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.moves = true
-}
-
-func (g *movedGuest) goOn() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.moves = false
-	for _, f := range g.meantime {
-		f()
+	s.end(t)
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
-	g.meantime = nil
-}
-
-func (g *movedGuest) hear(f func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.moves {
-		g.meantime = append(g.meantime, f)
-	} else {
-		f()
-	}
-}
-
-// Declared implements remote.Watcher.
-func (g *movedGuest) Declared(id uint32, d remote.Declared) {
-	g.hear(func() {
-		g.there[id] = d
-		g.watcher.Declared(id, d)
-	})
-}
-
-// Dropped implements remote.Watcher.
-func (g *movedGuest) Dropped(id uint32) {
-	g.hear(func() {
-		delete(g.there, id)
-		g.watcher.Dropped(id)
-	})
+	slices.Sort(m.Stood)
+	t.Logf("moved %d times, stayed %d times; stood for %v, at most %v", m.Went.Load(), m.Stayed.Load(), m.Stood[len(m.Stood)/2], m.Stood[len(m.Stood)-1])
 }

@@ -73,6 +73,17 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestMoves: a session goes from host to host by real queue pairs and memory, and over TLS where a
+// host has none.
+func TestMoves(t *testing.T) {
+	p := remotetest.Ports{Adapters: []verbs.Adapter{open(t).Adapters()[0]}, Pairs: 1}
+	m, err := remotetest.NewMover(address(t).String(), p, p, p, remotetest.Ports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remotetest.CheckMoves(t, m, 6, func() bool { return true })
+}
+
 // TestConformanceOfGuest: the guest library's own end does it, too, with libibverbs at both ends.
 func TestConformanceOfGuest(t *testing.T) {
 	const beside = "./guestend.so"
