@@ -9,8 +9,8 @@ import (
 )
 
 // TestLiftsElsewhere: a stream whose ends agree on what it goes over says so to who goes on with
-// it, who has to be able to; there memory is granted from the first way on that grants any, of which
-// is told once.
+// it, who has to be able to; there memory is granted from the first way on that grants any, of
+// which is told once.
 func TestLiftsElsewhere(t *testing.T) {
 	c, up := bareConn(digest{}, minute), &reachingWay{fakeWay: newWay(), grants: true}
 	c.client, c.up = true, up
