@@ -77,7 +77,7 @@ own_tests() {
   inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
-  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead|Forger)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
   # A VM's programs on two GPUs, whose memory each new worker reads from the other: twice four times.
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 120 "$CAUSEWAY" run --gpu soft:2 -- "$dir/device.test" -test.v -test.run '^TestRelocateOnGPU$') >"$dir/linked.log" 2>&1 || rc=$?
   [ "$(grep -c 'msg="memory read from the other GPU"' "$dir/linked.log")" = 8 ] || { echo "FAILED: memory did not go from GPU to GPU: see $dir/linked.log"; rc=${rc/#0/linked}; }

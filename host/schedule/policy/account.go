@@ -24,6 +24,9 @@ const (
 	// accountMemory: periods are not aligned.
 	accountMost   = 1.125
 	accountMemory = time.Minute
+	// accountDebt is how much of what one was charged it is barred for: what it had while nobody
+	// else was there took nothing from those that come later.
+	accountDebt = 10 * time.Second
 	// accountLeast is too little to charge.
 	accountLeast = 250 * time.Millisecond
 	// Distrust is how long one that was charged counts as one that wants all that it can get.
@@ -73,6 +76,7 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	s.byHeld.at += held
 	s.heldAt += held // it says nothing about what workers may report
 	s.virtual += float64(held) / s.weight()
+	s.penalty = min(s.penalty+float64(held)/s.weight(), float64(accountDebt)/s.weight())
 	busy := s.byBusy.due(s.BusyTotal, card)
 	if s.cap() == 0 { // then it is not measured while free
 		busy, s.byBusy.credit, s.byBusy.short = 0, 0, 0
@@ -85,6 +89,35 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 		s.suspect = now.Add(Distrust)
 	}
 	return charged
+}
+
+// barred is for how long yet one gets nothing that was charged by the driver's account: until those
+// that want the GPU, or did a moment ago, could have had what is theirs of it. Turns do not
+// suffice: one whose words are forged is never seen to have enough, so whenever the others pause,
+// for a moment, it has the GPU do as much as it likes. 0: it is not.
+func (g *GPU) barred(now time.Time, s *Share) time.Duration {
+	if s.penalty <= 0 {
+		return 0
+	}
+	w := g.weightBeside(now, s)
+	if math.IsInf(w, 1) {
+		return 0
+	}
+	return time.Duration(math.Ceil(s.penalty * w))
+}
+
+// weightBeside is that of all others that want the GPU, or did a moment ago; infinite: there are
+// none.
+func (g *GPU) weightBeside(now time.Time, s *Share) (w float64) {
+	for _, o := range g.shares {
+		if o != s && o.recently(now) {
+			w += o.weight()
+		}
+	}
+	if w == 0 {
+		return math.Inf(1)
+	}
+	return w
 }
 
 // exclusive reports whether the driver divides the time of those that take turns on the GPU, as far

@@ -62,6 +62,27 @@ func TestForgedShare(t *testing.T) {
 	}
 }
 
+// TestForgedBesidePauses: the same beside one that pauses for a moment now and then: a forger,
+// which is never seen to have anything on the GPU, queues as much as it likes in each pause. When
+// nobody else has been there for a while it has the GPU, whatever it was charged.
+func TestForgedBesidePauses(t *testing.T) {
+	for _, pause := range []time.Duration{70 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+		s := &sim{t: t}
+		s.add(Limits{Weight: 1}, program{kernel: 100 * time.Microsecond, forges: true})
+		honest := s.add(Limits{Weight: 9}, program{kernel: 100 * time.Microsecond, batch: 100, pause: pause})
+		with := s.parts(13, 10, truth)
+		t.Logf("pauses of %v: %.3f", pause, with)
+		if with[0] > 0.15 {
+			t.Errorf("beside one with a share of 9 that pauses for %v a forger has %v", pause, with)
+		}
+		honest.pause = time.Hour
+		s.run(accountPeriod)
+		if last := s.parts(1, 1, truth); last[0] < 0.9 {
+			t.Errorf("pauses of %v: with nobody else there it has %v", pause, last)
+		}
+	}
+}
+
 // TestForgedCap: the same for a cap, alone and beside another.
 func TestForgedCap(t *testing.T) {
 	forge := func(beside bool, periods, last int, says func(*program, time.Duration) time.Duration) []float64 {

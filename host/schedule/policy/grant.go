@@ -15,7 +15,7 @@ func (g *GPU) grant(now time.Time, want []*Share) {
 	}
 	for _, s := range g.shares {
 		if s != g.holder {
-			s.set(now, g.quiet(s, len(want)), flight)
+			s.set(now, g.quiet(now, s, len(want)), flight)
 		}
 	}
 	switch h := g.holder; {
@@ -33,9 +33,9 @@ func (g *GPU) grant(now time.Time, want []*Share) {
 }
 
 // quiet is the mode of one that does not hold the GPU.
-func (g *GPU) quiet(s *Share, want int) Mode {
+func (g *GPU) quiet(now time.Time, s *Share, want int) Mode {
 	switch {
-	case s.active || s.throttled:
+	case s.active || s.throttled || g.barred(now, s) > 0:
 		return Closed
 	case len(g.shares) == 1 && s.cap() == 0:
 		return Free // nobody to share with: it need not say when it begins
@@ -100,6 +100,14 @@ func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
 		}
 	}
 	for _, s := range g.shares {
+		if left := g.barred(now, s); left > 0 {
+			at(now.Add(left))
+			for _, o := range g.shares {
+				if o != s && !o.active && o.recently(now) {
+					at(o.leftAt.Add(Calm)) // there may be nobody then for whose sake it is barred
+				}
+			}
+		}
 		if h != nil && h.Mode == Closed && s != h && s.active && s.opened && !s.drained {
 			at(s.closedAt.Add(Patience))
 		}

@@ -105,6 +105,7 @@ type Share struct {
 	cardAt         time.Time // of the driver's last account
 	onCard         bool      // it had something
 	suspect        time.Time // until then it is not interactive
+	penalty        float64   // nanoseconds charged by the driver's account, divided by weight, for which it is barred
 }
 
 // Throttled reports whether the cap holds it back.
@@ -204,7 +205,7 @@ func (g *GPU) Decide(now time.Time) (next time.Time) {
 	}
 	var want []*Share
 	for _, s := range g.shares {
-		if s.active && !s.throttled {
+		if s.active && !s.throttled && g.barred(now, s) == 0 {
 			want = append(want, s)
 		}
 	}
@@ -244,6 +245,9 @@ func (g *GPU) charge(now time.Time) {
 		s.virtual += held / s.weight()
 		s.recent += (part - s.recent) * fade
 		s.tokens += s.cap() * float64(dt)
+		if s.penalty > 0 {
+			s.penalty = max(s.penalty-float64(dt)/g.weightBeside(now, s), 0)
+		}
 	}
 }
 
