@@ -12,9 +12,11 @@
 # suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100 CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long programs stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a lease over TLS included (WAYS: which, SECONDS_RANDOM),
 # soak is scripts/soak.sh (MINUTES: 9, JOBS: how many of each kind at a time, SEED),
-# speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
-# built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
-# failed.
+# speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. forger has a program forge the count of its GPU time (2.5 minutes), vars says where variables
+# come out behind what takes memory for threads, managedrows compares programs of managed memory natively and under run, PyTorch's kin included (ROWS: which rows of scripts/compat), vmmanaged runs them in a VM, oversubscribe too,
+# mostly has the table of read-mostly memory with and without duplicates and 8 GiB in turns, guestpages is the half of walls that takes seconds. Without a pack the programs are
+# built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last, and what the phases that were asked for say, which SHOW lists; the status is 0 if nothing
+# failed. BUDGET: seconds for all of them: a phase that is still running then is ended, and none begins. ARCHIVE: a file to which $OUT goes at the end, for machines from which few files come back.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -34,14 +36,14 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
-  for p in beside bench memory launches checkpoint delay onhost peer; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
+  for p in beside bench memory launches checkpoint delay onhost peer vars; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/bench/managed.sh --build
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory,onhost,peer} lib tests qb tools images/{base,migrate}-"$kernel.cpio" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory,onhost,peer,vars} lib tests qb tools images/{base,migrate}-"$kernel.cpio" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -173,7 +175,58 @@ phase_ahead() {
 
 phase_between() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" between; }
 
-phase_compare() { scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}"; }
+# What the other build does otherwise by more than 2 %; all of it in $OUT/compare.all.
+phase_compare() {
+  scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}" >"$out/compare.all" || return
+  awk 'NR == 1 { print; next } { r = $2 ~ /\/s/ ? $5 : 1 / $5; if (r < 0.98) { worse++; print "worse  " $0 } else if (r > 1.02) better++; else same++ }
+    END { print worse + 0 " worse by more than 2 %, " better + 0 " better, " same + 0 " within" }' "$out/compare.all"
+}
+# Where variables come out behind what takes local memory for threads, or could stand for it.
+phase_vars() {
+  [ -x "$BUILD/bin/vars" ] || { echo "vars: build/bin/vars is not in the pack"; return 3; }
+  timeout 90 "$BUILD/bin/vars" local
+}
+phase_guestpages() { scripts/guestpages.sh; }
+
+# A program that forges the count of its GPU time, beside an honest one and under a cap, and what the driver's own account says of both.
+phase_forger() {
+  [ -x "$BUILD/bin/causeway-limits" ] || { echo "forger: build/bin/causeway-limits is not in the pack"; return 3; }
+  local rc=0
+  (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} timeout 240 "$BUILD/bin/causeway-limits" -test.timeout 230s -test.run '^TestForgerOnGPU$' -test.v) >"$out/forger.log" 2>&1 || rc=1
+  sed -n 's/^ *forger_[a-z_]*\.go:[0-9]*: *//p; s/^ *[a-z_]*_test\.go:[0-9]*: time=[^ ]* level=WARN msg=/  /p; /^--- /p; /^panic/p' "$out/forger.log" | cut -c1-260
+  return $rc
+}
+
+rows_of_managed='managed|oversubscribe|promises'
+# Rows of the compatibility table, natively and under run.
+phase_managedrows() {
+  python3 -c 'import numba' 2>/dev/null || echo "there is no numba here"
+  "$BUILD/bin/causeway-compat" --gpu "$gpu" --tests "$BUILD/tests/13.0-static" --only "${ROWS:-$rows_of_managed}" --jobs 4 --logs "$out/managedrows" --markdown "$out/COMPATIBILITY.md"
+}
+# Its programs in a VM. One takes what the GPU has, less than there is room for at a time, and more than once the memory of both.
+phase_vmmanaged() {
+  local dir rc=0 programs=(promises oversubscribe) p over=${OVER:-16 1536}
+  for p in "$BUILD"/tests/13.0-static/managed*; do programs+=("${p##*/}"); done
+  [[ $gpu != soft* ]] || over=${OVER:-1 840}
+  dir=$(mktemp -d)
+  (
+    trap 'stop_service; rm -rf "$dir"' EXIT
+    start_device "$dir/vm.sock" "$out/vmmanaged-device.log" --gpu "$gpu" --memory 8GiB
+    export QEMU=${QEMU:-$BUILD/qb/qemu} VM_MEM=${VM_MEM:-3G} VM_TIMEOUT=${VM_TIMEOUT:-300}
+    scripts/run-tests.sh --label vmmanaged --logs "$out/vmmanaged" --may-skip "managedpeers" --variants 13.0-static --args "oversubscribe $over" --vm "$kernel" --socket "$dir/vm.sock" "${programs[@]}"
+  ) || rc=1
+  return $rc
+}
+# What is read alone and by both, with and without duplicates, and the largest size of managed memory in turns.
+phase_mostly() {
+  local rc=0 on
+  for on in 1 0; do
+    echo "# duplicates: $on"
+    CAUSEWAY_MANAGED_DUPLICATES=$on scripts/bench/managed.sh --gpu "$gpu" --rounds "${ROUNDS:-3}" table || rc=1
+  done
+  [ "${LARGE:-8192}" = 0 ] || scripts/bench/managed.sh --gpu "$gpu" --rounds "${ROUNDS:-3}" "turns:${LARGE:-8192}" || rc=1
+  return $rc
+}
 phase_share() { scripts/share.sh --gpu "$gpu"; }
 phase_sandbox() { scripts/sandbox.sh --gpu "$gpu"; }
 
@@ -295,6 +348,15 @@ differences() {
   done
 }
 
+# run_phase PHASE, within the budget if there is one: by a child that can be ended with all that it started.
+run_phase() {
+  [ -n "${BUDGET:-}" ] || { "phase_$1"; return; }
+  local left=$((BUDGET - SECONDS))
+  [ $left -ge 5 ] || return 124
+  BUDGET='' ARCHIVE='' PHASE=$1 timeout -k 5 $left "$0" "$1"
+}
+if [ -n "${PHASE:-}" ]; then "phase_$PHASE"; exit; fi
+
 [ $# -gt 0 ] || set -- native run soft vm bench
 failed=0
 table=()
@@ -302,8 +364,8 @@ for p in "$@"; do
   declare -F "phase_$p" >/dev/null || die "unknown phase $p"
   say "phase $p"
   start=$SECONDS rc=0
-  "phase_$p" >"$out/$p.txt" 2>&1 || rc=$?
-  case $rc in 0) word=passed ;; 3) word='not run' ;; *) word=FAILED; failed=1; grep -v '^vm: ' "$out/$p.txt" | tail -25 ;; esac
+  run_phase "$p" >"$out/$p.txt" 2>&1 || rc=$?
+  case $rc in 0) word=passed ;; 3) word='not run' ;; 124 | 137) word='NO TIME' failed=1 ;; *) word=FAILED; failed=1; grep -v '^vm: ' "$out/$p.txt" | tail -25 ;; esac
   table+=("$(printf '%-8s %-8s %4d s  %s' "$p" "$word" $((SECONDS - start)) "$(grep -E 'passed, .* failed|not in the pack' "$out/$p.txt" | tail -1)")")
 done
 echo
@@ -311,4 +373,8 @@ head -1 "$out/gpu.txt"
 printf '%s\n' "${table[@]}"
 differences | tee "$out/differences.txt"
 for p in bench soak; do [ ! -s "$out/$p.txt" ] || cat "$out/$p.txt"; done
+for p in ${SHOW:-}; do
+  [ ! -s "$out/$p.txt" ] || { echo "== $p"; grep -vE '^(vm:|bench:|\[ *[0-9]+s\])' "$out/$p.txt" | tail -n 36 | cut -c1-200; }
+done
+[ -z "${ARCHIVE:-}" ] || { find "$out" -type s -delete; tar cJf "$ARCHIVE" -C "$(dirname "$out")" "$(basename "$out")"; }
 exit $failed

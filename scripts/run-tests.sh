@@ -5,7 +5,7 @@
 #
 #   --runner CMD        prefix for each program, e.g. "build/bin/causeway run --"; empty (default): the machine's own driver
 #   --variants "V..."   e.g. "13.0-static 11.8-shared"; default: all that are built under build/tests
-#   --vm SERIES         inside one VM with that kernel instead, with --socket PATH of `causeway device`
+#   --vm SERIES         inside one VM with that kernel instead (VM_MEM: its memory), with --socket PATH of `causeway device`
 #   --timeout SECONDS   for each program (default 240);  --logs DIR  (default build/test-logs/LABEL)
 #   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
 #   --args "P ARG..."   what program P is given; may repeat
@@ -93,7 +93,7 @@ run_vm() {
     done
   done
   local rc=0
-  "$ROOT/scripts/vm.sh" --kernel "$vm" ${socket:+--socket "$socket"} --timeout "${VM_TIMEOUT:-900}" \
+  "$ROOT/scripts/vm.sh" --kernel "$vm" ${socket:+--socket "$socket"} ${VM_MEM:+--mem "$VM_MEM"} --timeout "${VM_TIMEOUT:-900}" \
     --file "$list:/app/all.sh" "${files[@]}" -- sh /app/all.sh >"$logs/console" || rc=$?
   # A program's last line may lack its newline, and the empty line before the marks is ours.
   awk -v dir="$logs" '
