@@ -6,18 +6,20 @@
 #   scripts/fuzz.sh --take DIR                                     what --minutes left on another machine in $OUT goes into this one's account
 #   scripts/fuzz.sh --table [--ledger FILE]                        only prints the account: CPU minutes, executions and findings of each target
 #
-# Each turn takes the target that has had the fewest, and the least CPU time of these, so far by the ledger (default build/fuzz/ledger), for --turn seconds (300) at
+# Each turn takes the target that has had the fewest, and the least CPU time of these, so far by the ledger (default docs/fuzz-ledger, which is to be committed), for --turn seconds (300) at
 # the lowest priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU time to reach in all; the ledger is kept, so a run that
 # is interrupted goes on where it was. A turn that finds an input that fails says so, keeps it in the package's testdata/fuzz, and that
 # target is left out from then on.
-# With --minutes each target of this module has one turn, as long as the CPUs allow. What it found lies in $OUT then (default build/fuzz/out): fuzz.txt is the
+# With --minutes each target of this module has one turn or, where there are CPUs for it, those with the least CPU time so far another, as long as the time allows: the minutes are those of
+# all of it, compilation included. Nothing of it goes to the ledger, but by --take, which adds up what the ledger has and refuses what it has taken. What it found lies in $OUT then (default build/fuzz/out): fuzz.txt is the
 # account of this run, fuzz-ledger its lines, fuzz-found.tar.xz failing inputs and what they printed, fuzz-corpus.tar.xz the inputs that reached something new.
+# --targets PATTERN: only those whose package and name match.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/stages.sh"
 cd "$ROOT" || exit 1
 
-turn=300 hours=24 ledger=$BUILD/fuzz/ledger mode=turns minutes= jobs=$(nproc) from=
+turn=300 hours=24 ledger=$ROOT/docs/fuzz-ledger only=. mode=turns minutes= jobs=$(nproc) from=
 while [ $# -gt 0 ]; do
   case $1 in
     --turn) turn=$2; shift 2 ;;
@@ -26,8 +28,9 @@ while [ $# -gt 0 ]; do
     --minutes) mode=spread minutes=$2; shift 2 ;;
     --jobs) jobs=$2; shift 2 ;;
     --take) mode=take from=$2; shift 2 ;;
+    --targets) only=$2; shift 2 ;;
     --table) mode=table; shift ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -36,30 +39,50 @@ touch "$ledger"
 cache=$(go env GOCACHE)/fuzz
 targets=$BUILD/fuzz/targets
 
-# A line of the ledger is one turn: package, target, CPU seconds, executions, findings.
+# A line of the ledger is a turn, or several: package, target, CPU seconds, executions, findings. Those that begin with # say where they are from.
 account() { # LEDGER
-  awk '{ cpu[$1 " " $2] += $3; runs[$1 " " $2] += $4; bad[$1 " " $2] += $5; all += $3; inputs += $4; found += $5 }
+  awk '!/^#/ { cpu[$1 " " $2] += $3; runs[$1 " " $2] += $4; bad[$1 " " $2] += $5; all += $3; inputs += $4; found += $5 }
     END { for (t in cpu) printf "%-70s %8.1f min %14d inputs %3d found\n", t, cpu[t] / 60, runs[t], bad[t] | "sort"
       close("sort"); printf "%d targets, %.2f CPU hours, %d inputs, %d findings\n", length(cpu), all / 3600, inputs, found }' "$1"
 }
 
+# add_up has the ledger one line for each target.
+add_up() {
+  { grep '^#' "$ledger"; awk '!/^#/ { t = $1 " " $2; cpu[t] += $3; runs[t] += $4; bad[t] += $5 } END { for (t in cpu) printf "%s %d %d %d\n", t, cpu[t], runs[t], bad[t] | "sort" }' "$ledger"; } >"$ledger.new"
+  mv "$ledger.new" "$ledger"
+}
+
 # programs MODULE... makes the programs of these modules' targets.
 programs() {
+  # shellcheck disable=SC2034 # stages.sh reads it
+  fuzz_only=$only
   stage_fuzzbuild "$@" || die "the fuzz targets do not build"
-  fuzz_targets >"$targets"
+  fuzz_targets | awk -v only="$only" '$2 " " $3 ~ only' >"$targets"
+  [ -s "$targets" ] || die "there is no such target"
 }
 
 # take_all DIR: the account of another machine's run, its inputs and its findings.
 take_all() {
-  cat "$1/fuzz-ledger" >>"$ledger" && tar xJf "$1/fuzz-corpus.tar.xz" -C "$cache" || die "$1 holds no run's account"
+  local sum; [ -s "$1/fuzz-ledger" ] || die "$1 holds no run's account"
+  sum=$(cksum <"$1/fuzz-ledger")
+  ! grep -qF "# $sum:" "$ledger" || die "the account in $1 is in the ledger already"
+  mkdir -p "$cache"
+  [ ! -f "$1/fuzz-corpus.tar.xz" ] || tar xJf "$1/fuzz-corpus.tar.xz" -C "$cache" || die "the inputs in $1 are damaged"
+  echo "# $sum: $(date -u +%F), $(grep '^# ' "$1/fuzz.txt" | cut -c3-), $(account "$1/fuzz-ledger" | tail -1)" >>"$ledger"
+  cat "$1/fuzz-ledger" >>"$ledger"
+  add_up
   [ ! -f "$1/fuzz-found.tar.xz" ] || { tar xJf "$1/fuzz-found.tar.xz" -C "$ROOT" && say "failing inputs: $(tar tJf "$1/fuzz-found.tar.xz" | grep testdata)"; }
   account "$ledger"
 }
 
-# one_turn SECONDS LEDGER DIR PACKAGE TARGET: the status is 1 for a finding, 2 if it did not run. An output that ends with a finding is kept.
-factor=4 spare=300 # of the clock for a turn on a machine that has other things to do
+# one_turn SECONDS LEDGER DIR PACKAGE TARGET: the status is 1 for a finding, 2 if it did not run. An output that ends with a finding is kept. It ends at the deadline, if there is one.
+factor=4 spare=300 deadline=0 # of the clock for a turn on a machine that has other things to do
 one_turn() {
-  local seconds=$1 to=$2 dir=$3 pkg=$4 t=$5 log=$BUILD/fuzz/${4//\//_}.$5.turn cpu execs bad=0 most=$(($1 * factor + spare))
+  local seconds=$1 to=$2 dir=$3 pkg=$4 t=$5 log=$BUILD/fuzz/${4//\//_}.$5.$BASHPID.turn cpu execs bad=0 most=$(($1 * factor + spare)) left=$((deadline - $(date +%s)))
+  if [ "$deadline" != 0 ]; then
+    [ $left -ge 3 ] || { say "$pkg $t: no time is left"; return 0; }
+    seconds=$((seconds < left ? seconds : left)) most=$((left + spare))
+  fi
   # What the children of that shell used of the CPUs, as "1m2.345s 0m1.234s".
   (cd "$dir" && timeout -k 10 $most nice -n 19 "$BUILD/fuzz/${pkg//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$t\$" -test.fuzztime "${seconds}s" -test.parallel 1 \
     -test.fuzzminimizetime 100x -test.fuzzcachedir "$cache/$pkg" -test.timeout ${most}s >"$log" 2>&1; times >"$log.time")
@@ -77,7 +100,7 @@ one_turn() {
 
 # next prints the target with the fewest turns, and the least CPU time of these, that has no finding, unless the whole account is full.
 next() {
-  awk -v full=$((hours * 3600)) 'FILENAME == ARGV[1] { cpu[$1 " " $2] += $3; turns[$1 " " $2]++; bad[$1 " " $2] += $5; all += $3; next }
+  awk -v full=$((hours * 3600)) 'FILENAME == ARGV[1] { if (/^#/) next; cpu[$1 " " $2] += $3; turns[$1 " " $2]++; bad[$1 " " $2] += $5; all += $3; next }
     { t = $2 " " $3 }
     all < full && !bad[t] && (best == "" || turns[t] < few || turns[t] == few && cpu[t] < least) { best = $0; few = turns[t]; least = cpu[t] } END { print best }' "$ledger" "$targets"
 }
@@ -94,26 +117,33 @@ take_turns() {
   return $found
 }
 
-# spread gives every target one turn within the minutes, as many beside each other as there are CPUs.
+# least prints the targets, those first that have the least CPU time by the ledger.
+least() {
+  awk 'FILENAME == ARGV[1] { if (!/^#/) cpu[$1 " " $2] += $3; next } { print cpu[$2 " " $3] + 0, $0 }' "$ledger" "$targets" | sort -s -n -k 1,1 | cut -d ' ' -f 2-
+}
+
+# spread gives every target a turn within the minutes, as many beside each other as there are CPUs; CPUs that would have nothing to do in the last round take those again that have had the least.
+# At the end some seconds are for what is to come back.
 spread() {
   local n rounds seconds out=${OUT:-$BUILD/fuzz/out} own began=$BUILD/fuzz/began
-  n=$(wc -l <"$targets") rounds=$(((n + jobs - 1) / jobs)) seconds=$((minutes * 60 / rounds))
-  factor=1 spare=45
+  n=$(wc -l <"$targets") rounds=$(((n + jobs - 1) / jobs)) factor=1 spare=10 deadline=$(($(date +%s) - SECONDS + minutes * 60 - 20))
+  seconds=$(((minutes * 60 - 20 - SECONDS) / rounds))
+  [ $seconds -ge 3 ] || die "$minutes minutes do not suffice for $n targets on $jobs CPUs, after $SECONDS s of compilation"
   mkdir -p "$out" "$cache"; own=$out/fuzz-ledger
   : >"$own"; touch "$began"; sleep 0.01
-  say "$n targets on $jobs CPUs, $seconds s each"
-  export -f one_turn say; export BUILD cache factor spare
-  xargs -P "$jobs" -L 1 bash -c 'one_turn "$@"; exit 0' - "$seconds" "$own" 2>&1 <"$targets" | tee "$BUILD/fuzz/said" >&2
-  cat "$own" >>"$ledger"
-  (cd "$cache" && find . -path '*/Fuzz*/*' -type f -newer "$began" -print0 | tar c --null -T - | xz >"$out/fuzz-corpus.tar.xz")
+  say "$n targets on $jobs CPUs, $((rounds * jobs)) turns of $seconds s"
+  export -f one_turn say; export BUILD cache factor spare deadline
+  { cat "$targets"; while :; do least; done 2>/dev/null; } | head -n $((rounds * jobs)) |
+    xargs -P "$jobs" -L 1 bash -c 'one_turn "$@"; exit 0' - "$seconds" "$own" 2>&1 | tee "$BUILD/fuzz/said" >&2
+  (cd "$cache" && find . -path '*/Fuzz*/*' -type f -newer "$began" -print0 | tar c --null -T - | xz -T0 -3 >"$out/fuzz-corpus.tar.xz")
   find . -path './build' -prune -o -path '*/testdata/fuzz/*' -type f -newer "$began" -print >"$BUILD/fuzz/new"
-  { account "$own"; grep -E 'Failing input|did not run' "$BUILD/fuzz/said"; } | tee "$out/fuzz.txt"
+  { echo "# $(git rev-parse --short=8 HEAD 2>/dev/null || echo "${COMMIT:-a commit that is not known}") on $jobs CPUs"; account "$own"; grep -E 'Failing input|did not run' "$BUILD/fuzz/said"; } | tee "$out/fuzz.txt"
   [ ! -s "$BUILD/fuzz/new" ] || tar cJf "$out/fuzz-found.tar.xz" -T "$BUILD/fuzz/new" --transform 's|^.*/build/|build/|' $(find "$BUILD/fuzz" -name 'Fuzz*.log' -newer "$began")
   ! grep -qE 'Failing input|did not run' "$BUILD/fuzz/said"
 }
 
 case $mode in
-  table) account "$ledger" ;;
+  table) grep '^#' "$ledger"; account "$ledger" ;;
   take) take_all "$from" ;;
   spread) programs .; spread ;;
   turns) programs . host/fleet; take_turns ;;

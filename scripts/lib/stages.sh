@@ -111,13 +111,13 @@ stage_cluster() {
   [ $rc = 77 ] || return $rc
 }
 
-# fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these folders.
+# fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these folders; of those alone with a target of which "PACKAGE TARGET" matches $fuzz_only, if that is set.
 fuzz_packages() {
   local module
   for module; do
     (cd "$module" && go list -f '{{.Dir}} {{.ImportPath}}' ./...) || return
   done | while read -r dir pkg; do
-    if grep -lq '^func Fuzz' "$dir"/*_test.go 2>/dev/null; then echo "$dir $pkg"; fi
+    if grep -hos '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go | sed "s|^func|$pkg|" | grep -qE "${fuzz_only:-.}"; then echo "$dir $pkg"; fi
   done
 }
 
