@@ -48,7 +48,7 @@ account() { # LEDGER
 
 # add_up has the ledger one line for each target.
 add_up() {
-  { grep '^#' "$ledger"; awk '!/^#/ { t = $1 " " $2; cpu[t] += $3; runs[t] += $4; bad[t] += $5 } END { for (t in cpu) printf "%s %d %d %d\n", t, cpu[t], runs[t], bad[t] | "sort" }' "$ledger"; } >"$ledger.new"
+  { grep '^#' "$ledger"; awk '!/^#/ { t = $1 " " $2; cpu[t] += $3; runs[t] += $4; bad[t] += $5 } END { for (t in cpu) printf "%s %.1f %d %d\n", t, cpu[t], runs[t], bad[t] | "sort" }' "$ledger"; } >"$ledger.new"
   mv "$ledger.new" "$ledger"
 }
 
@@ -86,7 +86,7 @@ one_turn() {
   # What the children of that shell used of the CPUs, as "1m2.345s 0m1.234s".
   (cd "$dir" && timeout -k 10 $most nice -n 19 "$BUILD/fuzz/${pkg//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$t\$" -test.fuzztime "${seconds}s" -test.parallel 1 \
     -test.fuzzminimizetime 100x -test.fuzzcachedir "$cache/$pkg" -test.timeout ${most}s >"$log" 2>&1; times >"$log.time")
-  cpu=$(awk -F'[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$log.time")
+  cpu=$(awk -F'[ms ]+' 'NR == 2 { printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }' "$log.time")
   execs=$(grep -o 'execs: [0-9]*' "$log" | tail -1 | cut -d' ' -f2)
   # The end of the time itself, on a loaded machine, is none.
   if grep -q 'Failing input' "$log"; then bad=1; say "$pkg $t: $(grep -m1 'Failing input' "$log")"; cp "$log" "$BUILD/fuzz/$t.log"; fi
@@ -133,7 +133,7 @@ spread() {
   : >"$own"; touch "$began"; sleep 0.01
   say "$n targets on $jobs CPUs, $((rounds * jobs)) turns of $seconds s"
   export -f one_turn say; export BUILD cache factor spare deadline
-  { cat "$targets"; while :; do least; done 2>/dev/null; } | head -n $((rounds * jobs)) |
+  { cat "$targets"; while least; do :; done 2>/dev/null; } | head -n $((rounds * jobs)) |
     xargs -P "$jobs" -L 1 bash -c 'one_turn "$@"; exit 0' - "$seconds" "$own" 2>&1 | tee "$BUILD/fuzz/said" >&2
   (cd "$cache" && find . -path '*/Fuzz*/*' -type f -newer "$began" -print0 | tar c --null -T - | xz -T0 -3 >"$out/fuzz-corpus.tar.xz")
   find . -path './build' -prune -o -path '*/testdata/fuzz/*' -type f -newer "$began" -print >"$BUILD/fuzz/new"

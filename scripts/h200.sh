@@ -38,7 +38,8 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
   for p in beside bench memory launches checkpoint delay onhost peer vars; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
-  scripts/build-tests.sh
+  local only=(); for p in ${VARIANTS:-}; do only+=(--only "$p"); done
+  scripts/build-tests.sh "${only[@]}"
   scripts/bench/managed.sh --build
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio"
