@@ -53,8 +53,9 @@ make_pack() {
     [[ -z ${VARIANTS:-} || " $VARIANTS " = *" ${v##*/} "* ]] || without+=(--exclude "tests/${v##*/}")
   done
   tar c --sort=name -C "$BUILD" "${without[@]}" "${parts[@]}" |
-    xz --lzma2=preset=6,dict=256MiB >"$pack.new" # programs repeat their static runtimes, far apart
+    xz --lzma2="preset=${PRESET:-6},dict=256MiB" >"$pack.new" # programs repeat their static runtimes, far apart
   mv "$pack.new" "$pack"
+  cksum <"$pack" >"$BUILD/.unpacked" # a phase that is tried here has it
   local size; size=$(stat -c %s "$pack")
   say "$pack: $(numfmt --to=iec "$size")"
   [ "$size" -lt $((60 << 20)) ] || die "the pack is over 60 MiB"
@@ -67,7 +68,8 @@ mkdir -p "$out"
 trap stop_service EXIT
 trap 'exit 130' INT TERM
 
-if [ -f "$pack" ] && [ "$(cat "$BUILD/.unpacked" 2>/dev/null)" != "$(cksum <"$pack")" ]; then
+# What was built here after a pack is not overwritten by it.
+if [ -f "$pack" ] && [ ! "$CAUSEWAY" -nt "$pack" ] && [ "$(cat "$BUILD/.unpacked" 2>/dev/null)" != "$(cksum <"$pack")" ]; then
   say "unpacking $pack"
   tar xJf "$pack" -C "$BUILD" || die "$pack is damaged: run scripts/h200.sh pack again"
   cksum <"$pack" >"$BUILD/.unpacked"
@@ -185,7 +187,9 @@ phase_compare() {
 # Where variables come out behind what takes local memory for threads, or could stand for it.
 phase_vars() {
   [ -x "$BUILD/bin/vars" ] || { echo "vars: build/bin/vars is not in the pack"; return 3; }
-  timeout 90 "$BUILD/bin/vars" local
+  local run=()
+  [[ $gpu != soft* ]] || run=("$CAUSEWAY" run --gpu "$gpu" --)
+  timeout 90 "${run[@]}" "$BUILD/bin/vars" local
 }
 phase_guestpages() { scripts/guestpages.sh; }
 
