@@ -2,7 +2,7 @@
 # Everything that needs a real GPU, on a machine that has one but no network and no QEMU.
 #
 #   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into build/gpu-pack.tar.xz;
-#                                     of the programs those of the variants in $VARIANTS ("13.0-static 13.0-shared"), or all
+#                                     of the programs those of the variants in $VARIANTS ("13.0-static 13.0-shared"), or all; with NO_VM=1 without what VMs need, some 25 MB
 #   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
@@ -44,7 +44,8 @@ make_pack() {
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory,onhost,peer,vars} lib tests qb tools images/{base,migrate}-"$kernel.cpio" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,managed,memory,onhost,peer,vars} lib tests)
+  [ -n "${NO_VM:-}" ] || parts+=(qb tools images/{base,migrate}-"$kernel.cpio" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
