@@ -2,6 +2,7 @@
 // without a pause, in parts that the program locks, protects or throws away, over children, and freed while there are duplicates. Never an old byte; and where the
 // processor's copy stays in memory while kernels run, it does. needs: cuda 13.0
 #include "driver.h"
+#include "forbid.h"
 
 #include <atomic>
 #include <dirent.h>
@@ -296,7 +297,7 @@ static void guarded()
     // Protected where the processor has it, and no longer when it touches it again.
     for (int prot : {PROT_READ, PROT_NONE}) {
         right &= t.right();
-        if (mprotect(b, 3 * MIB, prot) != 0)
+        if (prot == PROT_NONE && !may_forbid() || mprotect(b, 3 * MIB, prot) != 0)
             continue;
         right &= t.there();
         mprotect(b, 3 * MIB, PROT_READ | PROT_WRITE);

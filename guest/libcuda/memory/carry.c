@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,20 +81,32 @@ void cw_pages_whole(uint64_t at, uint64_t size)
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
 
-/* Whether the kernel says that what is there may be read; without, it is taken for granted. */
-static int populates(void)
-{
-	static _Atomic int known; /* 1: yes, 2: no */
-	int k = atomic_load(&known);
-	if (k == 0) {
-		void *here = (void *)((uintptr_t)&k & ~(uintptr_t)(CW_PAGE - 1));
-		k = madvise(here, CW_PAGE, MADV_POPULATE_READ) == 0 ? 1 : 2;
-		atomic_store(&known, k);
-	}
-	return k == 1;
-}
+/* PROCMAP_QUERY of Linux 6.11: the mapping that an address is in. */
+struct mapping_query {
+	uint64_t size, flags, addr, start, end, has, page, offset, inode;
+	uint32_t device[2], name_size, id_size;
+	uint64_t name, id;
+};
+#define MAPPING_QUERY _IOWR('f', 17, struct mapping_query)
+enum { MAPPING_READABLE = 1 };
 
-static int readable(uint64_t at, uint64_t size) { return madvise((void *)(uintptr_t)at, size, MADV_POPULATE_READ) == 0 || !populates(); }
+/* Up to where what begins at from may be read; from: it may not. A kernel that does not say is taken to say yes: to have it look at each page (MADV_POPULATE_READ)
+ * takes as long as to copy the page. */
+static uint64_t readable_to(uint64_t from, uint64_t end)
+{
+	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	uint64_t at = from;
+	while (at < end) {
+		struct mapping_query q = {.size = sizeof q, .flags = MAPPING_READABLE, .addr = at};
+		int failed = maps < 0 || ioctl(maps, MAPPING_QUERY, &q) != 0;
+		if (failed && maps >= 0 && errno == ENOENT)
+			break;
+		at = failed || q.end > end ? end : q.end;
+	}
+	if (maps >= 0)
+		close(maps);
+	return at;
+}
 
 /* What is no longer mapped reads as zero. */
 static void copy_forbidden(uint8_t *to, uint64_t from)
@@ -112,15 +125,14 @@ static void copy_forbidden(uint8_t *to, uint64_t from)
 
 static void copy_pages(uint8_t *to, uint64_t from, uint64_t size)
 {
-	if (readable(from, size)) {
-		memcpy(to, (void *)(uintptr_t)from, size);
-		return;
-	}
-	for (uint64_t off = 0; off < size; off += CW_PAGE) {
-		if (readable(from + off, CW_PAGE))
-			memcpy(to + off, (void *)(uintptr_t)(from + off), CW_PAGE);
-		else
-			copy_forbidden(to + off, from + off);
+	for (uint64_t end = from + size, at; from < end; to += at - from, from = at) {
+		at = readable_to(from, end);
+		if (at > from) {
+			memcpy(to, (void *)(uintptr_t)from, at - from);
+		} else {
+			copy_forbidden(to, from);
+			at = from + CW_PAGE;
+		}
 	}
 }
 
@@ -128,9 +140,13 @@ void cw_pages_have(uint64_t at, uint64_t size)
 {
 	if (madvise((void *)(uintptr_t)at, size, MADV_POPULATE_READ) == 0)
 		return;
-	for (uint64_t p = at; p < at + size; p += CW_PAGE)
-		if (readable(p, CW_PAGE))
+	for (uint64_t end = at + size, to; at < end; at = to) {
+		to = readable_to(at, end);
+		for (uint64_t p = at; p < to; p += CW_PAGE)
 			(void)*(const volatile uint8_t *)(uintptr_t)p;
+		if (to == at)
+			to = at + CW_PAGE;
+	}
 }
 
 static void pack(const void *arg, uint64_t k, uint8_t *chunk)
