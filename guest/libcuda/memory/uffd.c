@@ -122,12 +122,7 @@ void cw_uffd_drain(void)
 	}
 }
 
-int cw_uffd_keep(int ms)
-{
-	struct pollfd p = {.fd = uffd.fd};
-	poll(&p, 1, ms);
-	return ours();
-}
+int cw_uffd_number(void) { return uffd.fd; }
 
 void cw_uffd_end(void)
 {
@@ -232,7 +227,7 @@ int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us
 	for (int64_t end = look_us ? now_us() + look_us : 0; end && got < 0 && errno == EAGAIN && now_us() < end;)
 		got = take(msg, room);
 	if (got < 0 && errno == EAGAIN) {
-		/* A poll whose number has become another file's wakes for nothing that ours has to say. */
+		/* A poll whose number has become another file's sees nothing of ours any more. */
 		int n = ours() ? poll(&p, 1, timeout_ms < 0 ? AGAIN_MS : timeout_ms) : 1;
 		if (n <= 0)
 			return n == 0 || errno == EINTR ? 0 : -errno;

@@ -17,8 +17,8 @@ int cw_uffd_open(void);
 int cw_uffd_tracks(void);
 /* Whether watched memory that is moved (mremap) stays watched: where the program asks for duplicates, and Linux can. Who moves it waits until that is read, by cw_uffd_read or cw_uffd_drain. */
 int cw_uffd_remaps(void);
-/* Sleeps so long, for which the descriptor's file stays even if the program closes it. 0: it has, the number is nobody's or another's. */
-int cw_uffd_keep(int ms);
+/* The descriptor, or -errno. */
+int cw_uffd_number(void);
 /* Nothing is asked of it any more. */
 void cw_uffd_end(void);
 /* The library is about to move something to that address; what is moved elsewhere is the program's doing. */
