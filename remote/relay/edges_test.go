@@ -160,7 +160,8 @@ func TestHello(t *testing.T) {
 		want, takes, have int
 		flags             uint32
 		rounds            bool
-	}{{4, 2, 2, 0, false}, {2, 4, 2, frame.Rounds, true}, {4, 0, 0, frame.Rounds | 2, true}, {1, 1, 1, 2, false}} { // another flag is a later version's
+	}{{4, 2, 2, 0, false}, {2, 4, 2, frame.Rounds, true}, {4, 0, 0, frame.Rounds | 2, true}, {1, 1, 1, 2, false}} {
+		// Flag 2 is a later version's.
 		conn, g := newPausing(), newGuest()
 		conn.say(welcome(remote.Hello{Type: remote.MsgWelcome, Flags: x.flags, Size: uint64(x.takes)}))
 		s, err := Open(t.Context(), fakeCarrier{g: g}, conn, remote.Hello{Pid: 7}, x.want, "gpu1", quietLog)

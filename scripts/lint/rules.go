@@ -52,6 +52,7 @@ var fences = []fence{
 var (
 	generated = regexp.MustCompile(`(?m)^(//|/\*|#|;|<!--) ?Code generated .* DO NOT EDIT`)
 	source    = map[string]bool{".go": true, ".c": true, ".h": true, ".cu": true, ".sh": true, ".py": true, ".S": true}
+	commented = map[string]bool{".go": true, ".c": true, ".h": true, ".cu": true}
 	binary    = map[string]bool{".so": true, ".a": true, ".o": true, ".cubin": true, ".fatbin": true, ".whl": true, ".deb": true, ".ko": true}
 )
 
@@ -75,6 +76,8 @@ func judge(name string, text []byte) []violation {
 	if path.Ext(name) == ".go" {
 		found = append(found, judgeImports(name, text)...)
 		found = append(found, judgeHomes(name, text)...)
+	}
+	if commented[path.Ext(name)] {
 		found = append(found, judgeComments(name, text)...)
 	}
 	return found

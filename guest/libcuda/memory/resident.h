@@ -204,7 +204,9 @@ void cw_room_short(void);
 /* Under the lock: tells the host what is where. */
 void cw_room_tell(void);
 
-/* --- what the rest of the library calls: takes the lock. Memory is named by addresses, as another thread may free it meanwhile ---------------- */
+/* --- what the rest of the library calls: takes the lock ---------------------------------------- */
+
+/* Memory is named by addresses, as another thread may free it meanwhile. */
 
 /* Fills base, dev and area of a managed range of r->size bytes. CUDA_ERROR_NOT_SUPPORTED where memory cannot be of this kind. */
 CUresult cw_resident_alloc(struct cw_range *r);

@@ -124,14 +124,14 @@ int cw_lasting_send(struct cw_session *s, struct iovec *iov, int n)
 int64_t cw_lasting_leave(int64_t until)
 {
 	int64_t n = -ECONNRESET;
-	do {
+	do { /* one that is lost has the time to be found */
 		if (cw_lock_try(&l->wire)) {
 			n = cw_rdma_drain(l->r, until);
 			cw_lock_release(&l->wire);
 		}
 		if (n == -ECONNRESET)
 			nap(2);
-	} while (n == -ECONNRESET && atomic_load(&l->on) && cw_now_ms() < until); /* one that is lost has the time to be found */
+	} while (n == -ECONNRESET && atomic_load(&l->on) && cw_now_ms() < until);
 	atomic_store(&l->on, 0);
 	return n;
 }

@@ -282,7 +282,7 @@ static void waits_start(void)
 		CK(cuStreamCreate(&streams[i], NON_BLOCKING));
 }
 
-/* --- first launches: as NCCL does, a kernel is prepared when a communicator is made, its function asked for before a launch ---- */
+/* --- first launches: prepared when a communicator is made, looked up later, as by NCCL ------- */
 
 static void kernels(void)
 {

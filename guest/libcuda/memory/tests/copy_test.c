@@ -1,4 +1,4 @@
-/* Allocation and copies of every shape, each compared with memory of our own, against a worker with and without CapMap. */
+/* Allocation and copies of every shape, held against memory of our own, with and without CapMap. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -257,7 +257,7 @@ static void pinned(int can_map, int can_adopt)
 	CHECK(cwi_cuMemHostRegister_v2(m, n, 0) == 0 && cwi_cuMemHostUnregister(m) == 0); /* again */
 	CHECK(cwi_cuMemHostRegister_v2(m + 8, 5000, 0) == 0);
 	CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m + 8, 0) == (can_adopt ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED));
-	if (can_adopt) { /* carried to and from: its neighbours stay. The fake host of virtiofs finds memory by its address only */
+	if (can_adopt) { /* its neighbours stay. The fake host of virtiofs goes by addresses */
 		CHECK(d == (uintptr_t)m + 8);
 		m[7] = m[9] = 0x21;
 		CHECK(cwi_cuMemsetD8_v2(0, d, 0x33, 1) == 0 && cwop_StreamSynchronize(1) == 0);
@@ -288,7 +288,7 @@ static void visit(uint8_t *m, size_t n, const uint8_t *want, int can_adopt)
 	CHECK(cwi_cuMemHostUnregister(m) == 0 && memcmp(m, want, n) == 0);
 }
 
-/* Memory that is registered again: the same, a part of it, other memory at its address, and more than is kept. */
+/* Memory that is registered again: the same, a part, other memory there, and more than is kept. */
 static void registered_again(int can_adopt)
 {
 	enum { N = 96 << 10, MANY = 40 };
@@ -371,7 +371,7 @@ static void pointers(int can_map)
 	memset(v, 0xee, sizeof v);
 	CHECK(cwi_cuPointerGetAttributes(6, what, at, d + 10) == 0);
 	CHECK((uint32_t)v[1] == CU_MEMORYTYPE_DEVICE && v[2] == d + 10 && v[3] == 0 && (uint32_t)v[4] == 0 && (uint32_t)v[5] == 0);
-	CHECK(v[1] >> 32 == 0xeeeeeeee && v[4] >> 32 == 0xeeeeeeee); /* 4-byte outputs stay 4 bytes */
+	CHECK(v[1] >> 32 == 0xeeeeeeee && v[4] >> 32 == 0xeeeeeeee); /* 4-byte outputs */
 	CHECK(cwi_cuPointerGetAttributes(6, what, at, (uintptr_t)p + 1) == 0);
 	CHECK((uint32_t)v[1] == CU_MEMORYTYPE_HOST && v[2] == (can_map ? (uintptr_t)p + 1 : 0) && v[3] == (uintptr_t)p + 1);
 	CHECK(cwi_cuPointerGetAttributes(6, what, at, (uintptr_t)what) == 0 && (uint32_t)v[1] == 0 && v[2] == 0);
@@ -448,7 +448,7 @@ static void all(enum carrier carrier)
 		fake_vfs_umount(dir);
 }
 
-/* A file that became shorter than its mapping: a copy from it ends the program as reading it would, whichever thread reads. */
+/* A file shorter than its mapping: a copy ends the program as a read would, by any thread. */
 static void shrunk_file(void)
 {
 	enum { N = 32 << 20 };

@@ -1,5 +1,5 @@
-/* The ring and its slots against a worker that does nothing by itself: the test takes each of its steps, between two instructions of
- * the library where it matters, so that orders come up that no worker process can be made to take. */
+/* The ring and its slots against a worker whose steps the test takes, between two instructions of the
+ * library where it matters: orders come up that no worker process can be made to take. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -88,7 +88,7 @@ static void send_record(uint32_t var)
 	CHECK(cw_commit(&tx) == 0);
 }
 
-/* Of a worker that sleeps, the first record after its sleep rings, and no other; whatever it consumed meanwhile. */
+/* The first record after a worker's sleep rings, and no other; whatever it consumed meanwhile. */
 static void doorbells(void)
 {
 	struct cw_session *s = fresh(0);
@@ -173,7 +173,7 @@ static int answer_and_leave(struct cw_session *s, uint32_t slot, _Atomic uint32_
 	return leaves;
 }
 
-/* What was answered is answered, also if the host ends the session behind it, and who spins for long is counted only while he does. */
+/* An answer stands, also if the host ends the session behind it; long spins are counted. */
 static void answers(void)
 {
 	static const struct cw_carrier leaving = {.name = "leaving", .doorbell = ring_bell, .wait_slot = answer_and_leave, .alive = alive};
@@ -185,7 +185,7 @@ static void answers(void)
 		s->spin_max = 1;
 		s->spin_most = 1024;
 		s->cpus = 64;
-		for (int k = 0; k < 3; k++) { /* replies in time: it spins for longer than it does for a short wait */
+		for (int k = 0; k < 3; k++) { /* in time: it spins longer than for a short wait */
 			CHECK(cw_begin(&tx, CW_OP_CTX_SYNCHRONIZE, 0, 0, 1) == 0);
 			cw_send(&tx);
 			CHECK(consume(s));
@@ -222,7 +222,7 @@ static void bad_heads(void)
 		uint64_t head = s->head_seen, tail = s->tail;
 		atomic_store(&begun, 0);
 		cw_lock_acquire(&s->room_lock);
-		s->ctl->head = how ? tail + 64 : tail + (60 << 10); /* past the tail, with less and more than is needed */
+		s->ctl->head = how ? tail + 64 : tail + (60 << 10); /* past the tail */
 		struct cw_tx tx;
 		pthread_t t;
 		CHECK(pthread_create(&t, NULL, begin_one, &tx) == 0);
@@ -248,7 +248,7 @@ static void make_room(uint32_t slot)
 	CHECK(consume(roomy));
 }
 
-/* Who waits for room sleeps on the word that the worker looks at, and gets as much as it needs, over the ring's end too. */
+/* Who waits for room sleeps on the worker's word, and gets all that it needs, over the end too. */
 static void room(void)
 {
 	struct cw_session *s = roomy = fresh(CW_RING_SIZE - 4096);
@@ -283,7 +283,7 @@ static void edges(void)
 	CHECK(sleeps > 0 && s->tail - s->ctl->head <= CW_RING_SIZE);
 }
 
-/* What an encoder leaves out is 0, whatever the ring held before; what is behind a record's bytes too. */
+/* What an encoder leaves out is 0, whatever the ring held; what is behind a record's bytes too. */
 static void clean_records(void)
 {
 	struct cw_session *s = fresh(0);
@@ -367,13 +367,13 @@ static void long_replies(void)
 		CHECK(rep.result != 0 ? rep.len == 0 : rep.len == TOTAL);
 		for (uint32_t i = 0; i < rep.len; i++)
 			CHECK(rep.data[i] == (uint8_t)(i * 3));
-		CHECK(cw_slot_at(s, tx.slot)->waiting == 0); /* nobody sleeps any more: a wake-up would be for nothing */
+		CHECK(cw_slot_at(s, tx.slot)->waiting == 0); /* nobody sleeps any more */
 		cw_reply_release(&rep);
 		CHECK(atomic_load(&s->slots_free) == UINT64_MAX && rep.heap == NULL);
 	}
 }
 
-/* A slot that is released is had by the one who waits for it, at once: its wait ends by itself only after a second. */
+/* Who waits for a slot has it at once when it is released: the wait itself would last a second. */
 static _Atomic uint32_t claimed;
 
 static void *claim_one(void *arg)
@@ -433,8 +433,8 @@ static void claims(void)
 }
 
 /*
- * The doorbell's race, for real: the worker falls asleep while a record is published. Whoever is second must see the other, or the
- * record lies there for ever. Both sides start together, many times.
+ * The doorbell's race, for real: a worker falls asleep while a record is published. The second must
+ * see the first, or the record lies there for ever. Both start together, many times.
  */
 enum { ROUNDS = 100000 };
 static _Atomic int go, ready, found;
