@@ -6,7 +6,7 @@ import "encoding/binary"
 
 // Numbers of cuda/api/session.idl, which says what they mean.
 const (
-	ProtocolVersion uint32 = 3623411327
+	ProtocolVersion uint32 = 3547271617
 	HelloMagic      uint32 = 0x31535743
 	Region0Size     uint64 = 0x100000
 	SlotsOffset     uint64 = 0x1000
@@ -42,7 +42,7 @@ const (
 	FileError       uint64 = 0x2000
 	FileDirect      uint64 = 0x3000
 	FileDirectMost  uint32 = 1024
-	FileLease       uint64 = 0x1000000000000000
+	FileLoan        uint64 = 0x1000000000000000
 	FileExtent      uint64 = 0x3000000000000000
 	FileWait        uint64 = 0x2000000000000000
 )

@@ -254,7 +254,7 @@ phase_gpus() {
   [ "$gpu" = soft ] || grep -q 'msg="memory read from the other GPU"' "$linked"; row "by what links the two" "$(keep between_gpus "$linked")"
 }
 
-# Standing still for longer than a lease's term.
+# Standing still for longer than a loan's term.
 phase_pause() {
   ask $at_host stop && nap 3 && ask $at_host cont; row "stop for 3 s, cont" ""
   go_on

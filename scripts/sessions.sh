@@ -176,7 +176,7 @@ stop_and_continue() {
   await '@pinned *'; w=$line
   [[ $w =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -gt 10 ] && [ "${BASH_REMATCH[2]}" -ge 4500 ]
   row "the stopped program went on, all results right" "rounds, wrong, longest pause in ms: ${w#@pinned }"
-  parks=$(grep -c "leases are back.* guest_pid=$steady\b" "$device_log")
+  parks=$(grep -c "loans are back.* guest_pid=$steady\b" "$device_log")
   [ "$parks" -ge 1 ]; row "its session was parked and resumed" "$parks times"
 }
 

@@ -68,7 +68,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 3623411327
+	ProtocolVersion     = 3547271617
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000
@@ -103,7 +103,7 @@ const (
 	FileError           = 0x2000
 	FileDirect          = 0x3000
 	FileDirectMost      = 1024
-	FileLease           = 0x1000000000000000
+	FileLoan            = 0x1000000000000000
 	FileExtent          = 0x3000000000000000
 	FileWait            = 0x2000000000000000
 )

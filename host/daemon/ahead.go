@@ -58,7 +58,7 @@ func (d *Daemon) endAhead(v *vgpu) error {
 	key := rec.Spec.Key()
 	ctx, cancel := context.WithTimeout(d.ctx, endTime)
 	defer cancel()
-	leave, err := d.gates.enter(ctx, key)
+	leave, err := d.locks.enter(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) endAhead(v *vgpu) error {
 	return err
 }
 
-// claimed notes that a vGPU is somebody's. Its gate is held.
+// claimed notes that a vGPU is somebody's. Its lock is held.
 func (d *Daemon) claimed(v *vgpu) error {
 	v.written.Lock()
 	defer v.written.Unlock()

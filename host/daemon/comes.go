@@ -99,7 +99,7 @@ var errAwaited = errors.New("its VM is awaited again")
 func (d *Daemon) endNotCome(v *vgpu) error {
 	rec, _ := d.copyOf(v)
 	key := rec.Spec.Key()
-	leave, err := d.gates.enter(d.ctx, key)
+	leave, err := d.locks.enter(d.ctx, key)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (d *Daemon) endNotCome(v *vgpu) error {
 // said to.
 func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	rec, p := d.copyOf(v)
-	leave, err := d.gates.enter(d.ctx, rec.Spec.Key())
+	leave, err := d.locks.enter(d.ctx, rec.Spec.Key())
 	if err != nil {
 		return nil, err
 	}

@@ -69,8 +69,8 @@ type Daemon struct {
 	run     string
 	log     *slog.Logger
 	started time.Time
-	gates   gates
-	handing gates               // of a vGPU's lease, to other hosts and back
+	locks   keyedLocks
+	handing keyedLocks          // of a vGPU's lease, to other hosts and back
 	starts  *semaphore.Weighted // device processes that are being started
 	gpus    gpuBook
 	sched   scheduler
@@ -111,7 +111,7 @@ type vgpu struct {
 	mute   bool             // its device process was not reached with how its server is: it is told again
 	comes  lease.Coming     // it awaits a VM from another host, with whose lease it goes on
 
-	written sync.Mutex // held while what is written down is changed by whom its gate does not keep apart, so that it ends as what is so, and while it is removed; before Daemon.mu
+	written sync.Mutex // held while what is written down is changed by whom its lock does not keep apart, so that it ends as what is so, and while it is removed; before Daemon.mu
 
 	telling sync.Mutex // held while its device process is told how its server is, so that it is told last what is so last; before Daemon.mu
 
@@ -230,26 +230,26 @@ func (d *Daemon) role(p peer.Peer) peer.Role {
 	return policy.Role(p)
 }
 
-// gates let one request at a time change a vGPU.
-type gates struct {
+// keyedLocks let one request at a time change a vGPU.
+type keyedLocks struct {
 	mu sync.Mutex
-	of map[string]*gate
+	of map[string]*keyedLock
 }
 
-type gate struct {
+type keyedLock struct {
 	pass chan struct{}
 	n    int // who holds it or waits
 }
 
-// enter waits for the gate; leave must be called.
-func (g *gates) enter(ctx context.Context, key string) (leave func(), err error) {
+// enter waits for the lock; leave must be called.
+func (g *keyedLocks) enter(ctx context.Context, key string) (leave func(), err error) {
 	g.mu.Lock()
 	if g.of == nil {
-		g.of = map[string]*gate{}
+		g.of = map[string]*keyedLock{}
 	}
 	one := g.of[key]
 	if one == nil {
-		one = &gate{pass: make(chan struct{}, 1)}
+		one = &keyedLock{pass: make(chan struct{}, 1)}
 		g.of[key] = one
 	}
 	one.n++

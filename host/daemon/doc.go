@@ -11,9 +11,9 @@
 // an intent whose process answers at its control socket (and the kernel tells its id), or nobody
 // does.
 //
-// Locks. A vGPU's gate is held by the one request that starts, changes or ends it, and may be held
+// Locks. A vGPU's lock is held by the one request that starts, changes or ends it, and may be held
 // for long; Daemon.mu guards the tables and records, gpuBook.mu what is known of the GPUs: both are
-// held for moments, never while anybody is asked. Order: gate, gpuBook.mu, Daemon.mu.
+// held for moments, never while anybody is asked. Order: lock, gpuBook.mu, Daemon.mu.
 //
 // Goroutines: one for each connection (net/http), one for each process that is watched, one that
 // looks at GPUs' health and at the size of logs, one that reads the GPUs while somebody asks for

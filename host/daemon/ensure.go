@@ -32,7 +32,7 @@ func (d *Daemon) ensure(ctx context.Context, w api.Wish, ahead bool) (api.VGPU, 
 	if err := d.checkWish(ctx, &w); err != nil {
 		return api.VGPU{}, err
 	}
-	leave, err := d.gates.enter(ctx, w.Key())
+	leave, err := d.locks.enter(ctx, w.Key())
 	if err != nil {
 		return api.VGPU{}, err
 	}
@@ -142,7 +142,7 @@ func describe(s *api.Spec) string {
 	return t
 }
 
-// start places and starts a vGPU of which nothing is left. Its gate is held. What fails is undone.
+// start places and starts a vGPU of which nothing is left. Its lock is held. What fails is undone.
 func (d *Daemon) start(ctx context.Context, w api.Wish, rec record) (*vgpu, error) {
 	spec := rec.Spec
 	for _, s := range []string{spec.SocketPath(d.run), spec.ControlPath(d.run)} {

@@ -1,6 +1,6 @@
 package daemon
 
-// Handing is how many hold, or wait for, a vGPU's gate of hand-overs.
+// Handing is how many hold, or wait for, a vGPU's lock of hand-overs.
 func (d *Daemon) Handing(key string) int {
 	d.handing.mu.Lock()
 	defer d.handing.mu.Unlock()

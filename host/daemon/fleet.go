@@ -94,7 +94,7 @@ var fleetRoutes = map[string]remoteRoute{
 		return reply(w, struct{}{})
 	},
 	"DELETE " + api.FleetPath + "/reservations/{vm}/{name}": func(d *Daemon, w http.ResponseWriter, r *http.Request, _ lease.Host) error {
-		leave, err := d.gates.enter(r.Context(), "reservation "+key(r))
+		leave, err := d.locks.enter(r.Context(), "reservation "+key(r))
 		if err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (d *Daemon) addReservedLocked(all []place.GPU, key string) {
 // reserveLease keeps room for a lease. Another allocation's that has its place ends first, with the
 // lease: that claim is not where it was. One that may move, or has, keeps its room (fleetmove.go).
 func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
-	leave, err := d.gates.enter(ctx, "reservation "+r.Key())
+	leave, err := d.locks.enter(ctx, "reservation "+r.Key())
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (d *Daemon) reserveLease(ctx context.Context, r api.Reservation) error {
 	return nil
 }
 
-// withdraw ends a reservation and the lease of it. The reservation's gate is held. It goes first,
+// withdraw ends a reservation and the lease of it. The reservation's lock is held. It goes first,
 // so that no lease comes after.
 func (d *Daemon) withdraw(ctx context.Context, key, id string) error {
 	r, was, err := d.fleet.Remove(key, id)
@@ -237,7 +237,7 @@ func (d *Daemon) withdraw(ctx context.Context, key, id string) error {
 // endReserved ends the lease of a reservation, if it has one.
 func (d *Daemon) endReserved(ctx context.Context, r *lease.Kept) error {
 	ctx = context.WithoutCancel(ctx) // nobody will ask for the rest
-	leave, err := d.gates.enter(ctx, r.Lease())
+	leave, err := d.locks.enter(ctx, r.Lease())
 	if err != nil {
 		return err
 	}

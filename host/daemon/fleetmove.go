@@ -16,7 +16,7 @@ is promised once. Whoever changes a reservation has to have heard of its last mo
 */
 
 // reserveAgain judges a reservation whose place is taken. done: it holds as it is wished. The
-// reservation's gate is held.
+// reservation's lock is held.
 func (d *Daemon) reserveAgain(ctx context.Context, was *lease.Kept, r api.Reservation) (done bool, err error) {
 	if was.Reservation == r {
 		return true, nil
@@ -91,13 +91,13 @@ func (d *Daemon) movesOn(h lease.Host, e lease.Entry) (heir string, err error) {
 }
 
 // endMoved ends the lease that a host has of a claim by another host's name, from which it has
-// moved: it asks for one in its place. The gate of the one that it asks for is held.
+// moved: it asks for one in its place. The lock of the one that it asks for is held.
 func (d *Daemon) endMoved(ctx context.Context, key string, h lease.Host, asked lease.Request) error {
 	r, is := d.fleet.Find(asked.VM() + "/" + asked.Name())
 	if !is || r.VGPU == "" || r.VGPU == key {
 		return nil
 	}
-	leave, err := d.gates.enter(ctx, r.VGPU)
+	leave, err := d.locks.enter(ctx, r.VGPU)
 	if err != nil {
 		return err
 	}

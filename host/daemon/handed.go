@@ -166,7 +166,7 @@ func whoIs(host *atomic.Pointer[[sha256.Size]byte], verify func(tls.ConnectionSt
 }
 
 // watchHanded sees to it that a lease which another host may take over stays here if the VM does.
-// The vGPU's gate of hand-overs is held.
+// The vGPU's lock of hand-overs is held.
 func (d *Daemon) watchHanded(v *vgpu) {
 	d.mu.Lock()
 	was, p := v.watched, v.proc
@@ -221,7 +221,7 @@ func (d *Daemon) unwatch(v *vgpu) {
 }
 
 // lookHanded takes back a lease whose VM stays, and reports whether there is nothing more to watch.
-// The gate is held from the look on: who hands the lease over for a migration that begins meanwhile
+// The lock is held from the look on: who hands the lease over for a migration that begins meanwhile
 // does it behind this, and has it watched again.
 func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 	rec, _ := d.copyOf(v)

@@ -36,7 +36,7 @@ func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error
 	return d.handOver(ctx, v, key, h)
 }
 
-// handOver is HandOver of whoever has entered the vGPU's gate of hand-overs.
+// handOver is HandOver of whoever has entered the vGPU's lock of hand-overs.
 func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handover) error {
 	d.mu.Lock()
 	up, beside := v.up, v.beside
@@ -159,7 +159,7 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 	if err != nil {
 		return err
 	}
-	leave, err := d.gates.enter(ctx, i.Wish.Key())
+	leave, err := d.locks.enter(ctx, i.Wish.Key())
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (d *Daemon) routineReturn(v *vgpu, p *process.Process, own *lease.File) {
 	rec, _ := d.copyOf(v)
 	key := rec.Spec.Key()
 	for {
-		leave, err := d.gates.enter(d.ctx, key)
+		leave, err := d.locks.enter(d.ctx, key)
 		if err != nil {
 			return
 		}

@@ -140,7 +140,7 @@ func TestLossIsWrittenDown(t *testing.T) {
 // TestNothingToEnd: a lease whose vGPU is gone is over; a vGPU without a process is released
 // without asking it.
 func TestNothingToEnd(t *testing.T) {
-	d := &Daemon{run: t.TempDir(), ctx: t.Context(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}, gates: gates{of: map[string]*gate{}}}
+	d := &Daemon{run: t.TempDir(), ctx: t.Context(), log: slog.New(slog.DiscardHandler), vgpus: map[string]*vgpu{}, locks: keyedLocks{of: map[string]*keyedLock{}}}
 	d.leases.Term, d.leases.Now = time.Hour, time.Now
 	if err := d.leases.Add(leaseID(3), "hosta", "hosta/vm1:gpu0", 1); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.
 	if err := d.checkWish(ctx, &w); err != nil {
 		return api.Lease{}, err
 	}
-	leave, err := d.gates.enter(ctx, w.Key())
+	leave, err := d.locks.enter(ctx, w.Key())
 	if err != nil {
 		return api.Lease{}, err
 	}
@@ -71,7 +71,7 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.
 	return l, nil
 }
 
-// endFormer ends what a host has of a name. Its gate is held.
+// endFormer ends what a host has of a name. Its lock is held.
 func (d *Daemon) endFormer(ctx context.Context, key string, h lease.Host) error {
 	v := d.find(key)
 	if v == nil {
@@ -191,7 +191,7 @@ func (d *Daemon) renew(ctx context.Context, h lease.Host, id remote.LeaseID, n a
 
 // endLease ends one at its host's wish, or because it is overdue.
 func (d *Daemon) endLease(ctx context.Context, e lease.Entry, why string) error {
-	leave, err := d.gates.enter(ctx, e.VGPU)
+	leave, err := d.locks.enter(ctx, e.VGPU)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (d *Daemon) SetLimits(ctx context.Context, key string, c api.Change) (api.L
 	if err := c.Check(); err != nil {
 		return api.Limits{}, err
 	}
-	leave, err := d.gates.enter(ctx, key)
+	leave, err := d.locks.enter(ctx, key)
 	if err != nil {
 		return api.Limits{}, err
 	}
@@ -39,7 +39,7 @@ func (d *Daemon) SetLimits(ctx context.Context, key string, c api.Change) (api.L
 	return d.change(ctx, v, c)
 }
 
-// change makes limits hold. The vGPU's gate is held.
+// change makes limits hold. The vGPU's lock is held.
 func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits, error) {
 	rec, _ := d.copyOf(v)
 	if !c.Named() {

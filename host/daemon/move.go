@@ -19,7 +19,7 @@ const moveLimit = 15 * time.Minute
 // Move has a vGPU move to another GPU of this host, or its programs to another GPU server. Its
 // memory is promised there before anything is copied, and no longer here once it is done.
 func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Relocated, error) {
-	leave, err := d.gates.enter(ctx, key)
+	leave, err := d.locks.enter(ctx, key)
 	if err != nil {
 		return api.Relocated{}, err
 	}

@@ -30,7 +30,7 @@ const (
 	silentPatience = 30 * time.Second // for one to say anything: a vGPU whose device process hangs must be free to be ended
 )
 
-// moveServer has a vGPU's programs go on at another GPU server. The vGPU's gate is held.
+// moveServer has a vGPU's programs go on at another GPU server. The vGPU's lock is held.
 func (d *Daemon) moveServer(ctx context.Context, v *vgpu, c api.Relocation) (did api.Relocated, err error) {
 	rec, p := d.copyOf(v)
 	leave, err := d.handing.enter(ctx, rec.Spec.Key()) // nobody takes the lease over meanwhile
@@ -369,11 +369,11 @@ func (d *Daemon) routineBeside(v *vgpu, p *process.Process) {
 	}
 }
 
-// settleLater is settleNow with the vGPU's gates, and reports whether there is nothing more to
+// settleLater is settleNow with the vGPU's locks, and reports whether there is nothing more to
 // settle. What fails is logged once.
 func (d *Daemon) settleLater(v *vgpu, p *process.Process, own, other *lease.File, last *string) (over bool) {
 	key := v.rec.Spec.Key()
-	leave, err := d.gates.enter(d.ctx, key)
+	leave, err := d.locks.enter(d.ctx, key)
 	if err != nil {
 		return true
 	}

@@ -42,7 +42,7 @@ func TestTurnsAreGivenBack(t *testing.T) {
 		t.Error("nothing can be started any more")
 	}
 	for _, key := range []string{"vm1/gpu0"} {
-		leave, err := d.gates.enter(t.Context(), key)
+		leave, err := d.locks.enter(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func called[T any](ctx context.Context, c *api.Client, method, path string, in a
 
 func leasePath(id remote.LeaseID) string { return "/v1/leases/" + id.String() }
 
-// startRemote has a server lease a vGPU, and starts its device process here. Its gate is held. What
+// startRemote has a server lease a vGPU, and starts its device process here. Its lock is held. What
 // fails is undone.
 func (d *Daemon) startRemote(ctx context.Context, w api.Wish, rec record) (*vgpu, error) {
 	spec := rec.Spec
@@ -71,7 +71,7 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, rec record) (*vgpu
 }
 
 // startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease.
-// Its gate is held.
+// Its lock is held.
 func (d *Daemon) startFar(ctx context.Context, rec record, leased func(*vgpu) error) (*vgpu, error) {
 	v, spec := &vgpu{rec: rec}, rec.Spec
 	d.add(v)

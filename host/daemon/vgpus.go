@@ -177,7 +177,7 @@ func (d *Daemon) loseLocked(v *vgpu, why string) {
 
 // Release ends a vGPU. unused: only if no VM is connected.
 func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
-	leave, err := d.gates.enter(ctx, key)
+	leave, err := d.locks.enter(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
 	return d.release(ctx, key, unused)
 }
 
-// release is Release of whoever holds the gate.
+// release is Release of whoever holds the lock.
 func (d *Daemon) release(ctx context.Context, key string, unused bool) error {
 	v := d.find(key)
 	if v == nil {
@@ -219,7 +219,7 @@ func (d *Daemon) release(ctx context.Context, key string, unused bool) error {
 	return err
 }
 
-// end ends a vGPU's process and removes what is left of it. Its gate is held.
+// end ends a vGPU's process and removes what is left of it. Its lock is held.
 func (d *Daemon) end(ctx context.Context, v *vgpu) error {
 	d.mu.Lock()
 	v.end = true

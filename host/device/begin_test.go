@@ -63,7 +63,7 @@ func TestExtentsOfWhatIsNotLent(t *testing.T) {
 		}
 		k.want("of a region that is lent", copyTo(1), 0)
 		k.want("of the half that is lent", copyTo(2), 0)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.lend(loanAt(1, 0), one)
 		k.want("of a parked session", copyTo(1), syscall.EAGAIN)
 		k.lend(loanAt(0, 0), zero)
@@ -98,7 +98,7 @@ func TestTheLastMissingRegionEnds(t *testing.T) {
 		zero := k.begin()
 		k.want("region", k.declare(1, 1), 0)
 		k.lend(loanAt(1, 0), k.pages(1))
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.lend(loanAt(0, 0), zero)
 		if parks, resumes := k.worker().counts(); parks != 1 || resumes != 0 {
 			t.Fatalf("%d parks, %d resumes", parks, resumes)
@@ -141,7 +141,7 @@ func TestLapseWhileTheWorkerStarts(t *testing.T) {
 			w := k.worker()
 			w.hang(true)
 			start := k.control(remote.Hello{Type: remote.MsgStart})
-			k.sleep(leaseTerm + shortestNap)
+			k.sleep(loanTerm + shortestNap)
 			k.pending("while the worker may map them", c)
 			if !comes {
 				k.sleep(silence)

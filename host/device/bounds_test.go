@@ -18,7 +18,7 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestTermsStandWithTheVM: while a VM stands with memory that a busy GPU keeps no lease lapses,
+// TestTermsStandWithTheVM: while a VM stands with memory that a busy GPU keeps no loan lapses,
 // however long that takes, and when it goes on each has its whole term again.
 func TestTermsStandWithTheVM(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -32,20 +32,20 @@ func TestTermsStandWithTheVM(t *testing.T) {
 			t.Error("nothing is kept of a GPU that works")
 		}
 		parks := w.parks
-		k.sleep(10 * leaseTerm)
+		k.sleep(10 * loanTerm)
 		k.pending("while the VM stands", c)
 		if w.parks != parks {
 			t.Errorf("it is to park %d times while the VM stands", w.parks-parks)
 		}
 		k.d.fs.Resume(1, true)
-		if at := k.session().due(); !at.Equal(time.Now().Add(leaseTerm)) {
-			t.Errorf("its lease lapses %v after the VM went on", time.Until(at))
+		if at := k.session().due(); !at.Equal(time.Now().Add(loanTerm)) {
+			t.Errorf("its loan lapses %v after the VM went on", time.Until(at))
 		}
 		w.busy = false
-		k.sleep(leaseTerm / 2)
-		k.pending("a lease, half a term after the VM went on", c)
-		k.sleep(leaseTerm)
-		k.want("the lease, after its term", c, 0)
+		k.sleep(loanTerm / 2)
+		k.pending("a loan, half a term after the VM went on", c)
+		k.sleep(loanTerm)
+		k.want("the loan, after its term", c, 0)
 	})
 }
 

@@ -103,7 +103,7 @@ func TestControlWhileBusy(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Worker.GPU = "busy"; lapses(o) })
 	c := control(t, v, func() {})
 	p, g := start(t, v)
-	p.stop(true) // its leases lapse; its GPU never gets idle
+	p.stop(true) // its loans lapse; its GPU never gets idle
 	time.Sleep(1750 * time.Millisecond)
 	var wg sync.WaitGroup
 	for range 100 {

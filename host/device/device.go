@@ -28,7 +28,7 @@ import (
 const (
 	maxRegions    = 256       // per session
 	maxPieces     = 16384     // per session
-	maxLeased     = 256 << 30 // bytes per session
+	maxDeclared   = 256 << 30 // bytes per session
 	maxWaits      = 1024      // pending waits per session
 	requestQueues = 1
 )
@@ -70,9 +70,9 @@ type Options struct {
 	Reached func(part string)
 	// Idle hears that the last session has gone, at most once a second; nil: nobody does.
 	Idle func()
-	// LeaseTerm is how long the guest's pages are lent without being renewed; 0: leaseTerm. Longer
+	// LoanTerm is how long the guest's pages are lent without being renewed; 0: loanTerm. Longer
 	// is for tests whose guest has no kernel, and renews when the machine has time for it.
-	LeaseTerm time.Duration
+	LoanTerm time.Duration
 	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM,
 	// and no Tree.
 	Leased bool
@@ -183,8 +183,8 @@ func New(o Options) (*Device, error) {
 			return nil, err
 		}
 	}
-	if d.opts.LeaseTerm == 0 {
-		d.opts.LeaseTerm = leaseTerm
+	if d.opts.LoanTerm == 0 {
+		d.opts.LoanTerm = loanTerm
 	}
 	if d.opts.Reached == nil {
 		d.opts.Reached = func(string) {}
@@ -290,12 +290,12 @@ func (d *Device) all() []*session {
 	return list
 }
 
-// Terms. Guests renew every second. A killed process leaves when its leases have lapsed and its
-// worker has let go of them: within two seconds of its end. A lease that lapses too early costs its
+// Terms. Guests renew every second. A killed process leaves when its loans have lapsed and its
+// worker has let go of them: within two seconds of its end. A loan that lapses too early costs its
 // session no more than a pause.
 const (
-	leaseTerm = 1700 * time.Millisecond
-	waitTerm  = time.Second
+	loanTerm = 1700 * time.Millisecond
+	waitTerm = time.Second
 
 	longestNap  = waitTerm // what comes during a nap is not due before its end
 	shortestNap = 10 * time.Millisecond

@@ -158,7 +158,7 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
-// TestRebuild: a session moves to another worker while it is leased, and back to work.
+// TestRebuild: a session moves to another worker while it is lent, and back to work.
 func TestRebuild(t *testing.T) {
 	v := boot(t)
 	_, g := start(t, v)
@@ -190,7 +190,7 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// TestSuspend: rings stop and start, as for virsh suspend. Leases end, and come back.
+// TestSuspend: rings stop and start, as for virsh suspend. Loans end, and come back.
 func TestSuspend(t *testing.T) {
 	v := boot(t)
 	_, g := start(t, v)
@@ -287,8 +287,8 @@ func TestRefusals(t *testing.T) {
 		"not a hello":    func(p *process) error { _, err := p.file.WriteBytes(make([]byte, 64), 0); return err },
 		"too short":      func(p *process) error { _, err := p.file.WriteBytes(make([]byte, 8), 0); return err },
 		"elsewhere":      func(p *process) error { _, err := p.file.WriteBytes(make([]byte, 8), 0x3000); return err },
-		"lease unasked": func(p *process) error {
-			c, err := p.file.Read(0, leaseAt(3, 0), v.Pages(1))
+		"loan unasked": func(p *process) error {
+			c, err := p.file.Read(0, loanAt(3, 0), v.Pages(1))
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func diversionTo(n byte) api.Diversion {
 func relays(t *testing.T, programs int, hook func(part string), f func(k *kernel, list []*fakeWorker)) {
 	t.Helper()
 	o := quietDevice(library(t))
-	o.Worker.Relay, o.LeaseTerm = relayTo(1), time.Hour
+	o.Worker.Relay, o.LoanTerm = relayTo(1), time.Hour
 	o.Reached = hook
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel(t, o)

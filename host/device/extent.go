@@ -13,7 +13,7 @@ at FileExtent takes a region's bytes to the pages of its buffer, a WRITE brings 
 to the region; either is completed when it is done, which takes a moment and waits for no GPU. Only
 pages in descriptors are touched, on both sides.
 
-The guest process may die or let go of the region meanwhile: whoever completes leases calls settle
+The guest process may die or let go of the region meanwhile: whoever completes loans calls settle
 between taking them back and completing them.
 */
 

@@ -34,7 +34,7 @@ func (p *process) extent(t *testing.T, at int64, pages []virtiotest.Buffer, in b
 	return errno
 }
 
-// TestExtents: bytes reach a region from anywhere in guest memory, over the borders of its leases,
+// TestExtents: bytes reach a region from anywhere in guest memory, over the borders of its loans,
 // and come back.
 func TestExtents(t *testing.T) {
 	const size, off = 600 << 10, 123 << 10 // in three of the region's pieces
@@ -92,7 +92,7 @@ func TestExtents(t *testing.T) {
 	}
 }
 
-// TestExtentsOfTheDead: without leases there is no copy, and a worker's end is an error.
+// TestExtentsOfTheDead: without loans there is no copy, and a worker's end is an error.
 func TestExtentsOfTheDead(t *testing.T) {
 	v := bootWith(t, lapses)
 	p, g := start(t, v)
@@ -106,7 +106,7 @@ func TestExtentsOfTheDead(t *testing.T) {
 		if time.Since(begin) > hangs {
 			t.Fatal("READs of a program that stopped are pending")
 		}
-		// While the leases end, an extent is copied or refused, never kept.
+		// While the loans end, an extent is copied or refused, never kept.
 		if errno := p.extent(t, extentAt(id, 0), pages, true); errno != 0 && errno != syscall.EAGAIN {
 			t.Fatal(errno)
 		}
@@ -121,7 +121,7 @@ func TestExtentsOfTheDead(t *testing.T) {
 			break
 		}
 		if errno != syscall.EAGAIN || time.Since(begin) > hangs {
-			t.Fatalf("after the leases are back: %v", errno)
+			t.Fatalf("after the loans are back: %v", errno)
 		}
 	}
 	p.halt()

@@ -198,8 +198,8 @@ func TestPlaceOfOneThatEnds(t *testing.T) {
 		if err := k.file.Close(); err != nil {
 			t.Fatal(err)
 		}
-		k.sleep(leaseTerm + shortestNap) // it has nothing of the guest's any more that its end would wait for
-		w.hang(true)                     // its end takes stopGrace
+		k.sleep(loanTerm + shortestNap) // it has nothing of the guest's any more that its end would wait for
+		w.hang(true)                    // its end takes stopGrace
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}

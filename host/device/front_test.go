@@ -32,7 +32,7 @@ const (
 )
 
 // TestFront has a VM's programs come and go, and holds every byte against what they wrote: some
-// exit, some are killed, some stop for longer than their leases last. A limit that was lowered may
+// exit, some are killed, some stop for longer than their loans last. A limit that was lowered may
 // refuse memory; a device that is gone ends it. Without a socket it has a device of its own, for a
 // program that exits and one that is killed.
 func TestFront(t *testing.T) {
@@ -142,12 +142,12 @@ func (f *front) program(pid uint32, how int) error {
 		}
 	}
 	switch how {
-	case 1, 3: // nobody renews its leases, and its file is closed when they have ended
+	case 1, 3: // nobody renews its loans, and its file is closed when they have ended
 		p.stop(true)
 		p.halt()
 		for begin := time.Now(); p.pending() > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Since(begin) > time.Minute {
-				return errors.New("its leases do not end")
+				return errors.New("its loans do not end")
 			}
 		}
 		return errors.Join(p.file.Close(), p.mem.Close())

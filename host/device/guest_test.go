@@ -133,7 +133,7 @@ func bootWith(t *testing.T, change func(*device.Options)) *vm {
 		Machine: machine,
 		Log:     log,
 		// A program here renews when its process gets to it, which beside others may take seconds.
-		LeaseTerm: 10 * time.Second,
+		LoanTerm: 10 * time.Second,
 	}
 	change(&o)
 	d, err := device.New(o)
@@ -180,7 +180,7 @@ func (v *vm) connect() {
 
 // lapses is for tests of programs that do not renew: what they have lent comes back as soon as a
 // guest's kernel may rely on.
-func lapses(o *device.Options) { o.LeaseTerm = 0 }
+func lapses(o *device.Options) { o.LoanTerm = 0 }
 
 type testWriter struct{ t *testing.T }
 
@@ -205,7 +205,7 @@ func noChildren(t *testing.T) {
 	})
 }
 
-// process is a guest process: it leases memory and renews.
+// process is a guest process: it lends memory and renews.
 type process struct {
 	vm   *vm
 	file *fstest.File
@@ -241,7 +241,7 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 	if _, err := p.file.WriteBytes(hello, int64(remote.FileControl)); err != nil {
 		return p, nil, err
 	}
-	if err := p.lease(0, int(remote.Region0Size)); err != nil {
+	if err := p.loan(0, int(remote.Region0Size)); err != nil {
 		return p, nil, err
 	}
 	p.wg.Go(p.routineRenew)
@@ -279,7 +279,7 @@ func (p *process) allocate(id uint32, size int) ([]byte, error) {
 	var runs []shm.Run
 	for off := 0; off < size; off += pieceSize {
 		pages := p.vm.pages(min(pieceSize, size-off) / 4096)
-		p.pieces[leaseAt(id, off)] = pages
+		p.pieces[loanAt(id, off)] = pages
 		for _, b := range pages {
 			runs = append(runs, shm.Run{FD: fd, Offset: int64(b.GPA - p.vm.Mem.GPA), Size: 4096})
 		}
@@ -290,8 +290,8 @@ func (p *process) allocate(id uint32, size int) ([]byte, error) {
 	return p.mem.Map(id, 0)
 }
 
-func leaseAt(id uint32, off int) int64 {
-	return int64(remote.FileLease | uint64(id)<<44 | uint64(off))
+func loanAt(id uint32, off int) int64 {
+	return int64(remote.FileLoan | uint64(id)<<44 | uint64(off))
 }
 
 func (p *process) control(h remote.Hello) error {
@@ -299,9 +299,9 @@ func (p *process) control(h remote.Hello) error {
 	return err
 }
 
-func (p *process) lease(id uint32, size int) error {
+func (p *process) loan(id uint32, size int) error {
 	for off := 0; off < size; off += pieceSize {
-		if err := p.read(leaseAt(id, off)); err != nil {
+		if err := p.read(loanAt(id, off)); err != nil {
 			return err
 		}
 	}
@@ -318,7 +318,7 @@ func (p *process) read(at int64) error {
 	return err
 }
 
-// routineRenew renews each lease every half second, or at once when it was completed.
+// routineRenew renews each loan every half second, or at once when it was completed.
 func (p *process) routineRenew() {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
@@ -435,7 +435,7 @@ func (p *process) AddRegion(id uint32, size int) ([]byte, uint64, error) {
 	if err := p.control(remote.Hello{Type: remote.MsgRegion, Region: id, Va: remotetest.Address(mem), Size: uint64(size)}); err != nil {
 		return nil, 0, err
 	}
-	return mem, remotetest.Address(mem), p.lease(id, size)
+	return mem, remotetest.Address(mem), p.loan(id, size)
 }
 
 // EndRegion implements remotetest.Carrier.
@@ -457,7 +457,7 @@ func (p *process) Close() error {
 	late := time.Now().Add(time.Minute) // for all of them
 	for at, c := range p.calls {
 		if _, _, e := c.Wait(max(time.Until(late), time.Second)); e != nil {
-			err = errors.Join(err, fmt.Errorf("lease %#x: %w", at, e))
+			err = errors.Join(err, fmt.Errorf("loan %#x: %w", at, e))
 		}
 	}
 	return errors.Join(err, p.file.Close(), p.mem.Close())

@@ -121,7 +121,7 @@ func (k *kernel) halt() {
 		k.t.Errorf("left behind: %d sessions, %d admitted, %d bytes, %d starts, %d copies", len(d.sessions), d.admitted, d.budget.Used(), len(d.starts), len(d.hands))
 	}
 	if l := &d.lendable; l.taken != 0 || l.waits.Load() != 0 {
-		k.t.Errorf("left behind in the queue: %d requests for leases, %d waits", l.taken, l.waits.Load())
+		k.t.Errorf("left behind in the queue: %d requests for loans, %d waits", l.taken, l.waits.Load())
 	}
 	for _, w := range k.workers.started {
 		if !w.ended {
@@ -284,7 +284,7 @@ func (k *kernel) declare(id uint32, pages int) *fstest.Call {
 	return k.control(remote.Hello{Type: remote.MsgRegion, Region: id, Va: 0x7e0000000000 + uint64(id)<<32, Size: uint64(pages) * pageSize})
 }
 
-func loanAt(id uint32, off uint64) int64 { return int64(remote.FileLease | uint64(id)<<44 | off) }
+func loanAt(id uint32, off uint64) int64 { return int64(remote.FileLoan | uint64(id)<<44 | off) }
 
 func waitAt(slot uint32) int64 { return int64(remote.FileWait | uint64(slot)<<12) }
 

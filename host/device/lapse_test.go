@@ -31,13 +31,13 @@ func TestLapseOfASilentProgram(t *testing.T) {
 		zero := k.begin()
 		k.worker().atWork(true)
 		c := k.lend(loanAt(0, 0), zero)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.want("what a killed program lent", c, syscall.EPIPE)
 	})
 }
 
 // TestLapseOnACrowdedHost: where CPU is short a program that is silent is not dead: it has
-// crowdedPatience. If its GPU lets go meanwhile it is parked, and goes on when its leases are back;
+// crowdedPatience. If its GPU lets go meanwhile it is parked, and goes on when its loans are back;
 // if it renews first it goes on as it was, and the next lapse has all of the time again.
 func TestLapseOnACrowdedHost(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -46,12 +46,12 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 		w.atWork(true)
 		k.short.Store(true)
 		c := k.lend(loanAt(0, 0), zero)
-		k.sleep(leaseTerm + crowdedPatience - time.Second)
+		k.sleep(loanTerm + crowdedPatience - time.Second)
 		k.short.Store(false) // what was seen once holds for this lapse
 		k.pending("while the program may live", c)
 		renewed := k.lend(loanAt(0, 0), zero)
 		k.want("what was renewed", c, 0)
-		k.sleep(leaseTerm - time.Millisecond)
+		k.sleep(loanTerm - time.Millisecond)
 		k.pending("in time again", renewed)
 
 		k.short.Store(true)
@@ -67,7 +67,7 @@ func TestLapseOnACrowdedHost(t *testing.T) {
 		}
 
 		w.atWork(true)
-		k.sleep(leaseTerm + crowdedPatience + time.Second)
+		k.sleep(loanTerm + crowdedPatience + time.Second)
 		k.want("of a program that stays silent", back, syscall.EPIPE)
 		if !w.lost() {
 			t.Error("its worker lives")
@@ -98,7 +98,7 @@ func TestLapseOnACrowdedHostWhileTheWorkerStarts(t *testing.T) {
 			}
 			renewed := k.lend(loanAt(0, 0), zero)
 			k.want("what was renewed", c, 0)
-			k.sleep(leaseTerm + crowdedPatience - time.Second)
+			k.sleep(loanTerm + crowdedPatience - time.Second)
 			k.pending("in the next lapse", renewed)
 			w.hang(false)
 			k.settle()
@@ -120,7 +120,7 @@ func TestLapseThatCameTooEarly(t *testing.T) {
 			c := k.lend(loanAt(0, 0), zero)
 			w.hang(true)
 			w.atWork(true)
-			k.sleep(leaseTerm + shortestNap) // its worker is asked to let go
+			k.sleep(loanTerm + shortestNap) // its worker is asked to let go
 			late := k.lend(loanAt(0, 0), zero)
 			k.want("what is renewed meanwhile", c, 0)
 			w.hang(false)
@@ -128,7 +128,7 @@ func TestLapseThatCameTooEarly(t *testing.T) {
 			if w.lost() {
 				t.Fatalf("round %d: a program that lives is lost", round)
 			}
-			k.sleep(leaseTerm - shortestNap)
+			k.sleep(loanTerm - shortestNap)
 			k.pending("a term later", late)
 		}
 		k.sleep(2 * shortestNap)
@@ -165,7 +165,7 @@ func (p *renewing) renew(before func(read int)) {
 }
 
 // TestLapseAmidARenewal: a park that begins, or ends without that the GPU has let go, amid the
-// READs of one renewal leaves none of its leases with an older request: both ends of the program's
+// READs of one renewal leaves none of its loans with an older request: both ends of the program's
 // requests would wait for each other, and it would be lost at a later lapse, having renewed all
 // that it may.
 func TestLapseAmidARenewal(t *testing.T) {
@@ -184,7 +184,7 @@ func TestLapseAmidARenewal(t *testing.T) {
 				}
 				p.renew(func(int) {})
 				w.atWork(busy)
-				k.sleep(leaseTerm - time.Millisecond)
+				k.sleep(loanTerm - time.Millisecond)
 				k.lend(loanAt(0, 0), zero) // its other memory is in time
 				p.renew(func(read int) {
 					if read == c.begins {
@@ -226,7 +226,7 @@ func TestLapseBeforeAStop(t *testing.T) {
 		c := k.lend(loanAt(0, 0), zero)
 		w.hang(true)
 		w.atWork(true)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		paused := make(chan bool)
 		go func() { paused <- k.d.fs.Pause(1) }()
 		k.settle()
@@ -234,13 +234,13 @@ func TestLapseBeforeAStop(t *testing.T) {
 		if kept := <-paused; !kept {
 			t.Error("a GPU that works has let go")
 		}
-		k.sleep(10 * leaseTerm)
+		k.sleep(10 * loanTerm)
 		if w.lost() {
 			t.Fatal("a program is lost while its VM stands")
 		}
 		k.pending("while the VM stands", c)
 		k.d.fs.Resume(1, true)
-		k.sleep(leaseTerm - shortestNap)
+		k.sleep(loanTerm - shortestNap)
 		k.pending("within a term", c)
 		w.atWork(false)
 		k.sleep(2 * shortestNap)
@@ -252,7 +252,7 @@ func TestLapseBeforeAStop(t *testing.T) {
 }
 
 // TestRenewalsAreNoJobs: what a program renews while its session waits for its worker makes no more
-// to do for it, however often it comes: the session has room for what else there is, so its leases
+// to do for it, however often it comes: the session has room for what else there is, so its loans
 // end when they have lapsed.
 func TestRenewalsAreNoJobs(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -270,7 +270,7 @@ func TestRenewalsAreNoJobs(t *testing.T) {
 			t.Errorf("%d jobs of one region", n)
 		}
 		ring := k.lend(loanAt(0, 0), zero)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		close(goes)
 		k.settle()
 		k.want("its memory", c, 0)
@@ -286,7 +286,7 @@ func TestRenewalsAreNoJobs(t *testing.T) {
 	})
 }
 
-// TestLapseOfABrokenSession: a session with more to do than it may have ends when a lease lapses:
+// TestLapseOfABrokenSession: a session with more to do than it may have ends when a loan lapses:
 // what it has lent does not stay with it.
 func TestLapseOfABrokenSession(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -298,7 +298,7 @@ func TestLapseOfABrokenSession(t *testing.T) {
 		k.settle()
 		for s.do(func() {}) {
 		}
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.want("what it lent", c, syscall.EPIPE)
 		close(goes)
 		k.settle()

@@ -150,7 +150,7 @@ func regionErrno(err error) syscall.Errno {
 	return syscall.EINVAL
 }
 
-// takeLocked takes a READ as a lease, and returns the one that it renews, if there is one.
+// takeLocked takes a READ as a loan, and returns the one that it renews, if there is one.
 func (s *session) takeLocked(r *region, off uint64, req *fs.ReadRequest) (*fs.ReadRequest, error) {
 	promised := r.promised
 	if r.pieces[off] == nil && len(r.pieces) >= r.promised {

@@ -17,7 +17,7 @@ import (
 
 const mibPages = 1 << 20 / pageSize
 
-// TestQueueShares: three quarters of a queue are for leases, of which programs that begin have a
+// TestQueueShares: three quarters of a queue are for loans, of which programs that begin have a
 // part that no other gets, enough for one of them.
 func TestQueueShares(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -120,9 +120,9 @@ func TestProgramsThatBegin(t *testing.T) {
 	})
 }
 
-// TestLeasesCountAsTheyCome: READs of another size than was thought count as what they are: a
+// TestLoansCountAsTheyCome: READs of another size than was thought count as what they are: a
 // region's when it is lent, later ones' by the largest that came.
-func TestLeasesCountAsTheyCome(t *testing.T) {
+func TestLoansCountAsTheyCome(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		zero := k.begin()
 		s := k.session()
@@ -153,7 +153,7 @@ func TestLeasesCountAsTheyCome(t *testing.T) {
 			}
 		}
 		// Renewed when all has lapsed, nothing is counted twice.
-		k.sleep(leaseTerm + 100*time.Millisecond)
+		k.sleep(loanTerm + 100*time.Millisecond)
 		k.lend(loanAt(0, 0), zero)
 		if k.taken() != 12 {
 			t.Errorf("%d are taken", k.taken())
@@ -172,9 +172,9 @@ func TestLeasesCountAsTheyCome(t *testing.T) {
 	})
 }
 
-// TestMovedLeases: what a VM has as it comes from another host is not refused, and counts; READs
+// TestMovedLoans: what a VM has as it comes from another host is not refused, and counts; READs
 // beyond that are promised as any, so that no program has more of the queue for having moved.
-func TestMovedLeases(t *testing.T) {
+func TestMovedLoans(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
 		s := k.session()
@@ -214,12 +214,12 @@ func TestMovedLeases(t *testing.T) {
 	})
 }
 
-// TestWaitsLeaveRoom: with a queue full of leases no more waits are held than leave half of the
+// TestWaitsLeaveRoom: with a queue full of loans no more waits are held than leave half of the
 // rest to what comes and goes: who waits beyond them looks again.
 func TestWaitsLeaveRoom(t *testing.T) {
 	inKernelWith(t, 1024, func(k *kernel) {
 		k.begin()
-		k.want("leases", k.declare(1, 671*mibPages), 0)
+		k.want("loans", k.declare(1, 671*mibPages), 0)
 		var calls []*fstest.Call
 		wait := func() *fstest.Call {
 			c, err := k.file.Read(0, waitAt(7), k.pages(1))
@@ -338,7 +338,7 @@ func TestHostileCounts(t *testing.T) {
 		ok    bool
 	}{
 		{parked, 4 * pageSize, 1, true}, {parked, 4 * pageSize, 4, true}, {parked, 4 * pageSize, 5, false}, {parked, 4 * pageSize, 0, false}, {opening, 4 * pageSize, 0, false},
-		{parked, maxLeased, maxPieces + 1, true}, {parked, maxLeased, maxPieces + 2, false}, {parked, maxLeased, 1<<32 - 1, false},
+		{parked, maxDeclared, maxPieces + 1, true}, {parked, maxDeclared, maxPieces + 2, false}, {parked, maxDeclared, 1<<32 - 1, false},
 		{dead, 4 * pageSize, 0, true}, {dead, 4 * pageSize, 1, false},
 	} {
 		b := headBytes(t, &sessionHead{stage: c.stage, regions: []regionHead{{va: 1 << 40, size: c.size, reads: c.reads}}})

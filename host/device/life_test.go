@@ -12,7 +12,7 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestRenewedIsNotParked: a session whose leases are renewed as guests do runs for ever without a
+// TestRenewedIsNotParked: a session whose loans are renewed as guests do runs for ever without a
 // pause, and each renewal ends the READ before it, and only that one.
 func TestRenewedIsNotParked(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -28,10 +28,10 @@ func TestRenewedIsNotParked(t *testing.T) {
 		}
 		k.want("end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1}), 0)
 		for range 20 {
-			k.sleep(leaseTerm - 10*time.Millisecond)
-			k.pending("a lease in its term", last)
+			k.sleep(loanTerm - 10*time.Millisecond)
+			k.pending("a loan in its term", last)
 			next := k.lend(loanAt(0, 0), zero)
-			k.want("the lease that was renewed", last, 0)
+			k.want("the loan that was renewed", last, 0)
 			last = next
 		}
 		if parks, _ := k.worker().counts(); parks != 0 {
@@ -40,7 +40,7 @@ func TestRenewedIsNotParked(t *testing.T) {
 	})
 }
 
-// TestLapse: a lease ends when its term does, not before, the worker has let go by then, and leases
+// TestLapse: a loan ends when its term does, not before, the worker has let go by then, and loans
 // that come back resume it once.
 func TestLapse(t *testing.T) {
 	inKernel(t, func(k *kernel) {
@@ -54,19 +54,19 @@ func TestLapse(t *testing.T) {
 		k.lend(loanAt(1, 2*pageSize), b)
 		first := k.lend(loanAt(0, 0), zero)
 		w := k.worker()
-		k.sleep(leaseTerm - time.Second - time.Millisecond) // region 1's first piece is a millisecond from its end
+		k.sleep(loanTerm - time.Second - time.Millisecond) // region 1's first piece is a millisecond from its end
 		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		k.pending("before its end", first)
 		k.sleep(time.Millisecond + shortestNap)
-		k.want("all leases end with the first", first, 0)
+		k.want("all loans end with the first", first, 0)
 		k.want("and what waits, for a killed process cannot exit before", wait, 0)
 		if parks, resumes := w.counts(); parks != 1 || resumes != 0 {
 			t.Fatalf("%d parks, %d resumes", parks, resumes)
 		}
-		k.sleep(10 * leaseTerm) // a parked session has nothing that could lapse
+		k.sleep(10 * loanTerm) // a parked session has nothing that could lapse
 		k.lend(loanAt(0, 0), zero)
 		k.lend(loanAt(1, 0), a)
 		if _, resumes := w.counts(); resumes != 0 {
@@ -95,7 +95,7 @@ func TestParkOfAHungWorker(t *testing.T) {
 		c := k.lend(loanAt(0, 0), zero)
 		w := k.worker()
 		w.hang(true)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.pending("while the worker may touch them", c)
 		k.sleep(silence - waitTerm/2) // a wait that comes now is not due by itself
 		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
@@ -111,7 +111,7 @@ func TestParkOfAHungWorker(t *testing.T) {
 		if got := zero[0].Bytes[remote.ControlPageWorkerStateOffset]; got != byte(remote.WorkerDead) {
 			t.Errorf("the control page says %d", got)
 		}
-		k.want("another lease", k.lend(loanAt(0, 0), zero), syscall.EPIPE)
+		k.want("another loan", k.lend(loanAt(0, 0), zero), syscall.EPIPE)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestLateAnswerToAPark(t *testing.T) {
 		w.answer(link.Parked{Number: 77})
 		w.hang(true)
 		c := k.lend(loanAt(0, 0), zero)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.pending("with the answer to another park", c)
 		w.hang(false)
 		k.settle()
@@ -143,14 +143,14 @@ func TestEndOfARegion(t *testing.T) {
 		end := k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1})
 		k.sleep(silence - time.Millisecond)
 		k.pending("end of the region", end)
-		k.pending("its lease", c)
+		k.pending("its loan", c)
 		k.want("another end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1}), syscall.EINVAL)
-		k.want("a lease of what ends", k.lend(loanAt(1, 0), pages), 0)
+		k.want("a loan of what ends", k.lend(loanAt(1, 0), pages), 0)
 		w.hang(false)
 		k.settle()
 		k.want("end of the region", end, 0)
-		k.want("its lease", c, 0)
-		k.want("lease of what has ended", k.lend(loanAt(1, 0), pages), syscall.EINVAL)
+		k.want("its loan", c, 0)
+		k.want("loan of what has ended", k.lend(loanAt(1, 0), pages), syscall.EINVAL)
 		k.want("the number again", k.declare(1, 2), 0)
 		k.lend(loanAt(1, 0), pages)
 		if got := w.knows(1, 0); got != extentsOf(pages) {
@@ -166,17 +166,17 @@ func TestEndOfARegion(t *testing.T) {
 	})
 }
 
-// TestBoundsComeBack: regions and leases that end make room for as many again.
+// TestBoundsComeBack: regions and loans that end make room for as many again.
 func TestBoundsComeBack(t *testing.T) {
 	inKernelWith(t, 32768, func(k *kernel) {
 		k.begin()
-		const pages = maxLeased/pageSize/2 + 1 // two do not fit
+		const pages = maxDeclared/pageSize/2 + 1 // two do not fit
 		small := k.pages(1)
 		for i := range 3 {
 			k.want("large region", k.declare(1, pages), 0)
 			k.session().releaseRegion(k.session().regions[1]) // no queue holds it all
 			k.want("another", k.declare(2, pages), syscall.EINVAL)
-			k.want("one as large as what is left", k.declare(3, maxLeased/pageSize-pages-int(remote.Region0Size/pageSize)), 0)
+			k.want("one as large as what is left", k.declare(3, maxDeclared/pageSize-pages-int(remote.Region0Size/pageSize)), 0)
 			k.want("and a page", k.declare(4, 1), syscall.EINVAL)
 			for j := range 50 {
 				k.lend(loanAt(1, uint64(j)*pageSize), small)
@@ -194,8 +194,8 @@ func TestBoundsComeBack(t *testing.T) {
 	})
 }
 
-// TestHostileLeases: leases that no kernel would ask for are refused and change nothing.
-func TestHostileLeases(t *testing.T) {
+// TestHostileLoans: loans that no kernel would ask for are refused and change nothing.
+func TestHostileLoans(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		k.want("region", k.declare(1, 4), 0)
@@ -204,7 +204,7 @@ func TestHostileLeases(t *testing.T) {
 			return []virtiotest.Buffer{{GPA: four.GPA + off, Bytes: four.Bytes[off : off+n]}}
 		}
 		lent := k.lend(loanAt(1, pageSize), part(pageSize, 2*pageSize))
-		k.pending("a good lease", lent)
+		k.pending("a good loan", lent)
 		for what, c := range map[string]struct {
 			off   uint64
 			pages []virtiotest.Buffer
@@ -216,8 +216,8 @@ func TestHostileLeases(t *testing.T) {
 			"an odd address":                  {0, part(512, pageSize)},
 			"two halves of pages":             {0, append(part(0, 2048), part(2*pageSize+2048, 2048)...)},
 			"pages and a part":                {0, append(part(3*pageSize, 2048), part(2*pageSize, 2048)...)},
-			"over a lease":                    {0, part(0, 2*pageSize)},
-			"within a lease":                  {2 * pageSize, part(2*pageSize, pageSize)},
+			"over a loan":                     {0, part(0, 2*pageSize)},
+			"within a loan":                   {2 * pageSize, part(2*pageSize, pageSize)},
 			"over all":                        {0, part(0, 4*pageSize)},
 			"more at the same place":          {pageSize, part(pageSize, 3*pageSize)},
 			"less at the same place":          {pageSize, part(pageSize, pageSize)},
@@ -226,7 +226,7 @@ func TestHostileLeases(t *testing.T) {
 			k.want(what, k.lend(loanAt(1, c.off), c.pages), syscall.EINVAL)
 		}
 		k.want("of no region", k.lend(loanAt(9, 0), part(0, pageSize)), syscall.EINVAL)
-		k.pending("the good lease", lent)
+		k.pending("the good loan", lent)
 		if r := k.session().regions[1]; r.lent != 2*pageSize || len(r.pieces) != 1 {
 			t.Errorf("%#x bytes in %d pieces are lent", r.lent, len(r.pieces))
 		}
@@ -313,16 +313,16 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestStartWaitsForLeases: leases may come behind the start; without them it is given back in time,
+// TestStartWaitsForLoans: loans may come behind the start; without them it is given back in time,
 // and begins the session when it comes again behind them.
-func TestStartWaitsForLeases(t *testing.T) {
+func TestStartWaitsForLoans(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		hello := remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}
 		k.want("hello", k.control(hello), 0)
 		half := int(remote.Region0Size / pageSize / 2)
 		k.lend(loanAt(0, 0), k.pages(half))
 		start := k.control(remote.Hello{Type: remote.MsgStart})
-		k.sleep(leaseWait / 2)
+		k.sleep(loanWait / 2)
 		k.pending("start with half of the pages", start)
 		k.want("a second start", k.control(remote.Hello{Type: remote.MsgStart}), syscall.EINVAL)
 		k.lend(loanAt(0, remote.Region0Size/2), k.pages(half))
@@ -333,9 +333,9 @@ func TestStartWaitsForLeases(t *testing.T) {
 	})
 	inKernel(t, func(k *kernel) {
 		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
-		k.sleep(leaseWait / 3) // ticks do not fall together with it
+		k.sleep(loanWait / 3) // ticks do not fall together with it
 		start := k.control(remote.Hello{Type: remote.MsgStart})
-		k.sleep(leaseWait - time.Millisecond)
+		k.sleep(loanWait - time.Millisecond)
 		k.pending("start without pages", start)
 		k.sleep(time.Millisecond + shortestNap)
 		k.want("start without pages", start, syscall.EAGAIN)
@@ -345,10 +345,10 @@ func TestStartWaitsForLeases(t *testing.T) {
 	inKernel(t, func(k *kernel) { // a guest that did not run for a term
 		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
 		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		start := k.control(remote.Hello{Type: remote.MsgStart})
-		k.sleep(leaseWait + shortestNap)
-		k.want("start behind leases that have lapsed", start, syscall.EAGAIN)
+		k.sleep(loanWait + shortestNap)
+		k.want("start behind loans that have lapsed", start, syscall.EAGAIN)
 		k.lend(loanAt(0, 0), k.pages(int(remote.Region0Size/pageSize)))
 		k.want("start with new ones", k.control(remote.Hello{Type: remote.MsgStart}), 0)
 	})
@@ -370,7 +370,7 @@ func TestRebuiltSession(t *testing.T) {
 		}
 		c := k.lend(loanAt(0, 0), zero)
 		k.pending("after the move", c)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.want("lapsed", c, 0)
 		k.lend(loanAt(0, 0), zero)
 		if parks, resumes := now.counts(); parks != 1 || resumes != 1 {
@@ -403,7 +403,7 @@ func TestRevoke(t *testing.T) {
 		begin := time.Now()
 		k.d.fs.CancelPending()
 		k.settle()
-		k.want("lease", c, 0)
+		k.want("loan", c, 0)
 		k.want("wait", wait, 0)
 		if parks, _ := w.counts(); parks != 1 || time.Since(begin) != 0 {
 			t.Errorf("%d parks, after %v", parks, time.Since(begin))

@@ -25,7 +25,7 @@ type model struct {
 	which int
 	limit time.Duration // then the worker is ended
 
-	starter time.Time // since when a start waits for leases; zero: none does
+	starter time.Time // since when a start waits for loans; zero: none does
 }
 
 type modelRegion struct {
@@ -82,8 +82,8 @@ func (m *model) wait(by byte, which int, since time.Time, limit time.Duration) {
 	m.stuck, m.by, m.which, m.limit = since, by, which, limit
 }
 
-// endLeases: all pages go back.
-func (m *model) endLeases() {
+// endLoans: all pages go back.
+func (m *model) endLoans() {
 	for id := range m.regions {
 		for i := range m.regions[id].pieces {
 			m.regions[id].pieces[i].lent = false
@@ -96,7 +96,7 @@ func (m *model) die() {
 		m.regions[m.which].forget(false)
 	}
 	m.state, m.stuck, m.starter = dead, time.Time{}, time.Time{}
-	m.endLeases()
+	m.endLoans()
 }
 
 // park is the turn of a park.
@@ -107,17 +107,17 @@ func (m *model) park(now time.Time) {
 	default:
 		m.state = parked
 		m.parks++
-		m.endLeases()
+		m.endLoans()
 	}
 }
 
-// lapse: a lease has not been renewed.
+// lapse: a loan has not been renewed.
 func (m *model) lapse(at time.Time) {
 	switch {
 	case m.state == starting:
 		m.die()
 	case m.state != running:
-		m.endLeases()
+		m.endLoans()
 	default:
 		m.state = parking
 		if !m.busy() {
@@ -140,7 +140,7 @@ func (m *model) next() (at time.Time, what func(at time.Time)) {
 		by(m.stuck.Add(m.limit), func(time.Time) { m.die() })
 	}
 	if !m.starter.IsZero() {
-		by(m.starter.Add(leaseWait), func(time.Time) { m.starter = time.Time{} })
+		by(m.starter.Add(loanWait), func(time.Time) { m.starter = time.Time{} })
 	}
 	if m.state == parking {
 		return at, what
@@ -148,7 +148,7 @@ func (m *model) next() (at time.Time, what func(at time.Time)) {
 	for id := range m.regions {
 		for i := range m.regions[id].pieces {
 			if p := &m.regions[id].pieces[i]; p.lent {
-				at := p.since.Add(leaseTerm)
+				at := p.since.Add(loanTerm)
 				if started := m.stuck.Add(silence); m.state == starting && started.After(at) {
 					at = started
 				}
@@ -250,7 +250,7 @@ func (m *model) revoked() {
 		m.park(time.Now())
 	default:
 		m.starter = time.Time{}
-		m.endLeases()
+		m.endLoans()
 	}
 }
 
@@ -347,7 +347,7 @@ func (p *player) compare() {
 	if (s.starter != nil) != !m.starter.IsZero() && m.state != dead { // of a dead session it is answered by the next tick
 		bad("a start waits: %v", s.starter != nil)
 	}
-	regions, pieces, leased := 0, 0, uint64(0)
+	regions, pieces, bytes := 0, 0, uint64(0)
 	for id := range m.regions {
 		r, have := &m.regions[id], s.regions[uint32(id)]
 		if r.declared != (have != nil) {
@@ -370,13 +370,13 @@ func (p *player) compare() {
 			continue
 		}
 		regions++
-		leased += uint64(count(id)) * sizeOfPiece(id)
+		bytes += uint64(count(id)) * sizeOfPiece(id)
 		if have != nil && have.lent != lent {
 			bad("%#x bytes of region %d are lent, counted are %#x", lent, id, have.lent)
 		}
 	}
-	if s.leased != leased || s.pieces != pieces || len(s.regions) != regions {
-		bad("counted are %d regions of %#x bytes in %d pieces; there are %d of %#x in %d", len(s.regions), s.leased, s.pieces, regions, leased, pieces)
+	if s.declared != bytes || s.pieces != pieces || len(s.regions) != regions {
+		bad("counted are %d regions of %#x bytes in %d pieces; there are %d of %#x in %d", len(s.regions), s.declared, s.pieces, regions, bytes, pieces)
 	}
 	if err := s.countsPromises(); err != nil {
 		bad("%v", err)

@@ -26,7 +26,7 @@ worker has let go of guest memory. Save has each worker write its session into t
 carries; Load has a worker at the destination make the same of it, parked, before there is any guest
 memory. What the devices know of all sessions comes first: workers of all of them start at once, and
 then follow the streams side by side. From there on it is an ordinary park: the guest finds its
-leases ended, lends its pages again, and the worker goes on, on whichever side that is. So the
+loans ended, lends its pages again, and the worker goes on, on whichever side that is. So the
 source keeps its workers until its QEMU has gone.
 */
 

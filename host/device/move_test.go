@@ -295,12 +295,12 @@ func TestPauseOfABusyGPU(t *testing.T) {
 	}
 	t.Logf("stopped after %v", time.Since(begin))
 	if n := p.pending(); n == 0 {
-		t.Error("leases ended although the GPU works")
+		t.Error("loans ended although the GPU works")
 	}
 	if _, err := v.Save(); !errors.Is(err, fstest.ErrRefused) {
 		t.Errorf("saved: %v", err)
 	}
-	time.Sleep(2500 * time.Millisecond) // longer than a lease's term and the GPU's patience
+	time.Sleep(2500 * time.Millisecond) // longer than a loan's term and the GPU's patience
 	if st := v.device.Status().Sessions; len(st) != 1 || st[0].State != "running" {
 		t.Fatalf("%+v", st)
 	}
@@ -309,7 +309,7 @@ func TestPauseOfABusyGPU(t *testing.T) {
 	}
 	must(t, g, &wire.SessionFenceArgs{}, nil)
 	p.stop(true)
-	eventually(t, "leases of a killed process stay", func() bool { return p.pending() == 0 })
+	eventually(t, "loans of a killed process stay", func() bool { return p.pending() == 0 })
 }
 
 // TestMoveOfSuspended: sessions that are suspended go with their VM, in memory or in a file, and

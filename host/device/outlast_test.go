@@ -60,7 +60,7 @@ func TestOutlast(t *testing.T) {
 	})
 }
 
-// TestTicks: what a look makes of a session: of one whose leases are in their term nothing; one
+// TestTicks: what a look makes of a session: of one whose loans are in their term nothing; one
 // that starts has until it has been silent for too long; one that is looked at while a lapse lasts
 // remembers when that began.
 func TestTicks(t *testing.T) {
@@ -70,26 +70,26 @@ func TestTicks(t *testing.T) {
 		w := k.worker()
 		w.hang(true)
 		now := time.Now()
-		if s.tick(now.Add(leaseTerm - 1)); !s.lapsed.IsZero() || s.state != running {
+		if s.tick(now.Add(loanTerm - 1)); !s.lapsed.IsZero() || s.state != running {
 			t.Errorf("in its term: lapsed %v, %v", s.lapsed, s.state)
 		}
 		s.mu.Lock()
 		s.paused = true
 		s.mu.Unlock()
-		if s.tick(now.Add(leaseTerm)); !s.lapsed.IsZero() || s.state != running {
+		if s.tick(now.Add(loanTerm)); !s.lapsed.IsZero() || s.state != running {
 			t.Errorf("while the VM stands: lapsed %v, %v", s.lapsed, s.state)
 		}
 		s.mu.Lock()
 		s.paused = false
-		s.state, s.startedAt = starting, now.Add(leaseTerm+1-silence)
+		s.state, s.startedAt = starting, now.Add(loanTerm+1-silence)
 		s.mu.Unlock()
-		if s.tick(now.Add(leaseTerm)); !s.lapsed.IsZero() || s.state != starting {
+		if s.tick(now.Add(loanTerm)); !s.lapsed.IsZero() || s.state != starting {
 			t.Errorf("as it starts: lapsed %v, %v", s.lapsed, s.state)
 		}
 		s.mu.Lock()
 		s.state, s.lives = running, true
 		s.mu.Unlock()
-		at := now.Add(leaseTerm)
+		at := now.Add(loanTerm)
 		if s.tick(at); s.lapsed != at || s.state != parking || s.lives {
 			t.Errorf("at its end: lapsed %v, %v, lives %v", s.lapsed.Sub(at), s.state, s.lives)
 		}
@@ -106,9 +106,9 @@ func TestTicks(t *testing.T) {
 		k.begin()
 		s := k.session()
 		s.mu.Lock()
-		s.state, s.startedAt = starting, time.Now().Add(leaseTerm-silence)
+		s.state, s.startedAt = starting, time.Now().Add(loanTerm-silence)
 		s.mu.Unlock()
-		if s.tick(time.Now().Add(leaseTerm)); s.state != dead {
+		if s.tick(time.Now().Add(loanTerm)); s.state != dead {
 			t.Errorf("it is %v", s.state)
 		}
 		select {
@@ -158,7 +158,7 @@ func TestParkedWithoutWhatEnds(t *testing.T) {
 			s := k.session()
 			k.want("region", k.declare(1, 1), 0)
 			k.lend(loanAt(1, 0), k.pages(1))
-			k.sleep(leaseTerm + shortestNap)
+			k.sleep(loanTerm + shortestNap)
 			if s.state != parked {
 				t.Fatal(s.state)
 			}
@@ -247,7 +247,7 @@ func TestNothingToLetGoOf(t *testing.T) {
 	s.Release()
 }
 
-// TestStartGoesBack: a start that waits for leases is given back with its pages, for the guest to
+// TestStartGoesBack: a start that waits for loans is given back with its pages, for the guest to
 // make again.
 func TestStartGoesBack(t *testing.T) {
 	inKernel(t, func(k *kernel) {

@@ -22,9 +22,9 @@ const parkLimit = 1500 * time.Millisecond
 // no program its session; one that was killed meanwhile exits as much later.
 const silence = 10 * time.Second
 
-// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a
+// lapsePatience is how long the GPU may take to let go of guest memory whose loan has lapsed; a
 // session that takes longer ends, unless its program shows that it lives (outlast). A program that
-// was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
+// was killed cannot exit before, and is promised to within 2 s: a loan's term and this.
 const lapsePatience = 250 * time.Millisecond
 
 // crowdedPatience is how long that is on a host that is short of CPU, where a program that lives
@@ -42,7 +42,7 @@ func (s *session) tick(now time.Time) {
 	s.lookLocked(now)
 	lapsed := false
 	for _, r := range s.regions {
-		lapsed = lapsed || r.expired(now, s.dev.opts.LeaseTerm)
+		lapsed = lapsed || r.expired(now, s.dev.opts.LoanTerm)
 	}
 	starts := s.state == starting && now.Sub(s.startedAt) < silence // its worker may be about to map the pages: they go back when it runs
 	act := lapsed && !starts && !s.paused && s.state != parking && s.state < dead
@@ -62,7 +62,7 @@ func (s *session) tick(now time.Time) {
 	s.mu.Unlock()
 	if act {
 		if !again {
-			s.log.Info("lease lapsed")
+			s.log.Info("loan lapsed")
 		}
 		s.lapse()
 	}
@@ -79,7 +79,7 @@ func (s *session) due() time.Time {
 		}
 	}
 	if s.starter != nil {
-		by(s.startedAt, leaseWait)
+		by(s.startedAt, loanWait)
 	}
 	for _, list := range s.waits {
 		for _, w := range list {
@@ -87,11 +87,11 @@ func (s *session) due() time.Time {
 		}
 	}
 	if s.state == parking || s.paused || s.state >= dead {
-		return first // its leases are about to end, or stand
+		return first // its loans are about to end, or stand
 	}
 	for _, r := range s.regions {
 		if t := r.oldest(); !t.IsZero() {
-			by(t, s.dev.opts.LeaseTerm)
+			by(t, s.dev.opts.LoanTerm)
 		}
 	}
 	return first
@@ -99,10 +99,10 @@ func (s *session) due() time.Time {
 
 // Reasons of the device's own to end a session.
 var (
-	errLapsed = errors.New("the guest did not renew its leases while the worker started")
+	errLapsed = errors.New("the guest did not renew its loans while the worker started")
 )
 
-// lapse has the worker let go of guest memory, then ends all leases. A worker that still has not
+// lapse has the worker let go of guest memory, then ends all loans. A worker that still has not
 // started is ended, unless the program may live on a host that is short of CPU, which keeps both.
 func (s *session) lapse() {
 	s.mu.Lock()
@@ -111,7 +111,7 @@ func (s *session) lapse() {
 	if st == parking {
 		if !s.do(func() {
 			if err := s.park(parkLimit, lapsePatience, silence-parkLimit); err != nil && !s.outlast() {
-				s.fail(fmt.Errorf("lease lapsed: %w", err))
+				s.fail(fmt.Errorf("loan lapsed: %w", err))
 			}
 		}) {
 			s.fail(errState) // else nobody would take back what it has lent
@@ -125,12 +125,12 @@ func (s *session) lapse() {
 		}
 		s.fail(errLapsed)
 	}
-	s.endLeases()
+	s.endLoans()
 }
 
-// outlast reports whether a session goes on whose leases have lapsed and whose GPU does not let go,
+// outlast reports whether a session goes on whose loans have lapsed and whose GPU does not let go,
 // or whose worker has not started for silence and may be about to map the pages. It does if its
-// program lives, which is to be seen from a lease that came meanwhile, or the VM stands by now,
+// program lives, which is to be seen from a loan that came meanwhile, or the VM stands by now,
 // whose programs cannot renew. On a host that is short of CPU neither says anything at once: there
 // it is tried again, until one lives or has been silent for crowdedPatience.
 func (s *session) outlast() bool {
@@ -189,13 +189,13 @@ func (s *session) park(limit, patience, late time.Duration) error {
 	}
 	s.mu.Unlock()
 	if busy == nil {
-		s.endLeases()
+		s.endLoans()
 	}
 	return busy
 }
 
-// endLeases completes the READs of all leases and waits. Nobody touches the pages.
-func (s *session) endLeases() {
+// endLoans completes the READs of all loans and waits. Nobody touches the pages.
+func (s *session) endLoans() {
 	s.mu.Lock()
 	var reqs []*fs.ReadRequest
 	for _, r := range s.regions {
@@ -207,9 +207,9 @@ func (s *session) endLeases() {
 	completeAll(reqs, 0)
 }
 
-// lend takes a READ at FileLease.
+// lend takes a READ at FileLoan.
 func (s *session) lend(req *fs.ReadRequest) {
-	id, off := leaseOf(uint64(req.Offset))
+	id, off := loanOf(uint64(req.Offset))
 	s.mu.Lock()
 	r := s.regions[id]
 	errno := unix.Errno(0)
@@ -225,7 +225,7 @@ func (s *session) lend(req *fs.ReadRequest) {
 			req.Complete(0, 0) // ended, or: again, in a moment
 			return
 		}
-		// A renewal takes the place of the lease also now, and goes back with the others if the
+		// A renewal takes the place of the loan also now, and goes back with the others if the
 		// worker lets go. It is one READ of a request of several, whose others may come before or
 		// behind this time: were they renewed and this one not, neither request would end, and the
 		// program renews what has one request in flight.
@@ -239,7 +239,7 @@ func (s *session) lend(req *fs.ReadRequest) {
 	if err != nil {
 		s.why = err.Error()
 		s.mu.Unlock()
-		s.log.Warn("lease refused", "error", err)
+		s.log.Warn("loan refused", "error", err)
 		req.Complete(0, regionErrno(err))
 		return
 	}
@@ -275,7 +275,7 @@ func (s *session) sendRegions() {
 	if s.state == parked && all {
 		s.state = running
 		ms = append(ms, link.Resume{})
-		s.log.Info("leases are back")
+		s.log.Info("loans are back")
 	}
 	s.mu.Unlock()
 	for _, m := range ms {
@@ -368,7 +368,7 @@ func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 			done <- s.park(limit, limit, late)
 			return
 		}
-		s.endLeases()
+		s.endLoans()
 		done <- nil
 	})
 	if !queued {

@@ -14,11 +14,11 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestNoPageGoesBackWhileCopied: whatever ends a lease, its READ is completed when no extent is
+// TestNoPageGoesBackWhileCopied: whatever ends a loan, its READ is completed when no extent is
 // copied any more that began before.
 func TestNoPageGoesBackWhileCopied(t *testing.T) {
 	for what, end := range map[string]func(k *kernel, s *session){
-		"it lapses":        func(_ *kernel, s *session) { s.tick(time.Now().Add(leaseTerm)) },
+		"it lapses":        func(_ *kernel, s *session) { s.tick(time.Now().Add(loanTerm)) },
 		"it is taken back": func(k *kernel, s *session) { s.Revoke(k.t.Context(), nil) },
 		"the worker fails": func(_ *kernel, s *session) { s.fail(errors.New("crashed")) },
 		"the region ends":  nil, // by a message of the guest's
@@ -30,7 +30,7 @@ func TestNoPageGoesBackWhileCopied(t *testing.T) {
 				c, s := k.lend(loanAt(1, 0), k.pages(1)), k.session()
 				copying := func() bool {
 					if !s.copying.TryRLock() {
-						return false // who ends the lease waits for this one
+						return false // who ends the loan waits for this one
 					}
 					s.copying.RUnlock()
 					return true
@@ -60,14 +60,14 @@ func TestNoPageGoesBackWhileCopied(t *testing.T) {
 	}
 }
 
-// TestLeasesComeBackWhole: what lapsed comes back as the pieces that it was, or not at all.
-func TestLeasesComeBackWhole(t *testing.T) {
+// TestLoansComeBackWhole: what lapsed comes back as the pieces that it was, or not at all.
+func TestLoansComeBackWhole(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		k.want("region", k.declare(1, 4), 0)
 		pages := k.pages(4)
 		k.lend(loanAt(1, 0), pages)
-		k.sleep(leaseTerm + shortestNap)
+		k.sleep(loanTerm + shortestNap)
 		k.lend(loanAt(0, 0), zero)
 		k.want("half of it", k.lend(loanAt(1, 0), k.pages(2)), syscall.EINVAL)
 		k.want("and the other", k.lend(loanAt(1, 2*pageSize), k.pages(2)), syscall.EINVAL)

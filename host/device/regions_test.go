@@ -13,9 +13,9 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestBoundsOfALease: a lease is of pages of its region, of one at least, to the page; then its
+// TestBoundsOfALoan: a loan is of pages of its region, of one at least, to the page; then its
 // buffer is looked at.
-func TestBoundsOfALease(t *testing.T) {
+func TestBoundsOfALoan(t *testing.T) {
 	const p = pageSize
 	for _, c := range []struct {
 		off, size uint64
@@ -26,7 +26,7 @@ func TestBoundsOfALease(t *testing.T) {
 	} {
 		r := &region{id: 1, size: 4 * p, pieces: map[uint64]*piece{}}
 		_, err := r.lend(c.off, &fs.ReadRequest{Size: int(c.size)}, time.Now()) // which has no pages
-		if err == nil || errors.Is(err, errLease) != c.ok {
+		if err == nil || errors.Is(err, errLoan) != c.ok {
 			t.Errorf("%#x+%#x: %v", c.off, c.size, err)
 		}
 		if r.lent != 0 || len(r.pieces) != 0 || r.changed {
@@ -55,7 +55,7 @@ func TestPagesOfABuffer(t *testing.T) {
 		"an odd place": {[]virtio.Range{{GPA: 512, Len: p}}, p, false}, "an odd length": {[]virtio.Range{{GPA: 0, Len: p + 512}}, p + 512, false},
 	} {
 		es, err := pages(c.list, c.size)
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, errLease) {
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, errLoan) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if c.ok && len(es) != len(c.list) {
@@ -69,9 +69,9 @@ func TestPagesOfABuffer(t *testing.T) {
 	}
 }
 
-// TestOldestLease: what lapses first is what was renewed first, of what is lent; at the end of its
+// TestOldestLoan: what lapses first is what was renewed first, of what is lent; at the end of its
 // term, and not before.
-func TestOldestLease(t *testing.T) {
+func TestOldestLoan(t *testing.T) {
 	const term = 2 * time.Second
 	now := time.Now()
 	at := func(ago time.Duration) time.Time { return now.Add(-ago) }
@@ -144,7 +144,7 @@ func TestCopyHands(t *testing.T) {
 	}
 }
 
-// TestExtentsOfARegion: an extent means the pages at its place, over the borders of leases, and to
+// TestExtentsOfARegion: an extent means the pages at its place, over the borders of loans, and to
 // the last byte; where one is not lent, or it is none, nothing.
 func TestExtentsOfARegion(t *testing.T) {
 	inKernel(t, func(k *kernel) {

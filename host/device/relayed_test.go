@@ -123,7 +123,7 @@ func (s *relayServer) connections() int {
 // relayBranches are how many connections for copies a session has once it copies.
 const relayBranches = 2
 
-// options are a device's whose GPU is the server's: its workers pass on, over leased memory of the
+// options are a device's whose GPU is the server's: its workers pass on, over lent memory of the
 // VM.
 func (s *relayServer) options(o *device.Options) {
 	relay := *s.relay
@@ -150,7 +150,7 @@ func (s *relayServer) serve(c *net.TCPConn, id remote.SessionID) (*spawn.Process
 	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma, Migratable: s.moves}, nil, int(f.Fd()))
 }
 
-// TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is
+// TestRelayed: a VM's program on a server's GPU copies and calls by memory that it lends, is
 // parked when it stops, goes on when it is continued, and ends; the VM's next program does the same
 // on the same lease.
 func TestRelayed(t *testing.T) {

@@ -161,7 +161,7 @@ func (r *resources) cpuTime(p workerProcess) time.Duration {
 // config is what the session's workers are told. It runs on routine.
 func (s *session) config() link.Config {
 	cfg := s.at.Worker
-	cfg.Carrier = link.CarrierLeased
+	cfg.Carrier = link.CarrierVirtiofs
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()
 	if s.base == 0 && cfg.Base != 0 {

@@ -20,7 +20,7 @@ import (
 // bytes, and holds the device against a model of what a session promises:
 //
 //   - no page goes back to the guest's kernel while the worker may touch it (fakeWorker.check, at each message and at its end);
-//   - a lease ends when its term does, or the worker has been silent for too long and is ended; never before;
+//   - a loan ends when its term does, or the worker has been silent for too long and is ended; never before;
 //   - a session whose pages are all lent runs, with the pages that are lent now, and has been parked as often as the model says;
 //   - an extent is copied to and from what is lent, or refused;
 //   - at its end nothing is kept.
@@ -162,12 +162,12 @@ func (p *player) play(op, arg byte) {
 	case 'e':
 		p.end(id)
 	case 'l':
-		p.lease(id, int(arg>>4)%count(id), int(arg>>7))
+		p.loan(id, int(arg>>4)%count(id), int(arg>>7))
 	case 'L': // as a program does that lives: everything, at the place where it is
 		for id := range m.regions {
 			for i := range count(id) {
 				if r := &m.regions[id]; r.declared && !r.ending {
-					p.lease(id, i, r.pieces[i].place)
+					p.loan(id, i, r.pieces[i].place)
 				}
 			}
 		}
@@ -241,9 +241,9 @@ func (p *player) answerOf(c *fstest.Call, ok bool) {
 	}
 }
 
-// lease submits a READ as a kernel does that knows its pages: those that are lent stay where they
+// loan submits a READ as a kernel does that knows its pages: those that are lent stay where they
 // are.
-func (p *player) lease(id, i, place int) {
+func (p *player) loan(id, i, place int) {
 	m := &p.model
 	r := &m.regions[id]
 	pc := &r.pieces[i]
@@ -255,20 +255,20 @@ func (p *player) lease(id, i, place int) {
 	c := p.lend(loanAt(uint32(id), off), pc.places[place])
 	switch {
 	case m.state >= dead:
-		p.want(p.last+": lease of a dead session", c, syscall.EPIPE)
+		p.want(p.last+": loan of a dead session", c, syscall.EPIPE)
 	case !r.declared:
-		p.want(p.last+": lease of no region", c, syscall.EINVAL)
+		p.want(p.last+": loan of no region", c, syscall.EINVAL)
 	case r.ending, m.state == parking && !pc.lent:
-		p.want(p.last+": lease that ends", c, 0)
+		p.want(p.last+": loan that ends", c, 0)
 	default:
 		if pc.lent {
-			p.want(p.last+": lease that was renewed", before, 0)
+			p.want(p.last+": loan that was renewed", before, 0)
 		}
 		pc.call, pc.lent, pc.ever, pc.place, pc.since = c, true, true, place, time.Now()
 		m.startIfLent()
 		m.send()
 		if m.state < dead { // a start may have failed
-			p.pending(p.last+": lease", c)
+			p.pending(p.last+": loan", c)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (p *player) attack(id int, how byte) {
 		}
 	}
 	if how%5 == 0 && !r.pieces[0].ever && (count(id) < 2 || !r.pieces[1].ever) && count(id) > 1 {
-		return // it overlaps nothing: a lease as good as others
+		return // it overlaps nothing: a loan as good as others
 	}
 	want := syscall.EINVAL
 	switch {
@@ -304,5 +304,5 @@ func (p *player) attack(id int, how byte) {
 	case r.declared && (r.ending || m.state == parking):
 		want = 0
 	}
-	p.want(p.last+": hostile lease", p.lend(loanAt(uint32(id), off), pages), want)
+	p.want(p.last+": hostile loan", p.lend(loanAt(uint32(id), off), pages), want)
 }

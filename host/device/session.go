@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	errLease = errors.New("pages cannot be lent")
+	errLoan  = errors.New("pages cannot be lent")
 	errState = errors.New("message does not fit the session's state")
 )
 
@@ -29,11 +29,11 @@ type state int
 
 const (
 	idle      state = iota // opened, no Hello
-	opening                // Hello came; leases of region 0 may come
+	opening                // Hello came; loans of region 0 may come
 	starting               // MsgStart waits for the worker
 	running                // the worker consumes
 	parking                // the worker lets go of guest memory
-	parked                 // it did; waits for leases
+	parked                 // it did; waits for loans
 	suspended              // there is no worker; waits for the doorbell
 	dead                   // the worker is gone, the file is still open
 	released               // the file is closed
@@ -68,7 +68,7 @@ type session struct {
 	bell      int           // eventfd: the worker's doorbell; -1
 	regions   map[uint32]*region
 	pieces    int
-	leased    uint64
+	declared  uint64
 	promised  int               // of all regions
 	waits     map[uint32][]wait // by slot
 	tokens    map[uint32]bool   // slots whose wake-up came before their READ
@@ -85,8 +85,8 @@ type session struct {
 	unmovable string    // why the session could not move when it was asked last; "": it could
 	looked    time.Time // then
 	paused    bool      // the VM stands, and so do the terms of what it lent
-	lapsed    time.Time // since when a lease is overdue, as far as tick has seen; zero: none is
-	lives     bool      // a lease came while the session was parking
+	lapsed    time.Time // since when a loan is overdue, as far as tick has seen; zero: none is
+	lives     bool      // a loan came while the session was parking
 	telling   bool      // sendRegions is queued
 	crowded   bool      // the host was short of CPU meanwhile
 	arrival   *arrival  // its worker waits for it; nil: none does; routine writes it
@@ -105,7 +105,7 @@ type session struct {
 	hurry chan struct{} // closed when what waits must not
 	rush  sync.Once     // closes hurry
 
-	starter   *fs.WriteRequest // MsgStart that waits for leases
+	starter   *fs.WriteRequest // MsgStart that waits for loans
 	startedAt time.Time
 
 	jobs chan func() // for routine
@@ -289,7 +289,7 @@ func (s *session) addRegionLocked(h remote.Hello) error {
 // newRegionLocked is a region that the session may have.
 func (s *session) newRegionLocked(h remote.Hello) (*region, error) {
 	switch {
-	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxLeased-s.leased:
+	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxDeclared-s.declared:
 		return nil, fmt.Errorf("region %d: %#x bytes at %#x", h.Region, h.Size, h.Va)
 	case s.regions[h.Region] != nil:
 		return nil, fmt.Errorf("region %d is declared twice", h.Region)
@@ -300,7 +300,7 @@ func (s *session) newRegionLocked(h remote.Hello) (*region, error) {
 }
 
 func (s *session) noteLocked(r *region) {
-	s.leased += r.size
+	s.declared += r.size
 	s.regions[r.id] = r
 }
 
@@ -317,7 +317,7 @@ func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, er
 	return 0, nil
 }
 
-// endRegion ends a region's leases once the worker has let go of it. Region 0 ends the session.
+// endRegion ends a region's loans once the worker has let go of it. Region 0 ends the session.
 func (s *session) endRegion(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
 	r := s.regions[h.Region]
@@ -360,7 +360,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	s.mu.Lock()
 	reqs := r.takeBack()
 	s.pieces -= len(r.pieces)
-	s.leased -= r.size
+	s.declared -= r.size
 	delete(s.regions, r.id)
 	s.mu.Unlock()
 	s.settle()

@@ -68,8 +68,8 @@ func TestStagesMove(t *testing.T) {
 			}
 		}
 		moved := list[2]
-		if len(moved.regions) != 3 || !moved.regions[2].sent || moved.regions[3].sent || moved.leased != remote.Region0Size+7*pageSize {
-			t.Errorf("%d regions of %#x bytes", len(moved.regions), moved.leased)
+		if len(moved.regions) != 3 || !moved.regions[2].sent || moved.regions[3].sent || moved.declared != remote.Region0Size+7*pageSize {
+			t.Errorf("%d regions of %#x bytes", len(moved.regions), moved.declared)
 		}
 		if list[1].proc == nil {
 			t.Error("a session in its opening has no worker")

@@ -117,7 +117,7 @@ func (s *session) follow(p workerProcess) {
 }
 
 // start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for
-// leases that are still on their way through another queue.
+// loans that are still on their way through another queue.
 func (s *session) start(w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,12 +141,12 @@ func (s *session) startIfLentLocked() {
 	}
 }
 
-// endStart gives back a start whose leases do not come, for the guest to send it again: they lapse
+// endStart gives back a start whose loans do not come, for the guest to send it again: they lapse
 // where the program did not run for a term, as on a busy machine, and come with its next turn.
 func (s *session) endStart(now time.Time) {
 	s.mu.Lock()
 	w := s.starter
-	if w == nil || now.Sub(s.startedAt) < leaseWait && s.state == opening {
+	if w == nil || now.Sub(s.startedAt) < loanWait && s.state == opening {
 		s.mu.Unlock()
 		return
 	}
@@ -159,9 +159,9 @@ func (s *session) endStart(now time.Time) {
 	s.refuse(w, errno, fmt.Errorf("start before all of region 0 is lent: %w", errState))
 }
 
-// leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock
+// loanWait is how long MsgStart waits for loans. Guest kernels hold the control file's lock
 // meanwhile.
-const leaseWait = time.Second
+const loanWait = time.Second
 
 // startLimit bounds what a worker needs to open a GPU.
 const startLimit = time.Minute

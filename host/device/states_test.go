@@ -18,7 +18,7 @@ import (
 	"causeway/virtio/virtiotest"
 )
 
-// TestDue: when a session is to be looked at next: at the end of what came first, of leases only
+// TestDue: when a session is to be looked at next: at the end of what came first, of loans only
 // where those may lapse.
 func TestDue(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
@@ -26,7 +26,7 @@ func TestDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	term := d.opts.LeaseTerm
+	term := d.opts.LoanTerm
 	lent := &fs.ReadRequest{}
 	region := func(renewed time.Time, req *fs.ReadRequest) *region {
 		return &region{pieces: map[uint64]*piece{0: {req: req, renewed: renewed}}}
@@ -37,7 +37,7 @@ func TestDue(t *testing.T) {
 	}{
 		"nothing is lent":             {func(*session) {}, 0},
 		"all has lapsed":              {func(s *session) { s.regions[0] = region(now, nil) }, 0},
-		"a lease":                     {func(s *session) { s.regions[0] = region(now, lent) }, term},
+		"a loan":                      {func(s *session) { s.regions[0] = region(now, lent) }, term},
 		"the older of two":            {func(s *session) { s.regions[0], s.regions[1] = region(now, lent), region(now.Add(-time.Second), lent) }, term - time.Second},
 		"one beside one that is over": {func(s *session) { s.regions[0], s.regions[1] = region(now, lent), region(now.Add(-time.Second), nil) }, term},
 		"of one that is parking":      {func(s *session) { s.state, s.regions[0] = parking, region(now, lent) }, 0},
@@ -46,12 +46,12 @@ func TestDue(t *testing.T) {
 		"while the VM stands":         {func(s *session) { s.paused, s.regions[0] = true, region(now, lent) }, 0},
 		"of one that is dead":         {func(s *session) { s.state, s.regions[0] = dead, region(now, lent) }, 0},
 		"of one that has ended":       {func(s *session) { s.state, s.regions[0] = released, region(now, lent) }, 0},
-		"a start":                     {func(s *session) { s.state, s.starter, s.startedAt = opening, &fs.WriteRequest{}, now }, leaseWait},
+		"a start":                     {func(s *session) { s.state, s.starter, s.startedAt = opening, &fs.WriteRequest{}, now }, loanWait},
 		"that was answered":           {func(s *session) { s.startedAt = now }, 0},
-		"a start before a lease": {func(s *session) {
+		"a start before a loan": {func(s *session) {
 			s.state, s.starter, s.startedAt, s.regions[0] = opening, &fs.WriteRequest{}, now.Add(-10*time.Second), region(now, lent)
-		}, leaseWait - 10*time.Second},
-		"a lease before a start": {func(s *session) {
+		}, loanWait - 10*time.Second},
+		"a loan before a start": {func(s *session) {
 			s.state, s.starter, s.startedAt, s.regions[0] = opening, &fs.WriteRequest{}, now, region(now.Add(-10*time.Second), lent)
 		}, term - 10*time.Second},
 		"waits": {func(s *session) {
@@ -62,7 +62,7 @@ func TestDue(t *testing.T) {
 		"a wait of one that is parking": {func(s *session) {
 			s.state, s.waits[3], s.regions[0] = parking, []wait{{since: now}}, region(now.Add(-time.Hour), lent)
 		}, waitTerm},
-		"a lease before a wait": {func(s *session) { s.waits[3], s.regions[0] = []wait{{since: now}}, region(now.Add(-time.Hour), lent) }, term - time.Hour},
+		"a loan before a wait": {func(s *session) { s.waits[3], s.regions[0] = []wait{{since: now}}, region(now.Add(-time.Hour), lent) }, term - time.Hour},
 	} {
 		s := newSession(d, 1, fs.Caller{})
 		s.state = running
@@ -176,7 +176,7 @@ func TestWhatParksAreFor(t *testing.T) {
 		park func(k *kernel)
 		told link.Park
 	}{
-		"a lease that has lapsed": {func(k *kernel) { k.sleep(leaseTerm + shortestNap) }, link.Park{Number: 1, Limit: parkLimit, Patience: lapsePatience}},
+		"a loan that has lapsed": {func(k *kernel) { k.sleep(loanTerm + shortestNap) }, link.Park{Number: 1, Limit: parkLimit, Patience: lapsePatience}},
 		"a VM that is to stand": {func(k *kernel) {
 			go k.d.fs.Pause(1)
 			synctest.Wait()
@@ -203,11 +203,11 @@ func TestWhatParksAreFor(t *testing.T) {
 	}
 }
 
-// TestLeaseMeanwhile: a lease that comes while its pages are about to go back says that the program
+// TestLoanMeanwhile: a loan that comes while its pages are about to go back says that the program
 // lives; it is given back at once if its region ends or nothing was lent there, and else renews
 // what was; one that comes to a session that is over, or to no region, is refused, and one too many
 // for the session, too.
-func TestLeaseMeanwhile(t *testing.T) {
+func TestLoanMeanwhile(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		k.want("region", k.declare(1, 2), 0)
@@ -246,10 +246,10 @@ func TestLeaseMeanwhile(t *testing.T) {
 			s.lives = false
 			undo := c.set()
 			s.mu.Unlock()
-			if lease := k.lend(loanAt(1, 0), pages); c.want == pends {
-				k.pending(what, lease)
+			if loan := k.lend(loanAt(1, 0), pages); c.want == pends {
+				k.pending(what, loan)
 			} else {
-				k.want(what, lease, c.want)
+				k.want(what, loan, c.want)
 			}
 			s.mu.Lock()
 			if undo(); s.lives != c.live {

@@ -19,7 +19,7 @@ import (
 /*
 A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the
 session into memory of this process, or a file, as for a VM that is saved, and ended. The guest
-notices nothing: it renews its leases, and rings the doorbell when its program wants something.
+notices nothing: it renews its loans, and rings the doorbell when its program wants something.
 Then, or when somebody asks, another worker makes the session of what was written, and goes on as
 after any park.
 */
@@ -143,7 +143,7 @@ func (s *session) suspend(to storage) (uint64, error) {
 		s.mu.Lock()
 		s.stays = time.Now().Add(staysFor)
 		s.mu.Unlock()
-		s.sendRegions() // or a lease that comes
+		s.sendRegions() // or a loan that comes
 		return 0, err
 	}
 	s.log.Info("session suspended", "bytes", n, "took", time.Since(begin).Round(time.Millisecond))

@@ -45,7 +45,7 @@ func asleep(t *testing.T, limit uint64) (*onGPU, *guestOfMemory) {
 	return g, s
 }
 
-// TestSuspendSessions: a suspended session has no worker and no memory of the GPU, its leases go
+// TestSuspendSessions: a suspended session has no worker and no memory of the GPU, its loans go
 // on, and the next call finds everything as it was.
 func TestSuspendSessions(t *testing.T) {
 	g, s := asleep(t, 1<<30)
@@ -61,7 +61,7 @@ func TestSuspendSessions(t *testing.T) {
 		if did, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 0 {
 			t.Errorf("twice: %+v, %v", did, err)
 		}
-		time.Sleep(2500 * time.Millisecond) // leases are renewed, and nothing wakes it
+		time.Sleep(2500 * time.Millisecond) // loans are renewed, and nothing wakes it
 		if st := g.v.device.Status().Sessions; len(st) != 1 || st[0].State != "suspended" {
 			t.Fatalf("%+v", st)
 		}

@@ -50,7 +50,7 @@ func (s *said) results(t *testing.T) map[string]takeover.Result {
 	return list
 }
 
-// guestWith is a VM with a session that keeps a secret in memory that it has leased, and a page at
+// guestWith is a VM with a session that keeps a secret in memory that it has lent, and a page at
 // its memory's end with another.
 func guestWith(t *testing.T, secret, kernel string, change func(*device.Options)) *vm {
 	t.Helper()
@@ -65,11 +65,11 @@ func guestWith(t *testing.T, secret, kernel string, change func(*device.Options)
 	return v
 }
 
-// TestTakenOverLeased: a worker that runs an attacker's code and whose session leases pages of a VM
+// TestTakenOverLent: a worker that runs an attacker's code and whose session lends pages of a VM
 // reaches all of that VM's memory, by the descriptors that it holds: the VM is the unit of trust,
 // as docs/SECURITY.md says. It reaches no other VM's. If an attempt that is known to get through
 // fails one day, the document is to say what holds then.
-func TestTakenOverLeased(t *testing.T) {
+func TestTakenOverLent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("root starts workers as other users")
 	}

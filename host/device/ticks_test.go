@@ -11,9 +11,9 @@ import (
 	"causeway/virtio/fs"
 )
 
-// TestLooksAtLeases: what a look at a session's leases does, by the state that it is in: one that
+// TestLooksAtLoans: what a look at a session's loans does, by the state that it is in: one that
 // has lapsed counts, among however many that have not.
-func TestLooksAtLeases(t *testing.T) {
+func TestLooksAtLoans(t *testing.T) {
 	d, err := New(quietDevice(library(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestLooksAtLeases(t *testing.T) {
 	now := time.Now()
 	before := now.Add(-time.Minute)
 	for what, c := range map[string]struct {
-		leases string // f: renewed in time, l: lapsed, n: of nothing that is lent
+		loans  string // f: renewed in time, l: lapsed, n: of nothing that is lent
 		set    func(s *session)
 		state  state
 		lapsed time.Time
@@ -43,10 +43,10 @@ func TestLooksAtLeases(t *testing.T) {
 		for range 4 { // regions have no order
 			s := newSession(d, 1, fs.Caller{})
 			s.state, s.lives = running, true
-			for i, l := range c.leases {
-				p := &piece{renewed: now.Add(-d.opts.LeaseTerm + 1)}
+			for i, l := range c.loans {
+				p := &piece{renewed: now.Add(-d.opts.LoanTerm + 1)}
 				if l != 'f' {
-					p.renewed = now.Add(-d.opts.LeaseTerm)
+					p.renewed = now.Add(-d.opts.LoanTerm)
 				}
 				if l != 'n' {
 					p.req = &fs.ReadRequest{}
@@ -224,13 +224,13 @@ func TestWhoIsIdle(t *testing.T) {
 		is("it holds nothing", 0, 0)
 		k.d.budget.SetBeside(s.res.slot, 4096)
 		is("it has begun", 4096, 0)
-		time.Sleep(leaseTerm / 8)
-		is("it has done nothing", 4096, leaseTerm/8)
+		time.Sleep(loanTerm / 8)
+		is("it has done nothing", 4096, loanTerm/8)
 		w.Call()
 		is("it has called", 4096, 0)
-		time.Sleep(leaseTerm / 4)
-		is("once", 4096, leaseTerm/4)
-		is("once, as before", 4096, leaseTerm/4)
+		time.Sleep(loanTerm / 4)
+		is("once", 4096, loanTerm/4)
+		is("once, as before", 4096, loanTerm/4)
 		k.d.opts.Swap = true
 		k.d.budget.SetRoom(4096)
 		for _, waits := range []bool{false, true} {

@@ -146,7 +146,7 @@ func (p *process) unmarked(before map[uint64][]byte, log dirtyLog) (list []strin
 		for _, b := range piece {
 			page := b.GPA / 4096
 			if log[page/8]>>(page%8)&1 == 0 && !bytes.Equal(before[b.GPA], b.Bytes) {
-				list = append(list, fmt.Sprintf("lease %#x, page %#x", at, page))
+				list = append(list, fmt.Sprintf("loan %#x, page %#x", at, page))
 			}
 		}
 	}

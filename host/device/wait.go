@@ -17,7 +17,7 @@ func (s *session) Read(req *fs.ReadRequest) {
 		s.queueExtent(&extent{off: off, size: req.Size, pages: req.Segments(), end: req.Complete})
 	case off >= remote.FileWait:
 		s.await(req, uint32(min((off-remote.FileWait)>>12, uint64(remote.SlotCount)+1)))
-	case off >= remote.FileLease:
+	case off >= remote.FileLoan:
 		s.lend(req)
 	case off == remote.FileDirect:
 		s.readDirect(req)

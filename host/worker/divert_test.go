@@ -25,7 +25,7 @@ func TestExportOfWhatSettles(t *testing.T) {
 		"neither":      {settles(0), relay.ErrFixed}, // it has no stream at all
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.p.starter = &starter{leased: &leased{}}
+			c.p.starter = &starter{virtiofs: &virtiofs{}}
 			c.p.session.Store(&relay.Session{})
 			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {

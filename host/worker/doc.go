@@ -19,7 +19,7 @@
 //
 // guestMu, then slot.mu; regionMu, console.mu and watch.mu are leaves. Whoever writes to guest
 // memory outside the consumer holds guestMu for reading; parking holds it for writing until the
-// leases are back.
+// loans are back.
 //
 // # The end
 //

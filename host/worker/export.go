@@ -30,18 +30,18 @@ func (s *starter) export(w *Worker, m link.Export) error {
 	}
 	defer h.close()
 	if m.Ahead {
-		if h.send, err = s.ahead.take(s.leased.ring.Head()); err != nil {
+		if h.send, err = s.ahead.take(s.virtiofs.ring.Head()); err != nil {
 			return err
 		}
 	}
 	defer s.listen(w, false)()
-	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm, m.Together, memory) }); err != nil {
+	if err := w.whileParked(func() { err = w.exportTo(h, s.virtiofs, s.warm, m.Together, memory) }); err != nil {
 		return err
 	}
 	return err
 }
 
-func (w *Worker) exportTo(h *handover, l *leased, warm, together bool, memory bulk.Files) error {
+func (w *Worker) exportTo(h *handover, l *virtiofs, warm, together bool, memory bulk.Files) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
@@ -52,7 +52,7 @@ func (w *Worker) exportTo(h *handover, l *leased, warm, together bool, memory bu
 	if err != nil {
 		return err
 	}
-	snap.Leased, snap.Warm = l.bare(), warm
+	snap.Virtiofs, snap.Warm = l.bare(), warm
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func (s *starter) probe(w *Worker, how link.Probe) {
 }
 
 // bare describes the carrier without guest memory.
-func (l *leased) bare() *leasedState {
-	return &leasedState{Head: l.ring.Head(), Regions: l.mem.Declared()}
+func (l *virtiofs) bare() *virtiofsState {
+	return &virtiofsState{Head: l.ring.Head(), Regions: l.mem.Declared()}
 }
 
 // mostHeld bounds what a worker without a limit of host memory keeps of a session from elsewhere.
@@ -165,7 +165,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	snap, err := readSnapshot(h.in)
 	switch {
 	case err != nil:
-	case snap.Leased == nil || len(snap.Leased.Guest) != 0 || len(snap.Leased.Pieces) != 0:
+	case snap.Virtiofs == nil || len(snap.Virtiofs.Guest) != 0 || len(snap.Virtiofs.Pieces) != 0:
 		err = errors.New("it comes with guest memory")
 	case snap.Warm && !s.warm:
 		err = errors.New("its driver was started in another way than this one")
@@ -175,11 +175,11 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	came := time.Now()
-	l := newLeased(s.link)
-	if err := errors.Join(l.mem.Detach(), l.adoptDetached(snap.Leased, bell)); err != nil {
+	l := newVirtiofs(s.link)
+	if err := errors.Join(l.mem.Detach(), l.adoptDetached(snap.Virtiofs, bell)); err != nil {
 		return nil, err
 	}
-	s.leased = l
+	s.virtiofs = l
 	if err := w.carry(l); err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *starter) awaitBell() (bell int, memory bulk.Files, err error) {
 }
 
 // adoptDetached takes over regions that the guest will lend again. bell is taken over.
-func (l *leased) adoptDetached(s *leasedState, bell int) error {
+func (l *virtiofs) adoptDetached(s *virtiofsState, bell int) error {
 	for _, r := range s.Regions {
 		if err := l.mem.Declare(r.ID, r.Declared(), nil); err != nil {
 			_ = unix.Close(bell)

@@ -18,7 +18,7 @@ func (s *starter) refuse(err error) {
 
 // routineLink follows the parent process until the session or the link ends.
 func (s *starter) routineLink(w *Worker, end func()) {
-	s.tied = s.leased != nil || s.cfg.Tied
+	s.tied = s.virtiofs != nil || s.cfg.Tied
 	for {
 		r, err := s.next()
 		if errors.Is(err, link.ErrMessage) {
@@ -56,10 +56,10 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		end()
 		return nil
 	case link.Leave:
-		s.tied = s.leased != nil
+		s.tied = s.virtiofs != nil
 		return nil
 	case link.Park:
-		err := w.park(s.leased, m)
+		err := w.park(s.virtiofs, m)
 		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		}
 		return nil
 	case link.Resume:
-		return w.resume(s.leased)
+		return w.resume(s.virtiofs)
 	case link.SharePages:
 		return s.pages.take(m.Pages)
 	case link.Measure:
@@ -100,8 +100,8 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 	case link.Reconnected:
 		return s.another(r, m)
 	}
-	if s.leased != nil {
-		return s.leased.handle(r)
+	if s.virtiofs != nil {
+		return s.virtiofs.handle(r)
 	}
 	return r.Refuse()
 }

@@ -28,7 +28,7 @@ func (s *softSession) movedAhead() *softSession {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	snap.Leased = &leasedState{}
+	snap.Virtiofs = &virtiofsState{}
 	if _, err := h.sendSession(s.w, snap, nil); err != nil {
 		s.t.Fatal(err)
 	}

@@ -42,25 +42,25 @@ var stages = []stage{
 		return (&starter{link: l, cfg: link.Config{Shared: true}}).awaitPages()
 	}},
 	{"awaits start", func(t *testing.T, l *link.WorkerEnd) error {
-		c := newLeased(l)
+		c := newVirtiofs(l)
 		defer c.Close()
-		return (&starter{link: l, leased: c}).prepare(c, receive(t, l))
+		return (&starter{link: l, virtiofs: c}).prepare(c, receive(t, l))
 	}},
 	{"runs on a connection", func(t *testing.T, l *link.WorkerEnd) error {
 		return (&starter{link: l}).follow(over(), receive(t, l), func() {})
 	}},
-	{"runs on leased memory", func(t *testing.T, l *link.WorkerEnd) error {
-		c := newLeased(l)
+	{"runs on lent memory", func(t *testing.T, l *link.WorkerEnd) error {
+		c := newVirtiofs(l)
 		defer c.Close()
-		return (&starter{link: l, leased: c}).follow(over(), receive(t, l), func() {})
+		return (&starter{link: l, virtiofs: c}).follow(over(), receive(t, l), func() {})
 	}},
 	{"passes on a connection", func(t *testing.T, l *link.WorkerEnd) error {
 		return passing(t, &starter{link: l})
 	}},
-	{"passes on leased memory", func(t *testing.T, l *link.WorkerEnd) error {
-		c := newLeased(l)
+	{"passes on lent memory", func(t *testing.T, l *link.WorkerEnd) error {
+		c := newVirtiofs(l)
 		defer c.Close()
-		return passing(t, &starter{link: l, leased: c})
+		return passing(t, &starter{link: l, virtiofs: c})
 	}},
 }
 
@@ -99,31 +99,31 @@ func receive(t *testing.T, l *link.WorkerEnd) link.Received[link.ToWorker] {
 var follows = map[string][]string{
 	"configure":     {"first"},
 	"warm":          {"first"},
-	"add memory":    {"awaits start", "runs on leased memory", "passes on leased memory"},
-	"remove memory": {"awaits start", "runs on leased memory", "passes on leased memory"},
-	"add region":    {"awaits start", "runs on leased memory", "passes on leased memory"},
-	"add pages":     {"awaits start", "runs on leased memory", "passes on leased memory"},
-	"end region":    {"awaits start", "runs on leased memory", "passes on leased memory"},
+	"add memory":    {"awaits start", "runs on lent memory", "passes on lent memory"},
+	"remove memory": {"awaits start", "runs on lent memory", "passes on lent memory"},
+	"add region":    {"awaits start", "runs on lent memory", "passes on lent memory"},
+	"add pages":     {"awaits start", "runs on lent memory", "passes on lent memory"},
+	"end region":    {"awaits start", "runs on lent memory", "passes on lent memory"},
 	"start":         {"awaits start"},
-	"park":          {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"resume":        {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"rebuild":       {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"quit":          {"awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"measure":       {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"answer":        {"runs on a connection", "runs on leased memory"},
-	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"set limit":     {"awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"leave":         {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"probe":         {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"export":        {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"copy":          {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"cut copy":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"connected":     {"passes on a connection", "passes on leased memory"},
+	"park":          {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"resume":        {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"rebuild":       {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"quit":          {"awaits start", "runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"measure":       {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"answer":        {"runs on a connection", "runs on lent memory"},
+	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"set limit":     {"awaits start", "runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"leave":         {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"probe":         {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"export":        {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"copy":          {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"cut copy":      {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"connected":     {"passes on a connection", "passes on lent memory"},
 	"reconnected":   {}, // only a lease's session follows it: TestRelayProcessReset
-	"throttle":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
-	"room":          {"runs on a connection", "runs on leased memory"},
-	"divert":        {"passes on a connection", "passes on leased memory"},
-	"settle":        {"passes on a connection", "passes on leased memory"},
+	"throttle":      {"runs on a connection", "runs on lent memory", "passes on a connection", "passes on lent memory"},
+	"room":          {"runs on a connection", "runs on lent memory"},
+	"divert":        {"passes on a connection", "passes on lent memory"},
+	"settle":        {"passes on a connection", "passes on lent memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name;

@@ -226,7 +226,7 @@ const patience = 250 * time.Millisecond // for the GPU
 func TestParkedSessionsAnswerLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newFake(t, nil)
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 		consumer := make(chan error, 1)
 		tasks := make(chan struct{})
 		go func() {

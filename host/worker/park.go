@@ -34,9 +34,9 @@ const replyPatience = 100 * time.Millisecond
 // neither this process nor the GPU touches them until resume. It may take limit, and the GPU
 // patience of it: with errBusy the session goes on as if nothing had been asked. Another error ends
 // the session.
-func (w *Worker) park(l *leased, how link.Park) error {
+func (w *Worker) park(l *virtiofs, how link.Park) error {
 	if l == nil {
-		return errors.New("only leased memory can be parked")
+		return errors.New("only lent memory can be parked")
 	}
 	if w.parked != nil {
 		return errors.New("parked twice")
@@ -134,7 +134,7 @@ func (w *Worker) routineInVain(ctx context.Context, giveUp context.CancelCauseFu
 }
 
 // stand is the consumer's park: it holds guestMu, which it lets go of with the pages back.
-func (w *Worker) stand(l *leased, p *parking) error {
+func (w *Worker) stand(l *virtiofs, p *parking) error {
 	err := w.standStill(l, p)
 	if err == nil {
 		w.graphs.renew()
@@ -142,7 +142,7 @@ func (w *Worker) stand(l *leased, p *parking) error {
 	return err
 }
 
-func (w *Worker) standStill(l *leased, p *parking) error {
+func (w *Worker) standStill(l *virtiofs, p *parking) error {
 	defer w.guestMu.Unlock()
 	for {
 		select {
@@ -176,8 +176,8 @@ func (w *Worker) whileParked(f func()) error {
 	return nil
 }
 
-// resume ends a park: the leases are back, perhaps with other pages.
-func (w *Worker) resume(l *leased) error {
+// resume ends a park: the loans are back, perhaps with other pages.
+func (w *Worker) resume(l *virtiofs) error {
 	if l == nil || w.parked == nil {
 		return errors.New("resume without park")
 	}

@@ -16,7 +16,7 @@ import (
 func TestParkOfABusyGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newFake(t, func(s driver.Session) driver.Session { return neverQuiet{s} })
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 		parked := make(chan error, 1)
 		begin := time.Now()
 		go func() { parked <- w.park(l, link.Park{Limit: time.Second, Patience: patience}) }()
@@ -38,7 +38,7 @@ func TestParkOfABusyGPU(t *testing.T) {
 func TestParkThatWaitsForTheGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newFake(t, func(s driver.Session) driver.Session { return neverQuiet{s} })
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 		for _, c := range []struct {
 			standing, returns bool
 			want              time.Duration
@@ -80,7 +80,7 @@ func TestParkThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, quiet := range []error{nil, errTurn} {
 			w, _ := newFake(t, func(s driver.Session) driver.Session { return lateQuiet{s, quiet} })
-			l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+			l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 			parked, ran := make(chan error, 1), make(chan error, 1)
 			begin := time.Now()
 			go func() { parked <- w.park(l, link.Park{Limit: lateBy / 2, Patience: time.Minute}) }()

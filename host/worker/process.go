@@ -137,33 +137,33 @@ func ownStderr() *os.File {
 
 // starter brings a session up: carrier, backend, worker.
 type starter struct {
-	cfg     link.Config
-	link    *link.WorkerEnd
-	log     *slog.Logger
-	backend func(name string) (driver.Backend, error)
-	seal    func() error   // may be nil
-	ready   driver.Backend // nil until it is opened
-	warm    bool           // ready has started its driver ahead of the session
-	based   bool           // where mappings begin is settled
-	leased  *leased        // with CarrierLeased
-	lasting *resume.Conn   // with Config.TLS
-	tied    bool           // the session ends with the link; routineLink's
-	pages   pages          // shared with others
-	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
-	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
-	memory  *hostMemory    // of the session; made when it is asked for
-	meter   *meter.Writer  // nil: nobody reads
-	ahead   ahead          // routineLink's
-	rdma    rdma
-	way     carriedOver
-	alone   bool // the other end is a guest process itself, by RDMA
+	cfg      link.Config
+	link     *link.WorkerEnd
+	log      *slog.Logger
+	backend  func(name string) (driver.Backend, error)
+	seal     func() error   // may be nil
+	ready    driver.Backend // nil until it is opened
+	warm     bool           // ready has started its driver ahead of the session
+	based    bool           // where mappings begin is settled
+	virtiofs *virtiofs      // with CarrierVirtiofs
+	lasting  *resume.Conn   // with Config.TLS
+	tied     bool           // the session ends with the link; routineLink's
+	pages    pages          // shared with others
+	budget   *memory.Budget // nil: Config.MemoryLimit, for this session alone
+	host     *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
+	memory   *hostMemory    // of the session; made when it is asked for
+	meter    *meter.Writer  // nil: nobody reads
+	ahead    ahead          // routineLink's
+	rdma     rdma
+	way      carriedOver
+	alone    bool // the other end is a guest process itself, by RDMA
 	// confined: the process has been, before it heard its parent.
 	confined bool
 	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for
 }
 
 // start shakes hands with the guest process and runs the session. conn is the guest's connection,
-// which it takes over; -1: leased memory is the carrier.
+// which it takes over; -1: lent memory is the carrier.
 func (s *starter) start(ctx context.Context, conn int) error {
 	if s.warm && !s.fits(conn) {
 		return s.startCold(conn)
@@ -282,8 +282,8 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 	}
 	go s.routineLink(w, func() {
 		cancel()
-		if s.leased != nil {
-			s.leased.end() // also ends a park
+		if s.virtiofs != nil {
+			s.virtiofs.end() // also ends a park
 		}
 	})
 	return w.Run(ctx)
@@ -310,7 +310,7 @@ func (s *starter) carrier(conn int) (remote.Carrier, error) {
 		}
 		return s.stream(c)
 	}
-	return s.acceptLeased()
+	return s.acceptVirtiofs()
 }
 
 // stream is the carrier of a guest whose frames come over a connection: its own, or a relay's, with
@@ -376,10 +376,10 @@ func (s *starter) reconnected(m link.Reconnected) error {
 	return nil
 }
 
-// acceptLeased follows the device process until region 0 is there.
-func (s *starter) acceptLeased() (remote.Carrier, error) {
-	l := newLeased(s.link)
-	s.leased = l
+// acceptVirtiofs follows the device process until region 0 is there.
+func (s *starter) acceptVirtiofs() (remote.Carrier, error) {
+	l := newVirtiofs(s.link)
+	s.virtiofs = l
 	for l.ring == nil {
 		r, err := s.link.Receive()
 		if err == nil {
@@ -396,7 +396,7 @@ func (s *starter) acceptLeased() (remote.Carrier, error) {
 }
 
 // prepare follows a message of the device process before the session starts.
-func (s *starter) prepare(l *leased, r link.Received[link.ToWorker]) error {
+func (s *starter) prepare(l *virtiofs, r link.Received[link.ToWorker]) error {
 	switch m := r.Message().(type) {
 	case link.Quit:
 		return errEnded

@@ -44,7 +44,7 @@ func (w *Worker) mover() (mover, error) {
 	switch c := w.carrier.(type) {
 	case *shm.Unix:
 		return unixMover{c}, nil
-	case *leased:
+	case *virtiofs:
 		return c, nil
 	}
 	return nil, errors.New("a session over this carrier cannot move")
@@ -340,9 +340,9 @@ func (s *starter) adoptCarrier(snap *snapshot, files []int) (remote.Carrier, err
 	switch {
 	case snap.Unix != nil:
 		return asCarrier(shm.AdoptUnix(*snap.Unix, files))
-	case snap.Leased != nil:
-		l, err := adoptLeased(s.link, snap.Leased, files)
-		s.leased = l
+	case snap.Virtiofs != nil:
+		l, err := adoptVirtiofs(s.link, snap.Virtiofs, files)
+		s.virtiofs = l
 		return asCarrier(l, err)
 	}
 	sys.CloseAll(files)

@@ -25,7 +25,7 @@ func (s *softSession) weighed() (sent int, booked uint64, held map[string]int) {
 	s.t.Helper()
 	s.sync()
 	snap := s.snapshot()
-	snap.Leased = &leasedState{}
+	snap.Virtiofs = &virtiofsState{}
 	var c counter
 	w := state.NewWriter(&c)
 	snap.write(w)

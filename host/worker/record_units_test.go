@@ -283,11 +283,11 @@ func TestRetainsAreBooked(t *testing.T) {
 func TestAdoptsItsCarrier(t *testing.T) {
 	const name = "causeway-test-carrier"
 	for what, snap := range map[string]*snapshot{
-		"none": {}, "a unix one": {Unix: &shm.UnixState{}}, "a leased one": {Leased: &leasedState{}},
+		"none": {}, "a unix one": {Unix: &shm.UnixState{}}, "a virtiofs one": {Virtiofs: &virtiofsState{}},
 	} {
 		s := &starter{}
 		c, err := s.adoptCarrier(snap, []int{memfile(t, name, 4096)})
-		if err == nil || c != nil || s.leased != nil {
+		if err == nil || c != nil || s.virtiofs != nil {
 			t.Errorf("%s: %v, %v", what, c, err)
 		}
 		if n := filesOf(t, name); n != 0 {

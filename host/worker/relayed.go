@@ -226,7 +226,7 @@ func connectionOf(m link.Connected) (net.Conn, error) {
 
 // routineLink follows the parent until the session or the link ends.
 func (p *passer) routineLink() {
-	p.tied = p.leased != nil || p.cfg.Tied
+	p.tied = p.virtiofs != nil || p.cfg.Tied
 	for {
 		r, err := p.link.Receive()
 		switch {
@@ -249,8 +249,8 @@ func (p *passer) routineLink() {
 
 func (p *passer) end() {
 	p.cancel()
-	if p.leased != nil {
-		p.leased.end()
+	if p.virtiofs != nil {
+		p.virtiofs.end()
 	}
 }
 
@@ -269,7 +269,7 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		p.end()
 		return nil
 	case link.Leave:
-		p.tied = p.leased != nil
+		p.tied = p.virtiofs != nil
 		return nil
 	case link.Park:
 		return p.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, p.park(m))})
@@ -300,8 +300,8 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		r.Discard()
 		return p.link.Send(link.Rebuilt{Status: no})
 	}
-	if p.leased != nil {
-		return p.leased.handle(r)
+	if p.virtiofs != nil {
+		return p.virtiofs.handle(r)
 	}
 	return r.Refuse()
 }
@@ -309,12 +309,12 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 // park lets go of guest memory.
 func (p *passer) park(m link.Park) error {
 	session := p.session.Load()
-	if p.leased == nil || session == nil {
+	if p.virtiofs == nil || session == nil {
 		return errBusy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), m.Limit)
 	defer cancel()
-	if _, err := session.Park(ctx, p.leased.mem.Detach); err != nil {
+	if _, err := session.Park(ctx, p.virtiofs.mem.Detach); err != nil {
 		return fmt.Errorf("%w: %w", errBusy, err)
 	}
 	return nil
@@ -323,8 +323,8 @@ func (p *passer) park(m link.Park) error {
 // resume takes guest memory back.
 func (p *passer) resume() error {
 	session := p.session.Load()
-	if p.leased == nil || session == nil {
+	if p.virtiofs == nil || session == nil {
 		return relay.ErrNotParked
 	}
-	return session.Resume(p.leased.mem.Attach)
+	return session.Resume(p.virtiofs.mem.Attach)
 }

@@ -27,7 +27,7 @@ const mostRelayed = 2*resume.MostKept + resume.MostBranches*resume.MostBranchKep
 func (p *passer) movable() error {
 	session := p.session.Load()
 	switch {
-	case p.leased == nil:
+	case p.virtiofs == nil:
 		return errElsewhere // its program is of this host
 	case session == nil:
 		return errBusy
@@ -49,7 +49,7 @@ func (p *passer) export(m link.Export) error {
 	switch {
 	case m.Ahead || memory != nil:
 		return errElsewhere
-	case p.leased == nil || session == nil:
+	case p.virtiofs == nil || session == nil:
 		return relay.ErrNotParked
 	}
 	if p.diversion != nil || p.settling.Load() != 0 {
@@ -65,7 +65,7 @@ func (p *passer) export(m link.Export) error {
 	if err != nil {
 		return fmt.Errorf("the stream to the GPU server: %w", err)
 	}
-	bare := p.leased.bare()
+	bare := p.virtiofs.bare()
 	s := &relayedState{Lease: p.cfg.Relay.Lease, Session: p.id, Head: bare.Head, Regions: bare.Regions, Stream: stream, Relay: still}
 	s.write(h.out)
 	return h.out.Flush()
@@ -86,7 +86,7 @@ func (s *starter) adoptPassed(ctx context.Context, stream int) error {
 		cancel()
 	}
 	go p.routineLink()
-	return errors.Join(session.Run(ctx), s.leased.Close())
+	return errors.Join(session.Run(ctx), s.virtiofs.Close())
 }
 
 func (p *passer) receive(stream int) (*relay.Session, error) {
@@ -121,11 +121,11 @@ func (p *passer) receive(stream int) (*relay.Session, error) {
 		return nil, fmt.Errorf("session that is passed on: %w", err)
 	}
 	began := time.Now()
-	l := newLeased(p.link)
-	if err := errors.Join(l.mem.Detach(), l.adoptDetached(&leasedState{Head: st.Head, Regions: st.Regions}, bell)); err != nil {
+	l := newVirtiofs(p.link)
+	if err := errors.Join(l.mem.Detach(), l.adoptDetached(&virtiofsState{Head: st.Head, Regions: st.Regions}, bell)); err != nil {
 		return nil, err
 	}
-	p.leased = l
+	p.virtiofs = l
 	session, err := p.pickUp(l, st)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -135,7 +135,7 @@ func (p *passer) receive(stream int) (*relay.Session, error) {
 }
 
 // pickUp has the session go on where another relay left it.
-func (p *passer) pickUp(l *leased, st *relayedState) (*relay.Session, error) {
+func (p *passer) pickUp(l *virtiofs, st *relayedState) (*relay.Session, error) {
 	again, err := p.cfg.Relay.Identity.Client(mtls.ResumeProtocol)
 	if err != nil {
 		return nil, err

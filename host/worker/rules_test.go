@@ -34,13 +34,13 @@ func TestSnapshotsOfOthers(t *testing.T) {
 			t.Errorf("word %d: %v", at, err)
 		}
 	}
-	b := written(t, &snapshot{Leased: &leasedState{}})
-	binary.LittleEndian.PutUint32(b[16:], carrierLeased+1) // behind four words
+	b := written(t, &snapshot{Virtiofs: &virtiofsState{}})
+	binary.LittleEndian.PutUint32(b[16:], carrierVirtiofs+1) // behind four words
 	if _, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20)); !errors.Is(err, state.ErrState) || !strings.Contains(err.Error(), "carrier 3") {
 		t.Errorf("another carrier: %v", err)
 	}
 	for _, warm := range []bool{false, true} {
-		s := &snapshot{Leased: &leasedState{}, Warm: warm}
+		s := &snapshot{Virtiofs: &virtiofsState{}, Warm: warm}
 		if got, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, s)), 1<<20)); err != nil || got.Warm != warm {
 			t.Errorf("a driver started ahead: %v, %v", warm, err)
 		}
@@ -120,7 +120,7 @@ func (g *standingGPU) Quiesce(context.Context) error { return g.busy }
 
 // carried has a session have a carrier that moves.
 func carried(t *testing.T, w *Worker) {
-	l := newLeased(nil)
+	l := newVirtiofs(nil)
 	var err error
 	if l.ring, err = shm.NewRing(make([]byte, remote.Region0Size), 0); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestParkLeavesRepliesBehind(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w, _ := newFake(t, nil)
-			l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+			l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 			if open {
 				w.slots[3].begin(wire.OpCtxSynchronize, 1)
 			}
@@ -302,7 +302,7 @@ func TestCarriersLetGo(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		w, _ := newFake(t, nil)
 		carried(t, w)
-		l, bell := w.carrier.(*leased), -1
+		l, bell := w.carrier.(*virtiofs), -1
 		if bell = l.bell.FD(); !begun {
 			l.bell = nil
 		}

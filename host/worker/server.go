@@ -183,7 +183,7 @@ func (w *Worker) writeAll(h *handover, c *tcp.Carrier, warm bool) error {
 	if err != nil {
 		return err
 	}
-	snap.Warm, snap.Leased = warm, &leasedState{Head: w.ring.Head(), Regions: declaredOf(c)}
+	snap.Warm, snap.Virtiofs = warm, &virtiofsState{Head: w.ring.Head(), Regions: declaredOf(c)}
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func endsHere(r io.Reader) error {
 
 // agrees compares what the other server says of the guest with what its end has said.
 func (s *starter) agrees(c *tcp.Carrier, snap *snapshot) error {
-	l := snap.Leased
+	l := snap.Virtiofs
 	switch {
 	case l == nil || len(l.Guest) != 0 || len(l.Pieces) != 0:
 		return errors.New("it comes with guest memory")

@@ -10,9 +10,9 @@ import (
 
 // snapshot is a session without its memory, between two records of the ring.
 type snapshot struct {
-	Unix   *shm.UnixState // one of the two
-	Leased *leasedState
-	Warm   bool // the worker started its driver ahead of the session
+	Unix     *shm.UnixState // one of the two
+	Virtiofs *virtiofsState
+	Warm     bool // the worker started its driver ahead of the session
 
 	Sticky, Deferred uint32
 	Console          []byte
@@ -58,7 +58,7 @@ const (
 // Carriers of a snapshot.
 const (
 	carrierUnix = iota + 1
-	carrierLeased
+	carrierVirtiofs
 )
 
 func (s *snapshot) write(w *state.Writer) {
@@ -72,8 +72,8 @@ func (s *snapshot) write(w *state.Writer) {
 		w.U32(s.Unix.PID)
 		writeRegions(w, s.Unix.Regions)
 	} else {
-		w.U32(carrierLeased)
-		s.Leased.write(w)
+		w.U32(carrierVirtiofs)
+		s.Virtiofs.write(w)
 	}
 	w.U32(s.Sticky)
 	w.U32(s.Deferred)
@@ -129,8 +129,8 @@ func readSnapshot(r *state.Reader) (*snapshot, error) {
 	switch c := r.U32(); c {
 	case carrierUnix:
 		s.Unix = &shm.UnixState{Head: r.U64(), PID: r.U32(), Regions: readRegions(r)}
-	case carrierLeased:
-		s.Leased = readLeased(r)
+	case carrierVirtiofs:
+		s.Virtiofs = readVirtiofs(r)
 	default:
 		r.Refuse("carrier %d", c)
 	}
@@ -178,7 +178,7 @@ func (s *snapshot) readRequests(r *state.Reader) {
 	}
 }
 
-func (s *leasedState) write(w *state.Writer) {
+func (s *virtiofsState) write(w *state.Writer) {
 	w.U64(s.Head)
 	w.U32(uint32(len(s.Guest)))
 	for _, g := range s.Guest {
@@ -202,8 +202,8 @@ func (s *leasedState) write(w *state.Writer) {
 	}
 }
 
-func readLeased(r *state.Reader) *leasedState {
-	s := &leasedState{Head: r.U64(), Pieces: map[uint32]map[uint64][]link.Range{}}
+func readVirtiofs(r *state.Reader) *virtiofsState {
+	s := &virtiofsState{Head: r.U64(), Pieces: map[uint32]map[uint64][]link.Range{}}
 	for range r.Count(maxHandoverFiles, itemBytes) {
 		s.Guest = append(s.Guest, link.MemoryRegion{GPA: r.U64(), Size: r.U64(), Offset: r.U64()})
 	}
@@ -224,7 +224,7 @@ func readLeased(r *state.Reader) *leasedState {
 	return s
 }
 
-// mostPieces is how many leases a region may have.
+// mostPieces is how many loans a region may have.
 const mostPieces = 16384
 
 func writeRegions(w *state.Writer, list []shm.RegionState) {

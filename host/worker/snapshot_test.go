@@ -18,7 +18,7 @@ import (
 // sampleSnapshot has something in every field.
 func sampleSnapshot() *snapshot {
 	return &snapshot{
-		Leased: &leasedState{
+		Virtiofs: &virtiofsState{
 			Head: 4096, Guest: []link.MemoryRegion{{GPA: 1 << 30, Size: 1 << 20, Offset: 4096}},
 			Regions: []shm.RegionState{{ID: 1, VA: 1 << 40, Size: 8192, Offset: 1, Shared: true, Part: 2}},
 			Pieces:  map[uint32]map[uint64][]link.Range{1: {4096: {{GPA: 1 << 30, Size: 4096}}}},
@@ -83,14 +83,14 @@ func TestSnapshotTravels(t *testing.T) {
 		t.Errorf("more than may be kept: %v", err)
 	}
 	unix := &snapshot{Unix: &shm.UnixState{Head: 1, PID: 2, Regions: []shm.RegionState{{ID: 3}}}}
-	if got, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, unix)), 1<<20)); err != nil || got.Leased != nil || !reflect.DeepEqual(got.Unix, unix.Unix) {
+	if got, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, unix)), 1<<20)); err != nil || got.Virtiofs != nil || !reflect.DeepEqual(got.Unix, unix.Unix) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
 // TestSnapshotThatPromises: numbers alone take no memory.
 func TestSnapshotThatPromises(t *testing.T) {
-	b := written(t, &snapshot{Leased: &leasedState{}})
+	b := written(t, &snapshot{Virtiofs: &virtiofsState{}})
 	huge := append(bytes.Clone(b[:len(b)-8-6*4]), 0xff, 0xff, 0xff, 3) // requests, ahead of no images and no graphs
 	if n := testing.AllocsPerRun(1, func() {
 		if _, err := readSnapshot(state.NewReader(bytes.NewReader(huge), 1<<40)); !errors.Is(err, state.ErrState) {
@@ -125,7 +125,7 @@ func TestSnapshotBounds(t *testing.T) {
 		"a long record":           {snapshot{Requests: []request{{Record: make([]byte, wire.MaxRecord)}}}, true},
 		"a record too long":       {snapshot{Requests: []request{{Record: make([]byte, wire.MaxRecord+1)}}}, false},
 	} {
-		c.s.Leased = &leasedState{}
+		c.s.Virtiofs = &virtiofsState{}
 		if _, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, &c.s)), 1<<24)); (err == nil) != c.fits || err != nil && !errors.Is(err, state.ErrState) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -136,9 +136,9 @@ func TestSnapshotBounds(t *testing.T) {
 // a worker keep stays within the bound.
 func FuzzSnapshot(f *testing.F) {
 	f.Add(written(f, sampleSnapshot())[:4096])
-	f.Add(written(f, &snapshot{Leased: &leasedState{}, Graphs: sampleGraphs()}))
+	f.Add(written(f, &snapshot{Virtiofs: &virtiofsState{}, Graphs: sampleGraphs()}))
 	f.Add(written(f, &snapshot{Unix: &shm.UnixState{Regions: []shm.RegionState{{ID: 1}}}}))
-	f.Add(written(f, &snapshot{Leased: &leasedState{}, Requests: []request{{Record: make([]byte, wire.RecordSize)}}}))
+	f.Add(written(f, &snapshot{Virtiofs: &virtiofsState{}, Requests: []request{{Record: make([]byte, wire.RecordSize)}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20))
 		if err != nil {

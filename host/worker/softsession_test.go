@@ -206,7 +206,7 @@ func (s *softSession) tryMove() (*softSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap.Leased = &leasedState{}
+	snap.Virtiofs = &virtiofsState{}
 	var b bytes.Buffer
 	h := handover{out: state.NewWriter(&b), send: precopy.NewSender(), recv: precopy.NewReceiver(1<<30, maxRanges)}
 	if _, err := h.sendSession(s.w, snap, nil); err != nil {

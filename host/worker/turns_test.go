@@ -192,16 +192,16 @@ func TestRepliesBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// TestParkRules: only what leases memory, and is not parked, is parked, and only what is parked
+// TestParkRules: only what lends memory, and is not parked, is parked, and only what is parked
 // resumes or does something while it stands. One that was given up for a call that goes on stays
 // given up.
 func TestParkRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newFake(t, nil)
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 		how := link.Park{Limit: time.Second, Patience: time.Second}
 		if w.park(nil, how) == nil || w.resume(nil) == nil || w.resume(l) == nil {
-			t.Error("what is not leased is parked, or what is not parked resumes")
+			t.Error("what is not lent is parked, or what is not parked resumes")
 		}
 		did := false
 		if w.whileParked(func() { did = true }) == nil || did {
@@ -223,7 +223,7 @@ func TestParkRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.resume(nil) == nil || w.parked == nil {
-			t.Error("what is not leased resumes")
+			t.Error("what is not lent resumes")
 		}
 		close(l.done) // the guest is gone
 		if err := <-stood; !errors.Is(err, errEnded) || !w.guestMu.TryLock() || !w.away.Load() {
@@ -241,7 +241,7 @@ func TestParkRules(t *testing.T) {
 
 // TestLocatesWhole: a range lies in guest memory from its first byte on, also one of no bytes.
 func TestLocatesWhole(t *testing.T) {
-	l := newLeased(nil)
+	l := newVirtiofs(nil)
 	l.guest = []link.BackedMemory{{MemoryRegion: link.MemoryRegion{GPA: 1 << 20, Size: 8192, Offset: 4096}, File: 5}}
 	for _, x := range []struct {
 		e  link.Range

@@ -60,10 +60,10 @@ func (s *starter) warmUp() {
 const helloPatience = 2 * time.Second
 
 // fits reports whether the guest that said, or is about to say, hello on its connection can do with
-// a driver that has started. Who started the worker has judged sessions over leased memory, and
+// a driver that has started. Who started the worker has judged sessions over lent memory, and
 // those over TLS, whose connection no other process could go on with once it has begun.
 func (s *starter) fits(conn int) bool {
-	if s.cfg.Carrier == link.CarrierLeased {
+	if s.cfg.Carrier == link.CarrierVirtiofs {
 		return true
 	}
 	if s.cfg.TLS != nil {

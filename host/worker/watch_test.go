@@ -95,7 +95,7 @@ func TestWatchByChance(t *testing.T) {
 func TestWhatAParkFinds(t *testing.T) {
 	for _, what := range []string{"nothing", "a record", "a record at the last moment"} {
 		w, c := newFake(t, nil)
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		l := &virtiofs{mem: shm.NewMemory(), done: make(chan struct{})}
 		submit := func() { c.put(t, wire.Header{}, &wire.SessionFenceArgs{}) }
 		switch what {
 		case "a record":

@@ -1,5 +1,5 @@
 // Package shm carries a session over memory that the guest process and this one both map: a memfd
-// of a process on the same host, or pages of a VM's RAM that the guest has leased.
+// of a process on the same host, or pages of a VM's RAM that the guest has lent.
 //
 // # Shared words
 //
@@ -16,6 +16,6 @@
 //
 // Memory reserves one range of addresses for each mapped region and fills it by file mappings, at
 // the guest's own address when asked. Detach puts nothing in their place and Attach brings them
-// back, at the same address: that is how leases of a stopped guest process lapse. Lock order:
+// back, at the same address: that is how loans of a stopped guest process lapse. Lock order:
 // Memory.mu only.
 package shm

@@ -5,7 +5,7 @@ import "fmt"
 // Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when
 // other pages take the place of the region's.
 func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err error)) error {
-	return m.withLeased(id, func(r *region) error {
+	return m.withLent(id, func(r *region) error {
 		if r.revoke != nil {
 			return fmt.Errorf("region %d is exposed already", id)
 		}

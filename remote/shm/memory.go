@@ -376,7 +376,7 @@ func (m *Memory) WriteAt(id uint32, p []byte, off uint64) error {
 }
 
 func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error {
-	return m.withLeased(id, func(r *region) error {
+	return m.withLent(id, func(r *region) error {
 		if off > r.Size || uint64(n) > r.Size-off {
 			return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
 		}
@@ -385,9 +385,9 @@ func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error
 	})
 }
 
-// withLeased maps a region and hands it to use, which has its pages until it returns: Memory.mu is
+// withLent maps a region and hands it to use, which has its pages until it returns: Memory.mu is
 // held.
-func (m *Memory) withLeased(id uint32, use func(*region) error) error {
+func (m *Memory) withLent(id uint32, use func(*region) error) error {
 	if _, err := m.Map(id, 0); err != nil {
 		return err
 	}
@@ -398,7 +398,7 @@ func (m *Memory) withLeased(id uint32, use func(*region) error) error {
 	case !ok || !r.mapped:
 		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
 	case m.detached:
-		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
+		return fmt.Errorf("region %d is not lent: %w", id, remote.ErrClosed)
 	}
 	return use(r)
 }

@@ -4,5 +4,5 @@
 // detaching, starting and ending leaves anything behind.
 //
 // Each simulated VM (type vm) belongs to the goroutine that uses it, and has one more that renews
-// its sessions' leases.
+// its sessions' loans.
 package main

@@ -61,7 +61,7 @@ type session struct {
 	cuda *workertest.Guest
 
 	mu     sync.Mutex
-	lease  *fstest.Call
+	loan   *fstest.Call
 	gone   chan struct{}
 	ending atomic.Bool
 }
@@ -154,19 +154,19 @@ func (s *session) renew() error {
 	if s.ending.Load() {
 		return nil
 	}
-	old := s.lease
-	c, err := s.file.Read(0, int64(remote.FileLease), s.all)
+	old := s.loan
+	c, err := s.file.Read(0, int64(remote.FileLoan), s.all)
 	if err != nil {
-		return fmt.Errorf("lease: %w", err)
+		return fmt.Errorf("loan: %w", err)
 	}
-	s.lease = c
+	s.loan = c
 	if old != nil {
 		_, _, err = old.Wait(time.Minute)
 	}
 	return err
 }
 
-// routineRenew renews all leases once a second, as the library's lease threads do.
+// routineRenew renews all loans once a second, as the library's loan threads do.
 func (v *vm) routineRenew() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -225,12 +225,12 @@ func (s *session) Close() error {
 	s.vm.mu.Unlock()
 	s.ending.Store(true)
 	s.mu.Lock()
-	lease := s.lease
+	loan := s.loan
 	s.mu.Unlock()
 	var err error
-	if lease != nil {
+	if loan != nil {
 		err = s.control(remote.Hello{Type: remote.MsgRegionEnd})
-		_, _, e := lease.Wait(time.Minute)
+		_, _, e := loan.Wait(time.Minute)
 		err = errors.Join(err, e)
 	}
 	err = errors.Join(err, s.file.Close())

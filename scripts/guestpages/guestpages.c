@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RAM = 64 << 20, FIRST = 8, LEASED = 8, HIDDEN = 20 };
+enum { PAGE = 4096, RAM = 64 << 20, FIRST = 8, LENT = 8, HIDDEN = 20 };
 
 // <linux/udmabuf.h>, which not every distribution packs.
 struct item { uint32_t memfd, pad; uint64_t offset, size; };
@@ -112,7 +112,7 @@ static char stack[64 << 10] __attribute__((aligned(16)));
 static int helper_once(void *arg) {
 	struct helper *h = arg;
 	int fd = receive_fd(h->sock);
-	h->at = mmap(0, LEASED * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, FIRST * PAGE);
+	h->at = mmap(0, LENT * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, FIRST * PAGE);
 	syscall(SYS_exit, 0);
 	return 0;
 }
@@ -174,22 +174,22 @@ static void reached(const char *what, char *p) {
 	uint32_t n = p && p != MAP_FAILED ? number(p) : 0;
 	if (!p || p == MAP_FAILED) line(what, "no: %s", strerror(errno));
 	else if (n >= RAM / PAGE) line(what, "no, other memory");
-	else line(what, "%s (page %u)", n >= FIRST && n < FIRST + LEASED ? "no" : "YES", n);
+	else line(what, "%s (page %u)", n >= FIRST && n < FIRST + LENT ? "no" : "YES", n);
 }
 
 // attempts are what a worker, taken over, does with a mapping of its pages and no descriptor.
 static void attempts(char *at, const char *who) {
 	char what[99], path[99];
 #define SAY(s) (snprintf(what, sizeof what, "%s: %s", who, s), what)
-	snprintf(path, sizeof path, "/proc/self/map_files/%lx-%lx", (long)at, (long)at + LEASED * PAGE);
+	snprintf(path, sizeof path, "/proc/self/map_files/%lx-%lx", (long)at, (long)at + LENT * PAGE);
 	int fd = open(path, O_RDWR);
 	reached(SAY("/proc/self/map_files"), fd < 0 ? MAP_FAILED : mmap(0, PAGE, PROT_READ, MAP_SHARED, fd, HIDDEN * PAGE));
 	fd = open("/proc/self/mem", O_RDWR);
 	char page[PAGE] = {FIRST};
-	reached(SAY("/proc/self/mem behind the mapping"), fd < 0 || pread(fd, page, 4, (long)at + LEASED * PAGE) != 4 ? MAP_FAILED : page);
+	reached(SAY("/proc/self/mem behind the mapping"), fd < 0 || pread(fd, page, 4, (long)at + LENT * PAGE) != 4 ? MAP_FAILED : page);
 	char *dup = mremap(at, 0, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE); // of a shared mapping: another one
 	reached(SAY("mremap of nothing to more"), dup == MAP_FAILED ? dup : dup + (HIDDEN - FIRST) * PAGE);
-	char *grown = mremap(at, LEASED * PAGE, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE);
+	char *grown = mremap(at, LENT * PAGE, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE);
 	reached(SAY("mremap to more"), grown == MAP_FAILED ? grown : grown + (HIDDEN - FIRST) * PAGE);
 	if (grown != MAP_FAILED) at = grown;
 	errno = 0;
@@ -324,7 +324,7 @@ static void kept(char *at, int go, int done, struct gpu *g, uint64_t d) {
 	char byte = 0, page[PAGE];
 	struct iovec v = {at, PAGE};
 	int spliced = !pipe(p) && vmsplice(p[1], &v, 1, 0) == PAGE;
-	munmap(at, LEASED * PAGE);
+	munmap(at, LENT * PAGE);
 	if (write(done, &byte, 1) != 1 || read(go, &byte, 1) != 1) die("pipe"); // the device process gives the page to somebody else
 	const char *what = "a page that the kernel took up before it was unmapped";
 	if (!spliced || read(p[0], page, PAGE) != PAGE) line(what, "not known: %s", strerror(errno));
@@ -348,7 +348,7 @@ static void worker(int sock, int go, int done) {
 		held += readlink(path, to, sizeof to - 1) > 0 && strstr(to, "memfd:ram");
 	}
 	line("helper in the worker's memory, not of its descriptors", "maps its pages; the worker holds %d descriptors of guest RAM", held);
-	pinned("helper: can its mapping be pinned as for cuMemHostRegister", h.at, LEASED * PAGE);
+	pinned("helper: can its mapping be pinned as for cuMemHostRegister", h.at, LENT * PAGE);
 
 	enum { MANY = 4096 };
 	struct helper m = {.sock = sock, .count = MANY, .at = mmap(0, MANY * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)};
@@ -367,12 +367,12 @@ static void worker(int sock, int go, int done) {
 	if (!(pid = fork())) {
 		if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || no_growth()) die("confine");
 		attempts(h.at, "confined");
-		char *small = mremap(h.at, LEASED * PAGE, PAGE, 0);
+		char *small = mremap(h.at, LENT * PAGE, PAGE, 0);
 		line("confined: mremap to less", "%s", small == h.at ? "goes on" : "FAILS");
 		_exit(0);
 	}
 	waitpid(pid, 0, 0);
-	uint64_t d = registered(&g, gpu(&g), "helper: cuMemHostRegister", h.at, LEASED * PAGE);
+	uint64_t d = registered(&g, gpu(&g), "helper: cuMemHostRegister", h.at, LENT * PAGE);
 	kept(h.at, go, done, &g, d);
 	_exit(0);
 }

@@ -17,7 +17,7 @@ type area struct {
 // goAreas and cAreas are what mutants are drawn from.
 var (
 	goAreas = []area{
-		{name: "leases", patterns: []string{"host/device/lease.go", "host/device/extent.go", "host/worker/leased.go", "host/daemon/leases.go", "host/daemon/heirs.go", "host/daemon/upstream.go", "host/daemon/serverclient.go"}},
+		{name: "lending", patterns: []string{"host/device/loan.go", "host/device/extent.go", "host/worker/virtiofs.go", "host/daemon/leases.go", "host/daemon/heirs.go", "host/daemon/upstream.go", "host/daemon/serverclient.go"}},
 		{name: "parking", patterns: []string{"host/worker/park.go", "host/device/park.go", "remote/relay/park.go", "host/worker/room.go", "host/device/room.go", "host/device/suspend.go"}},
 		{name: "rebuild", patterns: []string{"host/worker/rebuild.go", "host/worker/record*.go", "host/worker/snapshot.go", "host/worker/rehearsal.go", "host/worker/blob*.go"}},
 		{name: "gates", patterns: []string{"host/worker/gate.go", "host/worker/reply.go", "host/schedule/gate/*.go", "host/schedule/policy/*.go", "host/schedule/memory/*.go"}},

@@ -11,7 +11,7 @@
 //	dev, err := fs.New(mem, root, fs.Options{RequestQueues: 2, Logger: log})
 //	srv := vhostuser.NewServer(mem, dev, vhostuser.Options{Logger: log})
 //
-// # Leases
+// # Loans
 //
 // A pending READ of a control file lends its destination pages: between ControlHandle.Read and
 // ReadRequest.Complete both sides may read and write them. The device takes pages back when a ring

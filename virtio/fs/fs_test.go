@@ -64,7 +64,7 @@ func TestServedFiles(t *testing.T) {
 	}
 }
 
-func TestLease(t *testing.T) {
+func TestLoan(t *testing.T) {
 	ctl := &testControl{}
 	g, _ := boot(t, ctl, fs.Options{})
 	f, err := g.Open(syscall.O_RDWR, fuse.Caller{Owner: fuse.Owner{Uid: 5, Gid: 6}, Pid: 7}, "session")

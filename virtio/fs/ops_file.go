@@ -106,7 +106,7 @@ func (r *request) readContent(c Content, off int64, size int) syscall.Errno {
 	return 0
 }
 
-// readControl turns the request into a lease.
+// readControl turns the request into a loan.
 func (r *request) readControl(n *node, in *fuse.ReadIn, size int) syscall.Errno {
 	h := r.d.handle(in.Fh, n.id)
 	if h == nil || !h.begin() {

@@ -136,7 +136,7 @@ func ranges(segs []virtio.Segment) []virtio.Range {
 	return out
 }
 
-// ReadRequest is a READ of a control file: a lease on guest pages.
+// ReadRequest is a READ of a control file: a loan on guest pages.
 type ReadRequest struct {
 	Offset    int64
 	Size      int

@@ -31,7 +31,7 @@ func guestPrograms(t *testing.T) string {
 		name string
 		args []string
 	}{
-		{"init", append([]string{"-static"}, src("init.c", "files.c", "leases.c", "loop.c")...)},
+		{"init", append([]string{"-static"}, src("init.c", "files.c", "loans.c", "loop.c")...)},
 		{"static", append([]string{"-static"}, src("static.c")...)},
 		{"dynamic", append(src("dynamic.c"), "-Wl,--dynamic-linker=/mnt/lib/ld-linux-x86-64.so.2", "-Wl,-rpath,/mnt/lib", "-ldl")},
 		{"libanswer.so", append([]string{"-shared", "-fPIC"}, src("answer.c")...)},

@@ -24,7 +24,7 @@ const (
 	guestPings = 2000
 )
 
-// vmControl is the host's side of the guest's lease tests.
+// vmControl is the host's side of the guest's loan tests.
 type vmControl struct {
 	mu       sync.Mutex
 	many     []*fs.ReadRequest

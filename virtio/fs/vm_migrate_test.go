@@ -21,7 +21,7 @@ const scTerm = 7
 
 // termControl lends pages for terms of a second, for ever, or ends sessions.
 type termControl struct {
-	reads    chan struct{} // one per lease
+	reads    chan struct{} // one per loan
 	revoked  chan int
 	released chan struct{}
 	end      atomic.Bool
@@ -177,7 +177,7 @@ func drain[T any](ch <-chan T) {
 	}
 }
 
-// TestVMSuspendMigrateUnplug takes one guest with a pending lease through QEMU's stop and cont, a
+// TestVMSuspendMigrateUnplug takes one guest with a pending loan through QEMU's stop and cont, a
 // migration that must fail and resume (a session is open), one that succeeds into a second QEMU on
 // the same socket, memory hot-plug and hot-unplug of the device.
 func TestVMSuspendMigrateUnplug(t *testing.T) {
@@ -211,20 +211,20 @@ func TestVMSuspendMigrateUnplug(t *testing.T) {
 
 	args := qemuArgs(kernel, initrd, sock, "mode=loop")
 	v := startVM(t, qemu, args...)
-	await(t, "the first lease", ctl.reads)
+	await(t, "the first loan", ctl.reads)
 
 	v.qmp("stop", nil)
 	await(t, "revocation at stop", ctl.revoked)
 	drain(ctl.reads)
 	v.qmp("cont", nil)
-	await(t, "a new lease after cont", ctl.reads)
+	await(t, "a new loan after cont", ctl.reads)
 
 	image := filepath.Join(t.TempDir(), "image")
 	if s := v.migrate(image); s != "failed" {
 		t.Errorf("migration with an open session: %s", s)
 	}
 	drain(ctl.reads)
-	await(t, "a lease after the failed migration", ctl.reads)
+	await(t, "a loan after the failed migration", ctl.reads)
 
 	ctl.end.Store(true)
 	await(t, "the session's end", ctl.released)
@@ -237,14 +237,14 @@ func TestVMSuspendMigrateUnplug(t *testing.T) {
 	drain(ctl.reads)
 
 	v = startVM(t, qemu, append(args, "-incoming", "exec:cat "+image)...)
-	await(t, "a lease on the destination", ctl.reads)
+	await(t, "a loan on the destination", ctl.reads)
 
 	before := len(mem.Regions())
 	v.qmp("object-add", map[string]any{"qom-type": "memory-backend-memfd", "id": "m2", "size": 128 << 20, "share": true})
 	v.qmp("device_add", map[string]any{"driver": "pc-dimm", "id": "dimm", "memdev": "m2"})
 	within(t, "a region for the new memory", 10*time.Second, func() bool { return len(mem.Regions()) > before })
 	drain(ctl.reads)
-	await(t, "a lease after memory was added", ctl.reads)
+	await(t, "a loan after memory was added", ctl.reads)
 
 	// The guest waits for all requests in flight, then lets go; the socket closes with its chardev.
 	v.qmp("device_del", map[string]any{"id": "gpu"})

@@ -27,11 +27,11 @@ struct key {
 };
 
 /* In front of what a look-up gives out, so that only that is taken back. */
-struct loan {
+struct handed {
 	uint64_t magic;
 	uint64_t size;
 };
-_Static_assert(sizeof(struct loan) == 16, "data is aligned as malloc's");
+_Static_assert(sizeof(struct handed) == 16, "data is aligned as malloc's");
 
 static struct key *key_of(void *handle)
 {
@@ -131,7 +131,7 @@ static CUresult look_up(void *handle, uint64_t zero, void **data, uint32_t *size
 		return CUDA_ERROR_INVALID_VALUE;
 	if (k->incomplete)
 		return CUDA_ERROR_NOT_FOUND;
-	err = cw_cache_get(cw_cache_settings(), &k->key, sizeof(struct loan), &found);
+	err = cw_cache_get(cw_cache_settings(), &k->key, sizeof(struct handed), &found);
 	if (err && err != -ENOENT)
 		return unusable("looking up", err, CUDA_ERROR_NOT_FOUND);
 	if (!err && found.size > UINT32_MAX) {
@@ -140,8 +140,8 @@ static CUresult look_up(void *handle, uint64_t zero, void **data, uint32_t *size
 	}
 	if (err)
 		return CUDA_ERROR_NOT_FOUND;
-	*(struct loan *)found.memory = (struct loan){data_magic, found.size};
-	*data = (char *)found.memory + sizeof(struct loan);
+	*(struct handed *)found.memory = (struct handed){data_magic, found.size};
+	*data = (char *)found.memory + sizeof(struct handed);
 	*size = (uint32_t)found.size;
 	return CUDA_SUCCESS;
 }
@@ -162,9 +162,9 @@ static CUresult insert(void *handle, uint64_t zero, const void *data, size_t siz
 
 static CUresult give_back(void *data)
 {
-	struct loan *l = data ? (struct loan *)((char *)data - sizeof(struct loan)) : NULL;
+	struct handed *l = data ? (struct handed *)((char *)data - sizeof(struct handed)) : NULL;
 
-	if (!l || (uintptr_t)data % sizeof(struct loan) || l->magic != data_magic)
+	if (!l || (uintptr_t)data % sizeof(struct handed) || l->magic != data_magic)
 		return CUDA_ERROR_INVALID_VALUE;
 	free(l);
 	return CUDA_SUCCESS;

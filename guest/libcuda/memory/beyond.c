@@ -1,6 +1,6 @@
 /*
  * Pieces of managed memory whose device memory is changed for other, in their place. Of another GPU of the vGPU, where the program prefetches them to; and those
- * for which the GPU has no room, where the worker cannot map this process's memory (a carrier over a network), or not much of it (a VM's leases): they lie in
+ * for which the GPU has no room, where the worker cannot map this process's memory (a carrier over a network), or not much of it (a VM's loans): they lie in
  * memory of the worker's machine, which its driver makes, at the same addresses. To this process they are as what lies at the GPU, and the GPU reaches
  * them over that machine's link. To change places nothing crosses the carrier: the worker copies the bytes to other memory, which is mapped instead.
  * Which pieces do is room.c's matter, as of those that lie here. Under the resident lock.

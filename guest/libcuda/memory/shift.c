@@ -208,7 +208,7 @@ CUresult cw_piece_in(struct cw_area *a)
 		cw_area_unback(a);
 		return res;
 	}
-	/* Before anything is watched: a lease is renewed by the kernel's touching all of its pages, and would wait for us with the leases' lock. */
+	/* Before anything is watched: a loan is renewed by the kernel's touching all of its pages, and would wait for us with the loans' lock. */
 	cw_piece_leave(a);
 	/* Who writes waits from now on, until the pages are gone; who reads finds them, or waits then. */
 	res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));

@@ -1,6 +1,6 @@
 /*
- * The carrier of a VM: files of a virtiofs mount. Control messages are WRITEs; regions are memory of this process under leases
- * (lease.c).
+ * The carrier of a VM: files of a virtiofs mount. Control messages are WRITEs; regions are memory of this process under loans
+ * (loan.c).
  *
  * Doorbells are asynchronous WRITEs: the ringing thread does not wait for the host. Waits are READs that the host completes
  * when the slot is answered, at once if `waiting` is 0 when they arrive, or after a second.
@@ -15,14 +15,14 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/rdma.h"
 
 /*
- * Each READ that lends pages keeps a request pending in a queue that all processes of the VM share. The host counts them; LEASES is what a process may
- * have at one of before, which does not. PIECE: how much one request of this process leases, about; the kernel makes READs of it.
+ * Each READ that lends pages keeps a request pending in a queue that all processes of the VM share. The host counts them; LOANS is what a process may
+ * have at one of before, which does not. PIECE: how much one request of this process lends, about; the kernel makes READs of it.
  */
-enum { LEASES = 256, MOST_LEASES = 1 << 16, DEFAULT_READ = 128 * 1024, PIECE = 16 << 20, USUAL_PAGES = 256, PROBE = 1020 * 4096 };
+enum { LOANS = 256, MOST_LOANS = 1 << 16, DEFAULT_READ = 128 * 1024, PIECE = 16 << 20, USUAL_PAGES = 256, PROBE = 1020 * 4096 };
 
 /* EAGAIN: the host has given the message back, as when the VM is about to pause or to move. */
 static int control(struct cw_session *s, uint32_t type, uint32_t region, const void *va, uint64_t size)
@@ -101,7 +101,7 @@ static void probe(struct cw_session *s)
 	munmap(p, PROBE);
 }
 
-/* MOUNT/info: max_read, the bytes that fit one READ; max_leases, how many may be pending as leases before the host is asked. */
+/* MOUNT/info: max_read, the bytes that fit one READ; max_loans, how many may be pending as loans before the host is asked. */
 static void read_info(const char *mount)
 {
 	char path[4200], text[2048];
@@ -109,10 +109,10 @@ static void read_info(const char *mount)
 	memcpy(path, mount, len);
 	memcpy(path + len, "/info", 6);
 	read_text(path, text, sizeof text);
-	uint64_t bytes = info_number(text, "max_read=") & ~(uint64_t)4095, leases = info_number(text, "max_leases=");
-	cw_leases.max_read = bytes >= 4096 && bytes <= 1u << 30 ? (uint32_t)bytes : DEFAULT_READ;
-	cw_leases.max_leases = leases >= 1 && leases <= MOST_LEASES ? (uint32_t)leases : LEASES;
-	cw_leases.piece = cw_leases.max_read < PIECE ? PIECE / cw_leases.max_read * cw_leases.max_read : cw_leases.max_read;
+	uint64_t bytes = info_number(text, "max_read=") & ~(uint64_t)4095, loans = info_number(text, "max_leases=");
+	cw_loans.max_read = bytes >= 4096 && bytes <= 1u << 30 ? (uint32_t)bytes : DEFAULT_READ;
+	cw_loans.max_loans = loans >= 1 && loans <= MOST_LOANS ? (uint32_t)loans : LOANS;
+	cw_loans.piece = cw_loans.max_read < PIECE ? PIECE / cw_loans.max_read * cw_loans.max_read : cw_loans.max_read;
 }
 
 static int open_file(struct cw_session *s, const char *mount)
@@ -136,13 +136,13 @@ static int open_file(struct cw_session *s, const char *mount)
 	return -err;
 }
 
-/* Ends every lease; waits for nothing. */
+/* Ends every loan; waits for nothing. */
 static void stop(struct cw_session *s, int how)
 {
-	cw_lock_acquire(&cw_leases.lock);
-	cw_leases.stopping = how;
-	cw_lease_end(-1);
-	cw_lock_release(&cw_leases.lock);
+	cw_lock_acquire(&cw_loans.lock);
+	cw_loans.stopping = how;
+	cw_loan_end(-1);
+	cw_lock_release(&cw_loans.lock);
 	control(s, CW_MSG_REGION_END, 0, s->base, CW_REGION0_SIZE);
 }
 
@@ -151,13 +151,13 @@ static void vfs_abandon(struct cw_session *s)
 {
 	if (s->base)
 		stop(s, 2);
-	while (atomic_load(&cw_leases.running)) {
+	while (atomic_load(&cw_loans.running)) {
 		struct timespec nap = {0, 5000000};
 		nanosleep(&nap, NULL);
 	}
-	if (cw_leases.aio)
-		syscall(SYS_io_destroy, cw_leases.aio);
-	cw_lease_forget();
+	if (cw_loans.aio)
+		syscall(SYS_io_destroy, cw_loans.aio);
+	cw_loan_forget();
 	if (s->base)
 		munmap(s->base, CW_REGION0_SIZE);
 	close(s->fd);
@@ -170,22 +170,22 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	if (err < 0)
 		return err;
 	s->fd = err;
-	memset(&cw_leases, 0, sizeof cw_leases); /* abandon has left nothing behind */
+	memset(&cw_loans, 0, sizeof cw_loans); /* abandon has left nothing behind */
 	s->base = NULL;
 	probe(s);
 	read_info(mount);
-	cw_leases.ring = 1;
+	cw_loans.ring = 1;
 	void *base = cw_map_shared(-1, CW_REGION0_SIZE, NULL);
 	err = cw_region0_init(s, base);
-	if (err == 0 && syscall(SYS_io_setup, CW_AIO_EVENTS, &cw_leases.aio) != 0) {
+	if (err == 0 && syscall(SYS_io_setup, CW_AIO_EVENTS, &cw_loans.aio) != 0) {
 		err = -errno;
 		cw_why(s, "io_setup: %s (raise fs.aio-max-nr)", strerror(-err));
 	}
 	if (err == 0 && (err = control(s, CW_MSG_HELLO, 0, base, CW_REGION0_SIZE)) != 0)
 		explain(s, mount, "cannot open a session", err);
-	if (err == 0 && (err = cw_lease_region(s, 0, base, CW_REGION0_SIZE)) != 0)
-		cw_why(s, "%s: cannot lease the session's ring: %s", mount, strerror(-err));
-	if (err == 0 && (err = cw_lease_start(s)) != 0)
+	if (err == 0 && (err = cw_loan_region(s, 0, base, CW_REGION0_SIZE)) != 0)
+		cw_why(s, "%s: cannot lend the session's ring: %s", mount, strerror(-err));
+	if (err == 0 && (err = cw_loan_start(s)) != 0)
 		cw_why(s, "cannot start a thread: %s", strerror(-err));
 	else if (err == 0 && (err = control(s, CW_MSG_START, 0, base, CW_REGION0_SIZE)) != 0)
 		explain(s, mount, "the worker did not start", err);
@@ -216,14 +216,14 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 		if (!r->va)
 			return -ENOMEM;
 	} else if (r->file < 0) {
-		/* Private pages could part from their lease when a child is forked (Linux 6.1 copies them on write). */
+		/* Private pages could part from their loan when a child is forked (Linux 6.1 copies them on write). */
 		madvise(r->va, r->size, MADV_DONTFORK);
 	}
 	int err = control(s, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);
 	if (err == -ENOBUFS)
 		say_refusal(s);
 	if (err == 0) {
-		err = cw_lease_region(s, r->id, r->va, r->size);
+		err = cw_loan_region(s, r->id, r->va, r->size);
 		if (err != 0)
 			control(s, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
 	}
@@ -236,9 +236,9 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 
 static void vfs_end_region(struct cw_session *s, struct cw_region *r)
 {
-	cw_lock_acquire(&cw_leases.lock);
-	cw_lease_end(r->id);
-	cw_lock_release(&cw_leases.lock);
+	cw_lock_acquire(&cw_loans.lock);
+	cw_loan_end(r->id);
+	cw_lock_release(&cw_loans.lock);
 	control(s, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
 	/* A READ that is still pending holds the pages themselves, not their addresses. */
 	if (r->adopted)
@@ -249,18 +249,18 @@ static void vfs_end_region(struct cw_session *s, struct cw_region *r)
 
 static void vfs_doorbell(struct cw_session *s)
 {
-	if (cw_aio_submit(s->fd, IOCB_CMD_PWRITE, &cw_leases.ring, sizeof cw_leases.ring, CW_FILE_DOORBELL, NULL) == 0)
+	if (cw_aio_submit(s->fd, IOCB_CMD_PWRITE, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL, NULL) == 0)
 		return;
 	ssize_t n;
 	do
-		n = pwrite(s->fd, &cw_leases.ring, sizeof cw_leases.ring, CW_FILE_DOORBELL);
+		n = pwrite(s->fd, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL);
 	while (n < 0 && errno == EINTR);
 }
 
 static int vfs_alive(struct cw_session *s)
 {
 	(void)s;
-	return atomic_load(&cw_leases.gone) ? -EPIPE : 0;
+	return atomic_load(&cw_loans.gone) ? -EPIPE : 0;
 }
 
 static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)

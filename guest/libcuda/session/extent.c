@@ -7,7 +7,7 @@
 #include <sys/utsname.h>
 
 #include "session/extent.h"
-#include "session/lease.h"
+#include "session/loan.h"
 
 static struct {
 	struct cw_lock lock; /* held from take to give */
@@ -38,7 +38,7 @@ uint32_t cw_extent_take(void)
 	if (!ex.aio && !ex.failed)
 		ex.failed = syscall(SYS_io_setup, CW_EXTENTS, &ex.aio) != 0;
 	if (ex.aio)
-		return cw_leases.max_read;
+		return cw_loans.max_read;
 	cw_lock_release(&ex.lock);
 	return 0;
 }

@@ -54,7 +54,7 @@ static void expect(int ok, const char *what, long detail)
 	}
 }
 
-/* A session file, and region 0 with its leases. */
+/* A session file, and region 0 with its loans. */
 struct session {
 	int fd;
 	uint8_t *base;
@@ -77,20 +77,20 @@ static struct cw_hello hello(uint32_t type, uint32_t region, const void *va, uin
 /* Writes a control message; 0 or errno. */
 static int control(int fd, struct cw_hello h) { return pwrite(fd, &h, sizeof h, CW_FILE_CONTROL) < 0 ? errno : 0; }
 
-/* Asks for a lease without waiting for its end. */
-static int lease(struct session *s, void *va, size_t size, uint64_t offset)
+/* Asks for a loan without waiting for its end. */
+static int loan(struct session *s, void *va, size_t size, uint64_t offset)
 {
 	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD,
 			  .aio_fildes = (uint32_t)s->fd,
 			  .aio_buf = (uintptr_t)va,
 			  .aio_nbytes = size,
-			  .aio_offset = (int64_t)(CW_FILE_LEASE | offset)},
+			  .aio_offset = (int64_t)(CW_FILE_LOAN | offset)},
 		    *list = &cb;
 	return syscall(SYS_io_submit, s->aio, 1, &list) == 1 ? 0 : errno;
 }
 
-/* The errno of the next lease to end, 0 if it ended well, -1 if none does within ms. */
-static int lease_end(struct session *s, int ms)
+/* The errno of the next loan to end, 0 if it ended well, -1 if none does within ms. */
+static int loan_end(struct session *s, int ms)
 {
 	struct io_event e;
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000l};
@@ -120,7 +120,7 @@ static int start(struct session *s)
 		return 0;
 	int e = control(s->fd, hello(CW_MSG_HELLO, 0, s->base, CW_REGION0_SIZE));
 	if (e == 0)
-		e = lease(s, s->base, CW_REGION0_SIZE, 0);
+		e = loan(s, s->base, CW_REGION0_SIZE, 0);
 	if (e == 0)
 		e = control(s->fd, hello(CW_MSG_START, 0, s->base, CW_REGION0_SIZE));
 	expect(e == 0, "a correct session starts", e);
@@ -140,7 +140,7 @@ static void random_writes(void)
 {
 	static uint8_t junk[8192] __attribute__((aligned(4096)));
 	static const uint64_t at[] = {CW_FILE_CONTROL, CW_FILE_DOORBELL, CW_FILE_ERROR, 1, 4096,
-				      CW_FILE_LEASE,   CW_FILE_WAIT,	 CW_FILE_EXTENT};
+				      CW_FILE_LOAN,    CW_FILE_WAIT,	 CW_FILE_EXTENT};
 	for (int i = 0; i < 200; i++) {
 		if (i % 20 == 0)
 			nap_ms(1);
@@ -191,7 +191,7 @@ static void wrong_hellos(void)
 	end(&s);
 }
 
-static void absurd_leases(void)
+static void absurd_loans(void)
 {
 	static const struct {
 		uint64_t offset;
@@ -209,15 +209,15 @@ static void absurd_leases(void)
 	if (!begin(&s))
 		return;
 	uint8_t *two = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	expect(lease(&s, s.base, 4096, 0) == 0 && lease_end(&s, 2000) > 0, "a lease before the hello is refused", 0);
+	expect(loan(&s, s.base, 4096, 0) == 0 && loan_end(&s, 2000) > 0, "a loan before the hello is refused", 0);
 	expect(control(s.fd, hello(CW_MSG_HELLO, 0, s.base, CW_REGION0_SIZE)) == 0, "hello", errno);
-	expect(lease(&s, s.base, CW_REGION0_SIZE, 0) == 0, "lease", errno);
+	expect(loan(&s, s.base, CW_REGION0_SIZE, 0) == 0, "loan", errno);
 	nap_ms(20);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		if (lease(&s, two, bad[i].size, bad[i].offset) == 0)
-			expect(lease_end(&s, 1000) > 0, "an absurd lease is refused", (long)i);
+		if (loan(&s, two, bad[i].size, bad[i].offset) == 0)
+			expect(loan_end(&s, 1000) > 0, "an absurd loan is refused", (long)i);
 	/* The same piece from other pages while it is lent. */
-	expect(lease(&s, two, CW_REGION0_SIZE, 0) == 0 && lease_end(&s, 1000) > 0, "lent pages cannot change", 0);
+	expect(loan(&s, two, CW_REGION0_SIZE, 0) == 0 && loan_end(&s, 1000) > 0, "lent pages cannot change", 0);
 	char buf[8];
 	for (uint64_t slot = 0; slot < 5000; slot += 999)
 		if (slot > CW_SLOT_COUNT)
@@ -239,7 +239,7 @@ static void extents(void)
 		0, 2ull << 44, 1ull << 44 | SIZE, 1ull << 44 | (SIZE - 4096), 1ull << 44 | 1ull << 43, 0xfffull << 44};
 	expect(control(s.fd, hello(CW_MSG_REGION, 1, region, SIZE)) == 0, "a region", errno);
 	expect(pwrite(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | 1ull << 44)) < 0, "an extent of what is not lent is refused", 0);
-	expect(lease(&s, region, SIZE, 1ull << 44) == 0, "a lease", errno);
+	expect(loan(&s, region, SIZE, 1ull << 44) == 0, "a loan", errno);
 	nap_ms(50);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		expect(pread(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | bad[i])) < 0, "an absurd extent is refused", (long)i);
@@ -364,18 +364,18 @@ static void many_opens(void)
 	}
 }
 
-/* A start without leases: refused in the end. */
+/* A start without loans: refused in the end. */
 static void start_early(void)
 {
 	struct session s;
 	if (!begin(&s))
 		return;
 	expect(control(s.fd, hello(CW_MSG_HELLO, 0, s.base, CW_REGION0_SIZE)) == 0, "hello", errno);
-	expect(control(s.fd, hello(CW_MSG_START, 0, s.base, CW_REGION0_SIZE)) != 0, "a start without leases is refused", 0);
+	expect(control(s.fd, hello(CW_MSG_START, 0, s.base, CW_REGION0_SIZE)) != 0, "a start without loans is refused", 0);
 	end(&s);
 }
 
-/* A process that dies in the middle of the handshake, its leases pending. */
+/* A process that dies in the middle of the handshake, its loans pending. */
 static void die_half_way(void)
 {
 	struct session s;
@@ -383,7 +383,7 @@ static void die_half_way(void)
 		return;
 	int e = control(s.fd, hello(CW_MSG_HELLO, 0, s.base, CW_REGION0_SIZE));
 	expect(e == 0, "hello", e);
-	lease(&s, s.base, CW_REGION0_SIZE / 2, 0);
+	loan(&s, s.base, CW_REGION0_SIZE / 2, 0);
 	kill(getpid(), SIGKILL);
 }
 
@@ -404,8 +404,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos},
-		     {"absurd leases", absurd_leases}, {"extents", extents},
+	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos}, {"absurd loans", absurd_loans}, {"extents", extents},
 		     {"broken rings", bad_rings},      {"1200 opens", many_opens}};
 	int status;
 	if (argc < 2 || strlen(argv[1]) > sizeof path - 16) {

@@ -90,7 +90,7 @@ func (x *attacker) lent(kind uint32, size int) (id uint32, mem []byte) {
 }
 
 func beginning(t *testing.T, mem []byte) bind.HostAddress {
-	h, ok := bind.Lease(mem, 0, 1)
+	h, ok := bind.Mapped(mem, 0, 1)
 	if !ok {
 		t.Fatal("no memory")
 	}

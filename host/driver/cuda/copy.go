@@ -125,7 +125,7 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		}
 		return s.copyThroughCarrier(a, reg, device, st)
 	}
-	host, ok := bind.Lease(reg.Mem, a.Offset, a.Size)
+	host, ok := bind.Mapped(reg.Mem, a.Offset, a.Size)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}

@@ -89,7 +89,7 @@ func (s *session) operand(x operand, b bind.Box) (bind.Operand, cuda.Result) {
 	case reg.Mem == nil:
 		return bind.Operand{}, cuda.ErrorNotSupported
 	}
-	o, ok := bind.LeaseOperand(reg.Mem, x.ptr, x.Placement, b)
+	o, ok := bind.MappedOperand(reg.Mem, x.ptr, x.Placement, b)
 	if !ok {
 		return o, cuda.ErrorInvalidValue
 	}

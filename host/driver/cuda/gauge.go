@@ -215,7 +215,7 @@ func (g *gauge) ready(s *session) bool {
 		g.mem = mem
 		g.mu.Unlock()
 	}
-	all, _ := bind.Lease(g.mem, 0, 4*gaugeWords)
+	all, _ := bind.Mapped(g.mem, 0, 4*gaugeWords)
 	dev, res := s.drv.Register(all)
 	if res != cuda.Success {
 		return false

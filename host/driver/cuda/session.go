@@ -228,7 +228,7 @@ func (s *session) register(reg driver.Region) (bind.Mem, cuda.Result) {
 	// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done
 	// here it does.
 	_ = unix.Madvise(reg.Mem, unix.MADV_POPULATE_READ)
-	all, ok := bind.Lease(reg.Mem, 0, uint64(len(reg.Mem)))
+	all, ok := bind.Mapped(reg.Mem, 0, uint64(len(reg.Mem)))
 	if !ok {
 		return bind.Mem{}, cuda.ErrorInvalidValue
 	}

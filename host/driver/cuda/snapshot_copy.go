@@ -72,7 +72,7 @@ func (s *session) Pin(mem []byte) (release func(), err error) {
 	if res := s.anyContext(0); res != cuda.Success {
 		return nil, fmt.Errorf("a context to register memory in: %w", res)
 	}
-	h, _ := bind.Lease(mem, 0, uint64(len(mem)))
+	h, _ := bind.Mapped(mem, 0, uint64(len(mem)))
 	r, res := s.drv.Register(h)
 	if res != cuda.Success {
 		return nil, fmt.Errorf("register %d bytes: %w", len(mem), res)
@@ -88,7 +88,7 @@ func (s *session) Pin(mem []byte) (release func(), err error) {
 
 // shownOf is bytes of what Pin pinned as the driver takes them, false if they lie elsewhere.
 func (s *session) shownOf(p []byte) (bind.Host, bool) {
-	h, ok := bind.Lease(p, 0, uint64(len(p)))
+	h, ok := bind.Mapped(p, 0, uint64(len(p)))
 	return h, ok && s.shown.Host().Holds(h)
 }
 

@@ -37,7 +37,7 @@ func at(b bind.Buffer) uint64 { return number(b.Host().Address()) }
 
 // registered is memory of this process that the GPU reaches where it lies.
 func registered(mem []byte) bind.Registered {
-	h, _ := bind.Lease(mem, 0, uint64(len(mem)))
+	h, _ := bind.Mapped(mem, 0, uint64(len(mem)))
 	all := [2]bind.Host{h, h}
 	return *(*bind.Registered)(unsafe.Pointer(&all))
 }

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
 // claimFlags are those of the command.
 type claimFlags struct {
-	ask     view.Ask
+	ask     overview.Ask
 	print   bool
 	noWait  bool
 	timeout time.Duration
@@ -48,7 +48,7 @@ The claim stays when the wait ends: "kubectl delete resourceclaim NAME" removes 
 	fl.IntVar(&f.ask.Count, "count", 1, "GPUs, all of one node and each another; more than 1 with --vm")
 	fl.BoolVar(&f.ask.VM, "vm", false, "for QEMU in the pod, not for programs of the container")
 	fl.StringVar(&f.ask.Path, "path", "", "local: a GPU of the pod's own node; network: one of another host (default: any)")
-	fl.StringVar(&f.ask.Class, "class", view.Class, "DeviceClass")
+	fl.StringVar(&f.ask.Class, "class", overview.Class, "DeviceClass")
 	fl.BoolVar(&f.print, "print", false, "print the claim, and make none")
 	fl.BoolVar(&f.noWait, "no-wait", false, "make the claim, and do not wait")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait; 0: without end")
@@ -82,5 +82,5 @@ func (f *claimFlags) run(cmd *cobra.Command, a *access, name string) error {
 	if f.noWait {
 		return nil
 	}
-	return view.AwaitAllocated(ctx, cl, namespace, name, func(text string) { fmt.Fprintln(out, text) })
+	return overview.AwaitAllocated(ctx, cl, namespace, name, func(text string) { fmt.Fprintln(out, text) })
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/retry"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // access says how the API server is reached, by the rules of kubectl: --kubeconfig, $KUBECONFIG,
@@ -49,9 +49,9 @@ func (a *access) connect() (*cluster, string, error) {
 // cluster is the API server.
 type cluster struct{ client kubernetes.Interface }
 
-var _ view.Cluster = (*cluster)(nil)
+var _ overview.Cluster = (*cluster)(nil)
 
-// Nodes implements view.Cluster, as the rest does.
+// Nodes implements overview.Cluster, as the rest does.
 func (c *cluster) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	l, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *cluster) create(ctx context.Context, rc *resourceapi.ResourceClaim) err
 	return nil
 }
 
-// setDrained gives a node view.TaintDrain or takes it away; the answer is whether that changed
+// setDrained gives a node overview.TaintDrain or takes it away; the answer is whether that changed
 // anything.
 func (c *cluster) setDrained(ctx context.Context, name string, on bool) (changed bool, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -125,7 +125,7 @@ func (c *cluster) setDrained(ctx context.Context, name string, on bool) (changed
 		if err != nil {
 			return err
 		}
-		if changed = view.SetDrained(n, on); !changed {
+		if changed = overview.SetDrained(n, on); !changed {
 			return nil
 		}
 		_, err = c.client.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
@@ -21,7 +21,7 @@ func drainCommand(a *access) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Keep new pods away from a node, and wait until no claim has a GPU of it",
-		Long: `Gives the node the taint ` + view.TaintDrain + `:NoSchedule, so that no new pod comes there, and waits until no claim has a GPU of it, saying which claims
+		Long: `Gives the node the taint ` + overview.TaintDrain + `:NoSchedule, so that no new pod comes there, and waits until no claim has a GPU of it, saying which claims
 and pods have one whenever they are others. Nothing that runs is ended: a program on a GPU would lose its work. Delete the pods, or wait for them.
 --undo takes the taint away. For one GPU of a node, use causeway on that node. Exit status 3: the time was up; the taint stays.`,
 		Example: "  causeway-fleet drain node1 --timeout 1h\n  causeway-fleet drain node1 --undo",
@@ -60,5 +60,5 @@ func (f *drainFlags) run(cmd *cobra.Command, a *access, node string) error {
 	if f.undo || f.noWait {
 		return nil
 	}
-	return view.AwaitEmpty(ctx, cl, node, func(text string) { fmt.Fprintln(out, text) })
+	return overview.AwaitEmpty(ctx, cl, node, func(text string) { fmt.Fprintln(out, text) })
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
@@ -35,7 +35,7 @@ A GPU with a taint gets no new claims: drained (by an operator or a fault), unre
 			if err != nil {
 				return err
 			}
-			f, err := view.Read(cmd.Context(), cl, a.namespace)
+			f, err := overview.Read(cmd.Context(), cl, a.namespace)
 			if err != nil {
 				return err
 			}

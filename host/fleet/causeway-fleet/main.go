@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // Exit statuses: exitWaited is that the time was up.
@@ -33,7 +33,7 @@ func main() {
 		return
 	}
 	fmt.Fprintln(os.Stderr, "causeway-fleet:", err)
-	if errors.Is(err, view.ErrWaited) {
+	if errors.Is(err, overview.ErrWaited) {
 		os.Exit(exitWaited)
 	}
 	os.Exit(exitFailed)

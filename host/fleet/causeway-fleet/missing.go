@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // How often it is looked for pods that wait for a claim which is not there, how long one may be
@@ -21,11 +21,11 @@ const (
 
 // missing has pods say by events that they name a claim which their namespace has not.
 type missing struct {
-	view.Cluster
+	overview.Cluster
 	events record.EventRecorder
 	log    *slog.Logger
 
-	seen map[view.Missing]*waiting
+	seen map[overview.Missing]*waiting
 }
 
 // waiting is since when a claim is missing, and when that was reported last.
@@ -58,8 +58,8 @@ func (m *missing) look(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	next := map[view.Missing]*waiting{}
-	for _, is := range view.MissingClaims(pods, claims) {
+	next := map[overview.Missing]*waiting{}
+	for _, is := range overview.MissingClaims(pods, claims) {
 		w := m.seen[is]
 		if w == nil {
 			w = &waiting{since: now}

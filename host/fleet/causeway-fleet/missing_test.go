@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // objects are a cluster's pods and claims.
 type objects struct {
-	view.Cluster
+	overview.Cluster
 
 	pods   []corev1.Pod
 	claims []resourceapi.ResourceClaim

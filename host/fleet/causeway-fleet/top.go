@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
@@ -63,7 +63,7 @@ func (f *topFlags) run(cmd *cobra.Command, a *access) error {
 	if err != nil {
 		return err
 	}
-	fleet, err := view.Read(cmd.Context(), cl, a.namespace)
+	fleet, err := overview.Read(cmd.Context(), cl, a.namespace)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (f *topFlags) run(cmd *cobra.Command, a *access) error {
 	for _, what := range fleet.Unread {
 		fmt.Fprintln(report.Safe(cmd.ErrOrStderr()), "not shown:", what)
 	}
-	return view.TopTable(cmd.OutOrStdout(), list)
+	return overview.TopTable(cmd.OutOrStdout(), list)
 }
 
 // useTime bounds a question to Prometheus, mostUses its answer's series: claims of 5,000 hosts.
@@ -93,21 +93,21 @@ const (
 var errPrometheus = errors.New("Prometheus")
 
 // uses asks a Prometheus what vGPUs of claims do.
-func uses(ctx context.Context, url string, window time.Duration) (*view.Uses, error) {
+func uses(ctx context.Context, url string, window time.Duration) (*overview.Uses, error) {
 	ctx, cancel := context.WithTimeout(ctx, useTime)
 	defer cancel()
 	c, err := prometheus.NewClient(prometheus.Config{Address: url, Client: &http.Client{Timeout: useTime}})
 	if err != nil {
 		return nil, fmt.Errorf("%w at %s: %w", errPrometheus, url, err)
 	}
-	u := &view.Uses{}
+	u := &overview.Uses{}
 	for _, q := range []struct {
 		of  string // %s: which vGPUs
-		add func(*view.Use, float64)
+		add func(*overview.Use, float64)
 	}{
-		{fmt.Sprintf("rate(causeway_vgpu_busy_seconds_total%%s[%s])", model.Duration(window)), func(u *view.Use, x float64) { u.Busy += x }},
-		{"causeway_vgpu_memory_used_bytes%s", func(u *view.Use, x float64) { u.Memory += uint64(x) }},
-		{"causeway_vgpu_sessions%s", func(u *view.Use, x float64) { u.Sessions += int(x) }},
+		{fmt.Sprintf("rate(causeway_vgpu_busy_seconds_total%%s[%s])", model.Duration(window)), func(u *overview.Use, x float64) { u.Busy += x }},
+		{"causeway_vgpu_memory_used_bytes%s", func(u *overview.Use, x float64) { u.Memory += uint64(x) }},
+		{"causeway_vgpu_sessions%s", func(u *overview.Use, x float64) { u.Sessions += int(x) }},
 	} {
 		// A node's vGPU is called after the claim as its VM, a GPU host's as its vGPU.
 		v, _, _, err := prometheusv1.NewAPI(c).Query(ctx, fmt.Sprintf(q.of, `{vm=~"claim-.+"}`)+" or "+fmt.Sprintf(q.of, `{vgpu=~"claim-.+"}`), time.Now())
@@ -123,7 +123,7 @@ func uses(ctx context.Context, url string, window time.Duration) (*view.Uses, er
 			if x != x || x < 0 || x > 1<<62 { // no figure
 				continue
 			}
-			u.Of(string(s.Metric["vm"]), string(s.Metric["vgpu"]), func(is *view.Use) { q.add(is, x) })
+			u.Of(string(s.Metric["vm"]), string(s.Metric["vgpu"]), func(is *overview.Use) { q.add(is, x) })
 		}
 	}
 	return u, nil

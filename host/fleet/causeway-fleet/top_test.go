@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // TestUses: figures are those of claims' vGPUs, on nodes and at GPU hosts; figures that are none
@@ -42,13 +42,13 @@ func TestUses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &view.Fleet{}
+	f := &overview.Fleet{}
 	for _, uid := range []string{"1-a", "1-b", "1-c"} {
-		p := view.Part{Memory: 1 << 30}
+		p := overview.Part{Memory: 1 << 30}
 		if uid == "1-b" {
-			p.Lease = view.Held
+			p.Lease = overview.Held
 		}
-		f.Claims = append(f.Claims, view.Claim{Namespace: "team", Name: uid, UID: uid, Pods: []string{"p"}, Parts: []view.Part{p}})
+		f.Claims = append(f.Claims, overview.Claim{Namespace: "team", Name: uid, UID: uid, Pods: []string{"p"}, Parts: []overview.Part{p}})
 	}
 	got := f.Top(u)
 	if len(got) != 3 || got[0].Claim != "team/1-b" || got[0].Used.Busy != 0.5 || got[1].Used.Busy != 0.25 || got[1].Used.Memory != 1<<20 || got[1].Used.Sessions != 3 || got[2].Used != nil {

@@ -14,17 +14,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // watched is the API server as it is told what changes, for whoever looks all the time: it lists
-// nothing twice. Of objects it keeps what a view needs.
+// nothing twice. Of objects it keeps what an overview needs.
 type watched struct {
 	client                                        kubernetes.Interface
 	nodes, slices, classes, claims, pods, warning *kind
 }
 
-var _ view.Cluster = (*watched)(nil)
+var _ overview.Cluster = (*watched)(nil)
 
 // kind is one kind of objects.
 type kind struct {
@@ -57,7 +57,7 @@ func watch(ctx context.Context, client kubernetes.Interface) (*watched, error) {
 	return w, errors.Join(errs...)
 }
 
-// lighten leaves of an object what a view needs: a fleet has many pods.
+// lighten leaves of an object what an overview needs: a fleet has many pods.
 func lighten(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -71,11 +71,11 @@ func lighten(o any) (any, error) {
 
 // read is the fleet. That the API server is there is asked each time: what is kept says nothing of
 // that.
-func (w *watched) read(ctx context.Context) (*view.Fleet, error) {
+func (w *watched) read(ctx context.Context) (*overview.Fleet, error) {
 	if err := w.client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
 		return nil, fmt.Errorf("the API server: %w", err)
 	}
-	return view.Read(ctx, w, "")
+	return overview.Read(ctx, w, "")
 }
 
 // errNotYet says that a kind has not been listed yet.
@@ -103,7 +103,7 @@ func in[T any](namespace string, of func(*T) string) func(*T) bool {
 	return func(t *T) bool { return namespace == "" || of(t) == namespace }
 }
 
-// Nodes implements view.Cluster, as the rest does.
+// Nodes implements overview.Cluster, as the rest does.
 func (w *watched) Nodes(context.Context) ([]corev1.Node, error) {
 	return kept[corev1.Node](w.nodes, nil)
 }

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // eventually reads the fleet until it is as wanted.
-func eventually(t *testing.T, w *watched, wanted func(*view.Fleet, error) bool) {
+func eventually(t *testing.T, w *watched, wanted func(*overview.Fleet, error) bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		f, err := view.Read(t.Context(), w, "")
+		f, err := overview.Read(t.Context(), w, "")
 		if wanted(f, err) {
 			return
 		}
@@ -45,12 +45,12 @@ func TestWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, w, func(f *view.Fleet, err error) bool {
+	eventually(t, w, func(f *overview.Fleet, err error) bool {
 		return err == nil && len(f.Nodes) == 1 && len(f.Unread) == 1 && strings.Contains(f.Unread[0], "forbidden")
 	})
 	name := "c"
 	rc := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
-	rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: view.Class}}}
+	rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: overview.Class}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "with"}}
 	pod.Spec = corev1.PodSpec{NodeName: node, Hostname: "h", ResourceClaims: []corev1.PodResourceClaim{{Name: "vgpu", ResourceClaimName: &name}}}
 	if _, err := client.ResourceV1().ResourceClaims("team").Create(ctx, rc, metav1.CreateOptions{}); err != nil {
@@ -59,7 +59,7 @@ func TestWatched(t *testing.T) {
 	if _, err := client.CoreV1().Pods("team").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, w, func(f *view.Fleet, err error) bool {
+	eventually(t, w, func(f *overview.Fleet, err error) bool {
 		return err == nil && len(f.Claims) == 1 && len(f.Claims[0].Pods) == 1 && f.Claims[0].Pods[0] == "with"
 	})
 	kept, err := w.Pods(ctx, "team")

@@ -23,7 +23,7 @@ type text struct {
 // keepFor is how long a text holds that says how long ago something was.
 const keepFor = time.Second
 
-// made is the text of a view. One who asks has it made, others wait for that.
+// made is the text of an overview. One who asks has it made, others wait for that.
 func (k *kept) made(of string, seen Seen, now time.Time, do func(Seen) ([]byte, error)) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // TestKept: many who ask have one text, made once for each look at the fleet and each second; what
@@ -44,7 +44,7 @@ func TestKept(t *testing.T) {
 func TestMany(t *testing.T) {
 	f := fleet()
 	for range 2000 {
-		f.Claims = append(f.Claims, view.Claim{Namespace: "team", Name: "one-of-many", State: view.Waiting, Created: start, Memory: "1Gi"})
+		f.Claims = append(f.Claims, overview.Claim{Namespace: "team", Name: "one-of-many", State: overview.Waiting, Created: start, Memory: "1Gi"})
 	}
 	s := &Source{last: Seen{Fleet: f, At: start, look: 1}}
 	mux := http.NewServeMux()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // mostScrapes at once: of Prometheus there are one or two, and each scrape is made anew.
@@ -20,7 +20,7 @@ func Metrics(s *Source, version string) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes})
 }
 
-// collector makes metrics of the last view.
+// collector makes metrics of the last overview.
 type collector struct {
 	source  *Source
 	version string
@@ -83,7 +83,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 type putter func(d *prometheus.Desc, v float64, labels ...string)
 
-func (c *collector) ofNode(n *view.Node, wanted view.Wanted, put putter) {
+func (c *collector) ofNode(n *overview.Node, wanted overview.Wanted, put putter) {
 	put(c.node, one(!n.Away()), n.Name)
 	seen := map[string]bool{} // one device in two slices would spoil the whole answer
 	for i := range n.GPUs {
@@ -104,16 +104,16 @@ func (c *collector) ofNode(n *view.Node, wanted view.Wanted, put putter) {
 
 // ofClaims: a namespace has all states, and the fleet all of leases, so that a sum that comes to
 // nothing is 0 and not missing.
-func (c *collector) ofClaims(f *view.Fleet, put putter) {
+func (c *collector) ofClaims(f *overview.Fleet, put putter) {
 	states := map[string]map[string]int{}
-	waits, leases := map[string]time.Duration{}, map[string]int{view.Held: 0, view.Refuses: 0, view.Asked: 0}
+	waits, leases := map[string]time.Duration{}, map[string]int{overview.Held: 0, overview.Refuses: 0, overview.Asked: 0}
 	for i := range f.Claims {
 		cl := &f.Claims[i]
 		if states[cl.Namespace] == nil {
-			states[cl.Namespace] = map[string]int{view.Waiting: 0, view.Allocated: 0, view.InUse: 0, view.Refused: 0, view.Leaving: 0}
+			states[cl.Namespace] = map[string]int{overview.Waiting: 0, overview.Allocated: 0, overview.InUse: 0, overview.Refused: 0, overview.Leaving: 0}
 		}
 		states[cl.Namespace][cl.State]++
-		if cl.State == view.Waiting {
+		if cl.State == overview.Waiting {
 			waits[cl.Namespace] = max(waits[cl.Namespace], c.now().Sub(cl.Created))
 		}
 		for _, p := range cl.Parts {

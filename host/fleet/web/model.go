@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
@@ -24,26 +24,26 @@ type shown struct {
 }
 
 type node struct {
-	*view.Node
+	*overview.Node
 	GPUs []gpu
 }
 
 type gpu struct {
-	*view.GPU
+	*overview.GPU
 	MemoryPart, ComputePart string // for widths: "31"
 	Stranded                uint64
 	Away                    bool
 }
 
 type row struct {
-	*view.Claim
+	*overview.Claim
 	Age string
 }
 
 // lease is of a GPU of another host.
 type lease struct{ Claim, State, Host, Device string }
 
-// stale is how old a view may be before the page says so.
+// stale is how old an overview may be before the page says so.
 const stale = 20 * time.Second
 
 // model counts together what is shown.
@@ -67,7 +67,7 @@ func model(s Seen, now time.Time, version string) *shown {
 	return m
 }
 
-func (m *shown) node(n *view.Node, wanted view.Wanted) {
+func (m *shown) node(n *overview.Node, wanted overview.Wanted) {
 	out := node{Node: n}
 	for j := range n.GPUs {
 		g := &n.GPUs[j]
@@ -85,13 +85,13 @@ func (m *shown) node(n *view.Node, wanted view.Wanted) {
 	m.Nodes = append(m.Nodes, out)
 }
 
-func (m *shown) claim(c *view.Claim, now time.Time) {
+func (m *shown) claim(c *overview.Claim, now time.Time) {
 	switch c.State {
-	case view.Waiting:
+	case overview.Waiting:
 		m.Waiting++
-	case view.Refused:
+	case overview.Refused:
 		m.Refused++
-	case view.InUse:
+	case overview.InUse:
 		m.Used++
 	}
 	for _, p := range c.Parts {

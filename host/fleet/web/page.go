@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 	"causeway/host/report"
 )
 
@@ -101,11 +101,11 @@ func (p *Page) json(w http.ResponseWriter, _ *http.Request) {
 // chip is the class of a word's colour.
 func chip(word string) string {
 	switch word {
-	case view.Ready, view.InUse, view.Held, view.None:
+	case overview.Ready, overview.InUse, overview.Held, overview.None:
 		return "good"
-	case view.Waiting, view.Asked, view.Open, "draining", "cordoned", view.Leaving:
+	case overview.Waiting, overview.Asked, overview.Open, "draining", "cordoned", overview.Leaving:
 		return "mild"
-	case view.Refused, view.NotReady, view.Gone, view.Refuses:
+	case overview.Refused, overview.NotReady, overview.Gone, overview.Refuses:
 		return "bad"
 	}
 	return "plain"

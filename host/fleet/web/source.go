@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 // Source has the fleet at hand, as it was read last.
 type Source struct {
-	Read  func(context.Context) (*view.Fleet, error)
+	Read  func(context.Context) (*overview.Fleet, error)
 	Every time.Duration
 	Log   *slog.Logger
 
@@ -21,7 +21,7 @@ type Source struct {
 
 // Seen is a fleet as it was at a time.
 type Seen struct {
-	Fleet *view.Fleet // nil: it was never read
+	Fleet *overview.Fleet // nil: it was never read
 	At    time.Time
 	Err   error // why it is not newer
 

@@ -15,35 +15,35 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/fleet/view"
+	"causeway/host/fleet/overview"
 )
 
 var start = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 // fleet is one with something of everything.
-func fleet() *view.Fleet {
-	return &view.Fleet{
-		Nodes: []view.Node{
-			{Name: "gpu-host-1", State: view.Ready, GPUs: []view.GPU{
+func fleet() *overview.Fleet {
+	return &overview.Fleet{
+		Nodes: []overview.Node{
+			{Name: "gpu-host-1", State: overview.Ready, GPUs: []overview.GPU{
 				{Device: "gpu-0", Model: "NVIDIA H200", Memory: 140 << 30, Claimed: 100 << 30, Compute: 75, Claims: 3},
 				{Device: "gpu-1", Model: "NVIDIA H200", Memory: 140 << 30, Taints: []string{"drained=fault"}}}},
-			{Name: "gpu-host-2", State: view.NotReady, Notes: []string{"cordoned"}, GPUs: []view.GPU{{Device: "gpu-0", Memory: 80 << 30}}},
-			{Name: "empty", State: view.Ready, GPUs: []view.GPU{}},
+			{Name: "gpu-host-2", State: overview.NotReady, Notes: []string{"cordoned"}, GPUs: []overview.GPU{{Device: "gpu-0", Memory: 80 << 30}}},
+			{Name: "empty", State: overview.Ready, GPUs: []overview.GPU{}},
 		},
-		Claims: []view.Claim{
-			{Namespace: "team", Name: "train", State: view.InUse, Created: start.Add(-time.Hour), Memory: "100Gi", Pods: []string{"train-1"},
-				Parts: []view.Part{{Node: "gpu-host-1", Device: "gpu-0", Memory: 100 << 30, Compute: 75, Sessions: view.Open}}},
-			{Namespace: "team", Name: "far", State: view.InUse, Created: start, Memory: "1Gi", Parts: []view.Part{{Node: "server", Device: "gpu-9", Memory: 1 << 30, Lease: view.Held}}},
-			{Namespace: "team", Name: "big", State: view.Waiting, Created: start.Add(-5 * time.Minute), Memory: "60Gi", Why: "<script>alert(1)</script> cannot allocate all claims"},
-			{Namespace: "other", Name: "bad", State: view.Refused, Created: start, Memory: "all", Why: "unknown field"},
+		Claims: []overview.Claim{
+			{Namespace: "team", Name: "train", State: overview.InUse, Created: start.Add(-time.Hour), Memory: "100Gi", Pods: []string{"train-1"},
+				Parts: []overview.Part{{Node: "gpu-host-1", Device: "gpu-0", Memory: 100 << 30, Compute: 75, Sessions: overview.Open}}},
+			{Namespace: "team", Name: "far", State: overview.InUse, Created: start, Memory: "1Gi", Parts: []overview.Part{{Node: "server", Device: "gpu-9", Memory: 1 << 30, Lease: overview.Held}}},
+			{Namespace: "team", Name: "big", State: overview.Waiting, Created: start.Add(-5 * time.Minute), Memory: "60Gi", Why: "<script>alert(1)</script> cannot allocate all claims"},
+			{Namespace: "other", Name: "bad", State: overview.Refused, Created: start, Memory: "all", Why: "unknown field"},
 		},
-		Moves:  []view.Move{{Namespace: "team", VM: "desk", From: "gpu-host-1", To: ""}},
+		Moves:  []overview.Move{{Namespace: "team", VM: "desk", From: "gpu-host-1", To: ""}},
 		Unread: []string{"how nodes are: forbidden"},
 	}
 }
 
 // served is a page over what read gives.
-func served(t *testing.T, read func(context.Context) (*view.Fleet, error)) (get func(path string) (int, string), s *Source, now *time.Time) {
+func served(t *testing.T, read func(context.Context) (*overview.Fleet, error)) (get func(path string) (int, string), s *Source, now *time.Time) {
 	t.Helper()
 	at := start
 	s = &Source{Read: read, Every: time.Second, Log: slog.New(slog.DiscardHandler)}
@@ -73,7 +73,7 @@ func words(html string) string {
 
 // TestPage: all that there is is shown, and others' text is text.
 func TestPage(t *testing.T) {
-	get, s, _ := served(t, func(context.Context) (*view.Fleet, error) { return fleet(), nil })
+	get, s, _ := served(t, func(context.Context) (*overview.Fleet, error) { return fleet(), nil })
 	s.Look(t.Context(), start)
 	code, html := get("/")
 	if code != 200 || strings.Contains(html, "<script>alert") {
@@ -94,7 +94,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("the part that changes: %s", part)
 	}
 	code, text = get("/fleet.json")
-	var back view.Fleet
+	var back overview.Fleet
 	if err := json.Unmarshal([]byte(text), &back); err != nil || code != 200 || len(back.Claims) != 4 || back.Moves[0].VM != "desk" {
 		t.Errorf("%d, %v, %s", code, err, text)
 	}
@@ -107,9 +107,9 @@ func TestPage(t *testing.T) {
 
 // TestStates: what is missing, old or never was is said.
 func TestStates(t *testing.T) {
-	var f *view.Fleet
+	var f *overview.Fleet
 	fails := errors.New("connection refused")
-	get, s, now := served(t, func(context.Context) (*view.Fleet, error) { return f, fails })
+	get, s, now := served(t, func(context.Context) (*overview.Fleet, error) { return f, fails })
 	has := func(path, want string) {
 		t.Helper()
 		if _, html := get(path); !strings.Contains(words(html), want) {
@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 	}
 	s.Look(t.Context(), start)
 	has("/", "The API server does not answer connection refused")
-	f, fails = &view.Fleet{}, nil
+	f, fails = &overview.Fleet{}, nil
 	s.Look(t.Context(), start)
 	has("/", "No node offers GPUs")
 	has("/", "No claim. causeway-fleet claim NAME")
@@ -141,7 +141,7 @@ func TestStates(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	f := fleet()
 	f.Nodes[0].GPUs = append(f.Nodes[0].GPUs, f.Nodes[0].GPUs[0]) // a node that lies
-	get, s, _ := served(t, func(context.Context) (*view.Fleet, error) { return f, nil })
+	get, s, _ := served(t, func(context.Context) (*overview.Fleet, error) { return f, nil })
 	if code, text := get("/metrics"); code != 200 || strings.Contains(text, "causeway_fleet_claims") {
 		t.Errorf("%d, %s", code, text)
 	}
@@ -187,7 +187,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatalf("%v, %d panels", err, len(d.Panels))
 	}
 	_, text := func() (int, string) {
-		get, s, _ := served(t, func(context.Context) (*view.Fleet, error) { return fleet(), nil })
+		get, s, _ := served(t, func(context.Context) (*overview.Fleet, error) { return fleet(), nil })
 		s.Look(t.Context(), start)
 		return get("/metrics")
 	}()

@@ -13,9 +13,9 @@ import (
 
 // Carriers of a session.
 const (
-	CarrierUnix   = "unix"   // the guest's SOCK_SEQPACKET connection came with Configure
-	CarrierTCP    = "tcp"    // the guest's TCP connection came with Configure
-	CarrierLeased = "leased" // guest memory comes over the link
+	CarrierUnix     = "unix"   // the guest's SOCK_SEQPACKET connection came with Configure
+	CarrierTCP      = "tcp"    // the guest's TCP connection came with Configure
+	CarrierVirtiofs = "leased" // guest memory comes over the link
 )
 
 // RDMAAuto is Config.RDMA that leaves the port to the connection's address.
@@ -26,7 +26,7 @@ func (c Config) takesConnection() (bool, error) {
 	switch c.Carrier {
 	case CarrierUnix, CarrierTCP:
 		return true, nil
-	case CarrierLeased:
+	case CarrierVirtiofs:
 		return c.Adopt, nil
 	}
 	return false, fmt.Errorf("unknown carrier %q", c.Carrier)

@@ -9,13 +9,13 @@ import (
 )
 
 // Configure gives a worker its session. It is the first message but for Warm. The answer is the
-// session's end, or with CarrierLeased Started, with Config.Adopt Adopted. With Config.Parked Start
+// session's end, or with CarrierVirtiofs Started, with Config.Adopt Adopted. With Config.Parked Start
 // comes next, with the doorbell: Started says that the driver has, and Adopted follows.
 type Configure struct {
 	forWorker
 	Config Config
 	// Connection is the guest's, with Config.Adopt the stream from the worker that has the session.
-	// With CarrierLeased the guest has none.
+	// With CarrierVirtiofs the guest has none.
 	Connection File
 }
 
@@ -246,7 +246,7 @@ func (m *Room) fields(c *coder) {
 	c.flag(&m.Granted)
 }
 
-// Resume ends a park: the leases are back.
+// Resume ends a park: the loans are back.
 type Resume struct{ forWorker }
 
 func (*Resume) fields(*coder) {}

@@ -76,7 +76,7 @@ static void lookup(uint64_t unique, const char *name)
 
 static void lend(struct fake_worker *w, uint64_t unique, uint64_t off, uint32_t size)
 {
-	uint32_t region = (uint32_t)((off - CW_FILE_LEASE) >> 44);
+	uint32_t region = (uint32_t)((off - CW_FILE_LOAN) >> 44);
 	uint64_t at = off & ((1ull << 44) - 1);
 	int k = -1;
 	CHECK(region < REGIONS && w->region[region].size && at + size <= w->region[region].size && size <= MAX_READ);
@@ -87,7 +87,7 @@ static void lend(struct fake_worker *w, uint64_t unique, uint64_t off, uint32_t 
 		if (!v.piece[i].len) {
 			k = i;
 			v.piece[i].unique = 0;
-			fake_vfs_stats.leases++;
+			fake_vfs_stats.loans++;
 		}
 	CHECK(k >= 0);
 	if (v.piece[k].unique) {
@@ -257,7 +257,7 @@ static void on_read(struct fake_worker *w, uint64_t unique, uint64_t ino, const 
 		reply(unique, err, at, err ? 0 : n);
 	} else if (in->offset >= CW_FILE_WAIT) {
 		await(unique, (uint32_t)((in->offset - CW_FILE_WAIT) >> 12));
-	} else if (in->offset >= CW_FILE_LEASE) {
+	} else if (in->offset >= CW_FILE_LOAN) {
 		lend(w, unique, in->offset, in->size);
 	} else {
 		reply(unique, 0, "no room", in->offset == CW_FILE_ERROR ? 7 : 0);

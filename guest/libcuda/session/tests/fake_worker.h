@@ -65,10 +65,10 @@ void fake_console(struct fake_worker *w, const char *text);
 int fake_vfs_possible(void);
 void fake_vfs_umount(const char *dir);
 struct fake_vfs_stats {
-	uint64_t leases, renewals, lapses, doorbells, waits, extents;
+	uint64_t loans, renewals, lapses, doorbells, waits, extents;
 };
 extern struct fake_vfs_stats fake_vfs_stats;
-void fake_vfs_return_all(struct fake_worker *w); /* as before a migration: every lease ends at once */
+void fake_vfs_return_all(struct fake_worker *w); /* as before a migration: every loan ends at once */
 
 /* fake_device.c: a handler that keeps "device memory" and does the memory operations. */
 fake_handler fake_device;

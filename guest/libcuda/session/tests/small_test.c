@@ -16,7 +16,7 @@
 
 #include "session/extent.h"
 #include "session/internal.h"
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/logring.h"
 #include "session/tests/fake_worker.h"
 
@@ -138,7 +138,7 @@ static void extents(void)
 	static const struct cw_carrier other;
 	struct cw_extent_end e[CW_EXTENTS + 1];
 	char p[8];
-	cw_leases.max_read = 12345;
+	cw_loans.max_read = 12345;
 	cw_s.fd = 33;
 	cw_s.carrier = &other;
 	CHECK(cw_extent_take() == 0 && setups == 0);
@@ -175,7 +175,7 @@ static void no_context(void)
 	pid_t p = fork();
 	if (p == 0) {
 		cw_s.carrier = &cw_carrier_virtiofs;
-		cw_leases.max_read = 1;
+		cw_loans.max_read = 1;
 		io_fails = EAGAIN;
 		CHECK(cw_extent_take() == 0 && cw_extent_take() == 0 && setups == 1); /* asked once, and the lock is free */
 		_exit(0);

@@ -1,4 +1,4 @@
-/* State that the library keeps for itself: lines of its log, leases that cannot be had, what a fork leaves in parent and child. */
+/* State that the library keeps for itself: lines of its log, loans that cannot be had, what a fork leaves in parent and child. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/logring.h"
 #include "session/tests/fake_worker.h"
 
@@ -54,19 +54,19 @@ static void long_lines(void)
 	close(p[1]);
 }
 
-/* A region that cannot be leased whole has no lease, and takes no place from others. */
-static void refused_leases(void)
+/* A region that cannot be lent whole has no loan, and takes no place from others. */
+static void refused_loans(void)
 {
 	enum { SIZE = 64 << 10, PIECE = 16 << 10 };
 	uint8_t *p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(p != MAP_FAILED);
-	cw_leases.max_read = cw_leases.piece = PIECE;
-	cw_leases.aio = 0; /* the kernel has no such context */
+	cw_loans.max_read = cw_loans.piece = PIECE;
+	cw_loans.aio = 0; /* the kernel has no such context */
 	for (uint32_t most = 0; most < 6; most++) {
-		cw_leases.max_leases = most;
+		cw_loans.max_loans = most;
 		int want = most < SIZE / PIECE ? -ENOBUFS : -EINVAL;
-		CHECK(cw_lease_region(&cw_s, 7, p, SIZE) == want);
-		CHECK(cw_leases.leases == 0 && cw_leases.pieces == NULL);
+		CHECK(cw_loan_region(&cw_s, 7, p, SIZE) == want);
+		CHECK(cw_loans.loans == 0 && cw_loans.pieces == NULL);
 	}
 	munmap(p, SIZE);
 }
@@ -116,7 +116,7 @@ int main(void)
 	CHECK(waitpid(c, &st, 0) == c && st == 0);
 	setenv("CAUSEWAY_LOG", "none", 1);
 	lines();
-	refused_leases();
+	refused_loans();
 	cw_fork_watch();
 	generations();
 	return 0;

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/tcp.h"
 #include "session/tests/fake_worker.h"
 
@@ -51,7 +51,7 @@ int main(void)
 	CHECK(asked == 10);
 	asked = faults = 0;
 	stack = 128 << 10;
-	CHECK(cw_lease_start(&cw_s) == -EAGAIN && atomic_load(&cw_leases.running) == 0 && !blocked());
+	CHECK(cw_loan_start(&cw_s) == -EAGAIN && atomic_load(&cw_loans.running) == 0 && !blocked());
 	stack = 256 << 10;
 	struct fake_options o = {.tcp = 1};
 	pid_t worker = fake_worker_start(&o);

@@ -1,4 +1,4 @@
-/* The virtiofs carrier on a FUSE file system of our own: leases, waits, and the ways a process ends. Needs root and /dev/fuse;
+/* The virtiofs carrier on a FUSE file system of our own: loans, waits, and the ways a process ends. Needs root and /dev/fuse;
  * a machine without them is told and skipped. */
 #include <pthread.h>
 #include <signal.h>

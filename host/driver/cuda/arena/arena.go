@@ -38,8 +38,8 @@ type Backing interface {
 type Arena struct {
 	base, size uint64
 	backing    Backing
-	extents    []extent // backed, sorted by address
-	cursor     uint64   // where the search for addresses goes on: they are used again late, so that stale pointers are found
+	chunks     []chunk // backed, sorted by address
+	cursor     uint64  // where the search for addresses goes on: they are used again late, so that stale pointers are found
 	// pages that are shared, by the number of bits of what may be their longest free run, in units.
 	// A page is in one list; full ones are in the first.
 	byRoom [bits.UintSize]pageList
@@ -49,8 +49,8 @@ type Arena struct {
 
 type pageList []*page
 
-// extent is what is backed at once: a shared page, or the pages of a large block.
-type extent struct {
+// chunk is what is backed at once: a shared page, or the pages of a large block.
+type chunk struct {
 	lo, hi uint64
 	page   *page // nil: a large block
 }
@@ -132,7 +132,7 @@ func (a *Arena) Free(addr uint64) bool {
 	if !ok {
 		return false
 	}
-	e := a.extents[i]
+	e := a.chunks[i]
 	if e.page == nil {
 		if e.lo != addr {
 			return false
@@ -174,7 +174,7 @@ func (a *Arena) Block(addr uint64) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	e := a.extents[i]
+	e := a.chunks[i]
 	if e.page == nil {
 		return e.lo, true
 	}
@@ -261,14 +261,14 @@ func (a *Arena) backAt(at, size uint64, p *page) error {
 	}
 	a.backed += size
 	i, _ := a.search(at)
-	a.extents = slices.Insert(a.extents, i, extent{at, at + size, p})
+	a.chunks = slices.Insert(a.chunks, i, chunk{at, at + size, p})
 	return nil
 }
 
-// drop takes the memory away from an extent.
+// drop takes the memory away from an chunk.
 func (a *Arena) drop(i int) {
-	e := a.extents[i]
-	a.extents = slices.Delete(a.extents, i, i+1)
+	e := a.chunks[i]
+	a.chunks = slices.Delete(a.chunks, i, i+1)
 	a.backed -= e.hi - e.lo
 	a.backing.Unback(e.lo, e.hi-e.lo)
 }
@@ -278,10 +278,10 @@ func (a *Arena) gap(from, size uint64) (uint64, bool) {
 	i, _ := a.search(from)
 	at := from
 	if i > 0 {
-		at = max(at, a.extents[i-1].hi)
+		at = max(at, a.chunks[i-1].hi)
 	}
-	for ; i < len(a.extents) && a.extents[i].lo-at < size; i++ {
-		at = a.extents[i].hi
+	for ; i < len(a.chunks) && a.chunks[i].lo-at < size; i++ {
+		at = a.chunks[i].hi
 	}
 	return at, size <= a.size-(at-a.base)
 }
@@ -292,12 +292,12 @@ func (a *Arena) free(at, size uint64) bool {
 		return false
 	}
 	i, _ := a.search(at)
-	return (i == 0 || a.extents[i-1].hi <= at) && (i == len(a.extents) || a.extents[i].lo >= at+size)
+	return (i == 0 || a.chunks[i-1].hi <= at) && (i == len(a.chunks) || a.chunks[i].lo >= at+size)
 }
 
-// search finds the first extent that begins at an address or above.
+// search finds the first chunk that begins at an address or above.
 func (a *Arena) search(addr uint64) (int, bool) {
-	return slices.BinarySearchFunc(a.extents, addr, func(e extent, addr uint64) int {
+	return slices.BinarySearchFunc(a.chunks, addr, func(e chunk, addr uint64) int {
 		switch {
 		case e.lo < addr:
 			return -1
@@ -308,18 +308,18 @@ func (a *Arena) search(addr uint64) (int, bool) {
 	})
 }
 
-// find finds the extent that an address lies in.
+// find finds the chunk that an address lies in.
 func (a *Arena) find(addr uint64) (int, bool) {
 	i, exact := a.search(addr)
 	if exact {
 		return i, true
 	}
-	return i - 1, i > 0 && addr < a.extents[i-1].hi
+	return i - 1, i > 0 && addr < a.chunks[i-1].hi
 }
 
 func (a *Arena) pageAt(addr uint64) *page {
 	if i, ok := a.find(addr); ok {
-		return a.extents[i].page
+		return a.chunks[i].page
 	}
 	return nil
 }

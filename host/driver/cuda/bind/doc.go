@@ -6,7 +6,7 @@
 //
 //   - a handle (Stream, Event, Array ...) by being looked up in a table of what the driver gave before,
 //   - Mem, addresses that the GPU reaches for this guest, by Space.Mem, which asks the pinned regions, the driver and the graphs' allocations,
-//   - Host, memory of this process, by Lease, which cuts it out of a mapping that the guest shared, or Buffer, which is C memory of ours,
+//   - Host, memory of this process, by Mapped, which cuts it out of a mapping that the guest shared, or Buffer, which is C memory of ours,
 //   - Rect, Operand and Memcpy3D, by functions that compute how far rows and slices reach, without wrapping, and hold that against the above,
 //   - Arguments, a kernel's parameters, by Layout.Arguments, which holds them against what the kernel reads,
 //   - Image and Input, code for the driver, by functions that want it checked (cuda/fatbin),

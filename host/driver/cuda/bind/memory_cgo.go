@@ -80,9 +80,9 @@ func cut(at, have, offset, size uint64) (uint64, uint64, bool) {
 	return at + offset, size, true
 }
 
-// Lease is a piece of a mapping outside Go's heap that the guest shares, false if the mapping does
+// Mapped is a piece of a mapping outside Go's heap that the guest shares, false if the mapping does
 // not hold it.
-func Lease(mapping []byte, offset, size uint64) (Host, bool) {
+func Mapped(mapping []byte, offset, size uint64) (Host, bool) {
 	if len(mapping) == 0 {
 		return Host{}, false
 	}

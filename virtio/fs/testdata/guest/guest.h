@@ -15,7 +15,7 @@ enum {
 	SC_KILL = 4,   /* complete after a while; expect RELEASE */
 	SC_STAY = 5,   /* never complete: the device must take it back */
 	SC_PING = 6,   /* answer PINGS increments of word 0 in word 1 */
-	SC_TERM = 7,   /* a lease: complete after its term with 0 bytes, or with EPIPE to end the session */
+	SC_TERM = 7,   /* a loan: complete after its term with 0 bytes, or with EPIPE to end the session */
 };
 
 #define REGION (1 << 20)
@@ -29,11 +29,11 @@ void insert_modules(void);
 int spawn(const char *path);
 
 void test_files(void);
-void test_leases(void);
+void test_loans(void);
 int start_staying_read(void);
 void loop_sessions(void);
 
-/* leases.c */
+/* loans.c */
 char *region(size_t size);
 void release_region(char *p, size_t size);
 int session(void);

@@ -106,7 +106,7 @@ int main(void)
 	boot = r == 0 ? which_boot() : 9;
 	if (boot == 1) {
 		test_files();
-		test_leases();
+		test_loans();
 	}
 	if (r == 0)
 		check(start_staying_read(), "staying", "READ to leave behind");

@@ -1,4 +1,4 @@
-/* For virtiofs_test.c, which includes carrier_virtiofs.c before it: files, memory and leases that fail when the test says so, and what was done. */
+/* For virtiofs_test.c, which includes carrier_virtiofs.c before it: files, memory and loans that fail when the test says so, and what was done. */
 #ifndef CW_VIRTIOFS_FAKES_H
 #define CW_VIRTIOFS_FAKES_H
 
@@ -6,7 +6,7 @@ enum { SESSION = 70, INFO = 71, LIMIT = 72, AIO = 4242 };
 
 struct cw_session cw_s;
 struct cw_global cw_g;
-struct cw_leases cw_leases;
+struct cw_loans cw_loans;
 
 /* --- the files ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -113,7 +113,7 @@ static ssize_t f_pread(int fd, void *p, size_t n, off_t at)
 {
 	CHECK(fd == SESSION);
 	if (at == (off_t)CW_FILE_ERROR && n == 1020 * 4096) { /* before anything is said of the session */
-		CHECK(count_ == 0 && cw_leases.max_read == 0);
+		CHECK(count_ == 0 && cw_loans.max_read == 0);
 		memset(p, 'x', n);
 		probes++;
 		errno = probe_errno;
@@ -138,13 +138,13 @@ static int f_nap(const struct timespec *t, struct timespec *rest)
 {
 	CHECK(t->tv_sec == 0 && t->tv_nsec > 0 && !rest);
 	if (++naps % 3 == 0)
-		atomic_store(&cw_leases.running, 0); /* the thread has ended */
+		atomic_store(&cw_loans.running, 0); /* the thread has ended */
 	return 0;
 }
 
-/* --- memory, and leases ----------------------------------------------------------------------------------------------------------------- */
+/* --- memory, and loans ----------------------------------------------------------------------------------------------------------------- */
 
-static int contexts, setup_errno, mapped, advised, no_map, lent, lease_err, start_err, threads, forgot;
+static int contexts, setup_errno, mapped, advised, no_map, lent, loan_err, start_err, threads, forgot;
 static void *hint_;
 static uint8_t *place;
 
@@ -163,7 +163,7 @@ static long f_syscall(long number, ...)
 		*c = AIO;
 		contexts++;
 	} else {
-		CHECK(number == SYS_io_destroy && va_arg(args, aio_context_t) == AIO && !atomic_load(&cw_leases.running));
+		CHECK(number == SYS_io_destroy && va_arg(args, aio_context_t) == AIO && !atomic_load(&cw_loans.running));
 		contexts--;
 	}
 	va_end(args);
@@ -230,34 +230,34 @@ void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const voi
 static int64_t ended[8];
 static int ended_count;
 
-void cw_lease_end(int64_t region)
+void cw_loan_end(int64_t region)
 {
-	CHECK(atomic_load(&cw_leases.lock.word) != 0);
+	CHECK(atomic_load(&cw_loans.lock.word) != 0);
 	ended[ended_count++ % 8] = region;
 	lent -= region < 0 ? lent : 1;
 }
 
-int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size)
+int cw_loan_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size)
 {
 	(void)s, (void)region;
 	CHECK(va == place && size > 0);
-	if (lease_err == 0)
+	if (loan_err == 0)
 		lent++;
-	return lease_err;
+	return loan_err;
 }
 
-void cw_lease_forget(void)
+void cw_loan_forget(void)
 {
 	CHECK(contexts == 0);
 	forgot++;
 }
 
-int cw_lease_start(struct cw_session *s)
+int cw_loan_start(struct cw_session *s)
 {
 	CHECK(s == &cw_s);
 	if (start_err == 0) {
 		threads++;
-		atomic_store(&cw_leases.running, 1);
+		atomic_store(&cw_loans.running, 1);
 	}
 	return start_err;
 }

@@ -1,5 +1,5 @@
 /*
- * The carrier of a VM alone: carrier_virtiofs.c between files and leases of the test's own. What it writes to the control file and how often, what it says
+ * The carrier of a VM alone: carrier_virtiofs.c between files and loans of the test's own. What it writes to the control file and how often, what it says
  * when the host refuses, and that whatever fails, and whenever, gives back all that it had taken.
  */
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/tests/check.h"
 
 static int f_open(const char *path, int flags);
@@ -56,15 +56,15 @@ static void anew(const char *mount)
 	snprintf(mount_, sizeof mount_, "%s", mount);
 	memset(&cw_s, 0, sizeof cw_s);
 	cw_s.fd = -1;
-	memset(&cw_leases, 0xee, sizeof cw_leases); /* as another session may have left it */
-	memset(&cw_leases.lock, 0, sizeof cw_leases.lock);
-	atomic_store(&cw_leases.running, 0);
+	memset(&cw_loans, 0xee, sizeof cw_loans); /* as another session may have left it */
+	memset(&cw_loans.lock, 0, sizeof cw_loans.lock);
+	atomic_store(&cw_loans.running, 0);
 	info = refusal = "";
 	limit = NULL;
 	probes = probe_errno = said_so = 0;
 	files = naps = count_ = eintr = eagain = short_ = refuse_type = refuse_errno = rung = ring_eintr = ring_none = waits_errno =
 		open_errno = 0;
-	contexts = setup_errno = mapped = advised = no_map = lent = lease_err = start_err = threads = forgot = ended_count = aio_full = 0;
+	contexts = setup_errno = mapped = advised = no_map = lent = loan_err = start_err = threads = forgot = ended_count = aio_full = 0;
 }
 
 static int opened(void) { return c->open(&cw_s, mount_); }
@@ -78,15 +78,15 @@ static void opens(void)
 	      threads == 1);
 	CHECK(count_ == 2 && sent[0] == CW_MSG_HELLO && sent[1] == CW_MSG_START && sent_va == (uintptr_t)place &&
 	      sent_size == CW_REGION0_SIZE);
-	CHECK(cw_leases.ring == 1 && cw_leases.stopping == 0 && atomic_load(&cw_leases.gone) == 0 && c->alive(&cw_s) == 0);
-	atomic_store(&cw_leases.gone, -EIO);
+	CHECK(cw_loans.ring == 1 && cw_loans.stopping == 0 && atomic_load(&cw_loans.gone) == 0 && c->alive(&cw_s) == 0);
+	atomic_store(&cw_loans.gone, -EIO);
 	CHECK(c->alive(&cw_s) == -EPIPE);
 	c->close(&cw_s);
-	CHECK(cw_leases.stopping == 1 && ended[0] == -1 && sent[2] == CW_MSG_REGION_END && sent_region[2] == 0 &&
+	CHECK(cw_loans.stopping == 1 && ended[0] == -1 && sent[2] == CW_MSG_REGION_END && sent_region[2] == 0 &&
 	      sent_size == CW_REGION0_SIZE);
 	CHECK(files == 1 && contexts == 1 && mapped == 1 && naps == 0); /* threads may be inside: nothing is freed, nothing waited for */
 	c->abandon(&cw_s);
-	CHECK(cw_leases.stopping == 2 && naps == 3 && files == 0 && contexts == 0 && mapped == 0 && forgot == 1 && !cw_s.base);
+	CHECK(cw_loans.stopping == 2 && naps == 3 && files == 0 && contexts == 0 && mapped == 0 && forgot == 1 && !cw_s.base);
 	anew("/mnt/gpu");
 	CHECK(opened() == 0);
 	c->forked(&cw_s, 1);
@@ -102,7 +102,7 @@ static void fails(void)
 	} all[] = {
 		{&no_map, 1, -ENOMEM, "no memory"},
 		{&setup_errno, EAGAIN, -EAGAIN, "aio-max-nr"},
-		{&lease_err, -ENOBUFS, -ENOBUFS, "cannot lease the session's ring"},
+		{&loan_err, -ENOBUFS, -ENOBUFS, "cannot lend the session's ring"},
 		{&start_err, -EAGAIN, -EAGAIN, "cannot start a thread"},
 		{&open_errno, ENOENT, -ENOENT, "mount -t virtiofs"},
 		{&open_errno, ENOTDIR, -ENOTDIR, "mount -t virtiofs"},
@@ -114,7 +114,7 @@ static void fails(void)
 		*all[i].what = all[i].value;
 		cw_s.base = place; /* an older session's */
 		CHECK(opened() == all[i].want && said(all[i].words));
-		CHECK(files == 0 && contexts == 0 && mapped == 0 && !atomic_load(&cw_leases.running) && (open_errno || !cw_s.base));
+		CHECK(files == 0 && contexts == 0 && mapped == 0 && !atomic_load(&cw_loans.running) && (open_errno || !cw_s.base));
 	}
 	static const struct {
 		uint32_t type;
@@ -131,7 +131,7 @@ static void fails(void)
 		refuse_errno = EACCES;
 		refusal = refused[i].text;
 		CHECK(opened() == -EACCES && said(refused[i].words));
-		CHECK(files == 0 && contexts == 0 && mapped == 0 && lent == 0 && !atomic_load(&cw_leases.running));
+		CHECK(files == 0 && contexts == 0 && mapped == 0 && lent == 0 && !atomic_load(&cw_loans.running));
 		CHECK(sent[count_ - 1] == CW_MSG_REGION_END); /* the host hears that it is over */
 	}
 	anew("/mnt/gpu");
@@ -168,7 +168,7 @@ static void infos(void)
 {
 	static const struct {
 		const char *text;
-		uint32_t read, leases;
+		uint32_t read, loans;
 	} all[] = {
 		{"", 131072, 256},
 		{NULL, 131072, 256},
@@ -192,11 +192,11 @@ static void infos(void)
 		anew("/m");
 		info = all[i].text;
 		CHECK(opened() == 0 && files == 1);
-		if (cw_leases.max_read != all[i].read || cw_leases.max_leases != all[i].leases)
-			fprintf(stderr, "info %zu: %u, %u\n", i, cw_leases.max_read, cw_leases.max_leases);
-		CHECK(cw_leases.max_read == all[i].read && cw_leases.max_leases == all[i].leases);
+		if (cw_loans.max_read != all[i].read || cw_loans.max_loans != all[i].loans)
+			fprintf(stderr, "info %zu: %u, %u\n", i, cw_loans.max_read, cw_loans.max_loans);
+		CHECK(cw_loans.max_read == all[i].read && cw_loans.max_loans == all[i].loans);
 		/* A piece is as many whole READs as fit 16 MiB, and one at least. */
-		uint64_t piece = cw_leases.piece, most = 16 << 20;
+		uint64_t piece = cw_loans.piece, most = 16 << 20;
 		CHECK(piece > 0 && piece % all[i].read == 0 && (piece == all[i].read || (piece <= most && piece + all[i].read > most)));
 	}
 }
@@ -211,14 +211,14 @@ static void probing(void)
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		for (int fails = 0; fails < 2; fails++) {
 			anew("/m");
-			memset(&cw_leases, 0, sizeof cw_leases);
+			memset(&cw_loans, 0, sizeof cw_loans);
 			limit = all[i].limit;
 			probe_errno = fails ? EIO : 0;
 			CHECK(opened() == 0 && files == 1 && probes == all[i].probes && said_so == (fails && probes) && mapped == 1);
 		}
 }
 
-/* A region is the library's or the application's, in a file or not; the host takes it, refuses it, or has no room for its leases. */
+/* A region is the library's or the application's, in a file or not; the host takes it, refuses it, or has no room for its loans. */
 static void regions(void)
 {
 	for (int adopted = 0; adopted < 2; adopted++)
@@ -230,7 +230,7 @@ static void regions(void)
 					.id = 5, .size = 8192, .at = 0x7000, .file = file, .adopted = (uint8_t)adopted, .va = place};
 				uint8_t *near = r.va;
 				no_map = way == 3;
-				lease_err = way == 1 ? -ENOBUFS : 0;
+				loan_err = way == 1 ? -ENOBUFS : 0;
 				refuse_type = way == 2 || way == 4 ? CW_MSG_REGION : 0;
 				refuse_errno = way == 4 ? ENOBUFS : EPERM;
 				refusal = "none left";
@@ -254,7 +254,7 @@ static void regions(void)
 				c->end_region(&cw_s, &r);
 				CHECK(sent[3] == CW_MSG_REGION_END && sent_region[3] == 5 && sent_va == 0x7000 && sent_size == 8192 &&
 				      ended[0] == 5);
-				CHECK(mapped == 1 && advised == 0 && lent == 1 && atomic_load(&cw_leases.lock.word) == 0);
+				CHECK(mapped == 1 && advised == 0 && lent == 1 && atomic_load(&cw_loans.lock.word) == 0);
 			}
 }
 
@@ -285,7 +285,7 @@ static void wakes(void)
 	waits_errno = ENOTCONN;
 	CHECK(c->wait_slot(&cw_s, 3, &word) == -EPIPE);
 	waits_errno = 0;
-	atomic_store(&cw_leases.gone, -EIO);
+	atomic_store(&cw_loans.gone, -EIO);
 	CHECK(c->wait_slot(&cw_s, 3, &word) == -EPIPE);
 }
 

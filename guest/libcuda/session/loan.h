@@ -1,6 +1,6 @@
-/* Between carrier_virtiofs.c (the control file) and lease.c (what keeps regions lent). */
-#ifndef CW_SESSION_LEASE_H
-#define CW_SESSION_LEASE_H
+/* Between carrier_virtiofs.c (the control file) and loan.c (what keeps regions lent). */
+#ifndef CW_SESSION_LOAN_H
+#define CW_SESSION_LOAN_H
 
 #include <linux/aio_abi.h>
 
@@ -16,31 +16,31 @@ enum { CW_AIO_EVENTS = 512, CW_PIECES = 448 };
 
 struct cw_piece;
 
-struct cw_leases {
+struct cw_loans {
 	struct cw_lock lock;
 	aio_context_t aio;
 	struct cw_piece *pieces;
 	uint32_t max_read;   /* bytes of one READ */
 	uint32_t piece;	     /* bytes of one piece: some READs, which the kernel makes of it */
-	uint32_t max_leases; /* READs that pieces may have; a host that counts them itself says more than there can be */
-	uint32_t leases;     /* that they have, ended ones included */
+	uint32_t max_loans;  /* READs that pieces may have; a host that counts them itself says more than there can be */
+	uint32_t loans;	     /* that they have, ended ones included */
 	uint32_t count;	     /* pieces */
 	int stopping;	     /* no renewals; 2: the thread ends too */
-	_Atomic int running; /* the lease thread */
-	_Atomic int gone;    /* -errno of a lease that failed */
+	_Atomic int running; /* the loan thread */
+	_Atomic int gone;    /* -errno of a loan that failed */
 	uint64_t ring;	     /* what a doorbell writes */
 };
-extern struct cw_leases cw_leases;
+extern struct cw_loans cw_loans;
 
 /* Submits one asynchronous request. -errno. */
 int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, void *data);
-/* Cuts a region into pieces and leases each. One region at a time. -ENOBUFS: the budget is spent. */
-int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size);
+/* Cuts a region into pieces and lends each. One region at a time. -ENOBUFS: the budget is spent. */
+int cw_loan_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size);
 /* Under the lock: ends the pieces of a region, or of all (region < 0). Their memory follows with their last READ. */
-void cw_lease_end(int64_t region);
+void cw_loan_end(int64_t region);
 /* Frees what is left, once the thread has ended and nothing is pending. */
-void cw_lease_forget(void);
-int cw_lease_start(struct cw_session *s);
+void cw_loan_forget(void);
+int cw_loan_start(struct cw_session *s);
 
 #pragma GCC visibility pop
 #endif

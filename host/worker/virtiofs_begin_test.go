@@ -22,11 +22,11 @@ func controlPage() []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(b, remote.ProtocolVersion), remote.RingSize)
 }
 
-// startLeased is a carrier with a region 0 that begins so, until the test ends.
-func startLeased(t *testing.T, worker *link.WorkerEnd, page []byte, fresh bool) (*leased, error) {
+// startVirtiofs is a carrier with a region 0 that begins so, until the test ends.
+func startVirtiofs(t *testing.T, worker *link.WorkerEnd, page []byte, fresh bool) (*virtiofs, error) {
 	t.Helper()
 	const gpa = 1 << 20
-	l := newLeased(worker)
+	l := newVirtiofs(worker)
 	fd := memfile(t, "causeway-test-control", int64(remote.Region0Size))
 	_, err := unix.Pwrite(fd, page, 0)
 	l.guest = []link.BackedMemory{{MemoryRegion: link.MemoryRegion{GPA: gpa, Size: remote.Region0Size}, File: fd}}
@@ -53,7 +53,7 @@ func TestControlPageOfAVM(t *testing.T) {
 	right := controlPage()
 	start := func(page []byte, fresh bool) error {
 		_, worker := linkPair(t)
-		_, err := startLeased(t, worker, page, fresh)
+		_, err := startVirtiofs(t, worker, page, fresh)
 		return err
 	}
 	if err := start(right, true); err != nil {
@@ -71,12 +71,12 @@ func TestControlPageOfAVM(t *testing.T) {
 	}
 }
 
-// TestLeasedGoesOn: a carrier that another process takes over has the ring where it was, and each
+// TestVirtiofsGoesOn: a carrier that another process takes over has the ring where it was, and each
 // region's bytes, of whichever pages of the VM it is made.
-func TestLeasedGoesOn(t *testing.T) {
+func TestVirtiofsGoesOn(t *testing.T) {
 	const page, gpa = 4096, 1 << 30
 	_, worker := linkPair(t)
-	l, err := startLeased(t, worker, controlPage(), true)
+	l, err := startVirtiofs(t, worker, controlPage(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +111,16 @@ func TestLeasedGoesOn(t *testing.T) {
 	}
 	var b bytes.Buffer
 	w := state.NewWriter(&b)
-	snap.Leased.write(w)
+	snap.Virtiofs.write(w)
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	s := &starter{link: worker}
-	carrier, err := s.adoptCarrier(&snapshot{Leased: readLeased(state.NewReader(&b, 1<<20))}, files)
+	carrier, err := s.adoptCarrier(&snapshot{Virtiofs: readVirtiofs(state.NewReader(&b, 1<<20))}, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := s.leased // which the link's messages of memory go to
+	next := s.virtiofs // which the link's messages of memory go to
 	if carrier != remote.Carrier(next) {
 		t.Error("the session has another carrier than its memory")
 	}
@@ -161,11 +161,11 @@ func TestRehearsalSaysHowItsDriverStarted(t *testing.T) {
 		}
 		defer h.close()
 		go func() { _ = (<-s.w.tasks)() }()
-		l, err := startLeased(t, worker, controlPage(), true)
+		l, err := startVirtiofs(t, worker, controlPage(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		from := &starter{link: worker, leased: l, warm: warm}
+		from := &starter{link: worker, virtiofs: l, warm: warm}
 		if err := from.rehearse(s.w, link.Copy{Number: 5, Rehearsal: true, Stream: link.FileOf(pair[0])}); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestRehearsalSaysHowItsDriverStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		snap, err := readSnapshot(h.in)
-		if err != nil || snap.Warm != warm || len(snap.Requests) != 3 || snap.Leased == nil {
+		if err != nil || snap.Warm != warm || len(snap.Requests) != 3 || snap.Virtiofs == nil {
 			t.Fatalf("%+v, %v", snap, err)
 		}
 		r, err := parent.Receive()

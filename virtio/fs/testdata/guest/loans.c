@@ -1,4 +1,4 @@
-/* Control files: pending READs as leases on pages. */
+/* Control files: pending READs as loans on pages. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include <errno.h>
@@ -219,7 +219,7 @@ static void test_kill(void)
 	printf("info death took %.3f s\n", now() - t);
 }
 
-void test_leases(void)
+void test_loans(void)
 {
 	int fd = session();
 

@@ -1,6 +1,6 @@
-/* For lease_test.c, which includes lease.c before it: a model of each piece, and a kernel that holds what the thread does against it. */
-#ifndef CW_LEASE_KERNEL_H
-#define CW_LEASE_KERNEL_H
+/* For loan_test.c, which includes loan.c before it: a model of each piece, and a kernel that holds what the thread does against it. */
+#ifndef CW_LOAN_KERNEL_H
+#define CW_LOAN_KERNEL_H
 
 enum { FD = 7, AIO = 4242, READ = 8192, PIECE = 2 * READ, BUDGET = 60, MOST = 384, REGIONS = 10, FAR = 1 << 30, BURST_READS = 16, GAP = 5 };
 
@@ -67,7 +67,7 @@ static int begin_fails;
 
 int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg)
 {
-	CHECK(stack >= 64 * 1024 && !faults && run == lease_thread && arg == &cw_s && atomic_load(&cw_leases.running));
+	CHECK(stack >= 64 * 1024 && !faults && run == loan_thread && arg == &cw_s && atomic_load(&cw_loans.running));
 	return begin_fails;
 }
 
@@ -86,13 +86,13 @@ static long submit(const struct iocb *cb)
 	}
 	struct cw_piece *p = (struct cw_piece *)(uintptr_t)cb->aio_data;
 	struct model *m = of(p);
-	CHECK(m && !m->ended && atomic_load(&cw_leases.lock.word) != 0 && !cw_leases.stopping);
+	CHECK(m && !m->ended && atomic_load(&cw_loans.lock.word) != 0 && !cw_loans.stopping);
 	CHECK(m->now || m->due <= clock_ms);
 	CHECK(m->pending < 2); /* a third READ would say nothing */
 	uint32_t region = p->region;
 	uint64_t at = (uint64_t)cb->aio_offset & (((uint64_t)1 << 44) - 1), left = regions[region].size - at;
 	CHECK(region < REGIONS && cb->aio_lio_opcode == IOCB_CMD_PREAD && cb->aio_fildes == FD);
-	CHECK(((uint64_t)cb->aio_offset & ~(((uint64_t)1 << 44) - 1)) == (CW_FILE_LEASE | (uint64_t)region << 44));
+	CHECK(((uint64_t)cb->aio_offset & ~(((uint64_t)1 << 44) - 1)) == (CW_FILE_LOAN | (uint64_t)region << 44));
 	CHECK(at % PIECE == 0 && at < regions[region].size && cb->aio_nbytes == (left < PIECE ? left : PIECE));
 	CHECK(cb->aio_buf == (uintptr_t)regions[region].va + at);
 	if (!m->now) { /* a renewal: others let it pass after so many */
@@ -128,7 +128,7 @@ static void end_read(struct io_event *e, int i, int64_t res)
 	if (res < 0 && res != -EINTR && res != -EAGAIN) {
 		for (int k = 0; k < MOST; k++)
 			all[k].ended = 1;
-	} else if (m->pending == 0 && !cw_leases.stopping) {
+	} else if (m->pending == 0 && !cw_loans.stopping) {
 		if (clock_ms - m->since < 10)
 			m->due = clock_ms + 10;
 		else
@@ -143,18 +143,18 @@ static int64_t sound(void)
 {
 	int64_t next = 1000;
 	int listed = 0, reads_ = 0;
-	for (struct cw_piece *p = cw_leases.pieces; p; p = p->next) {
+	for (struct cw_piece *p = cw_loans.pieces; p; p = p->next) {
 		listed++;
 		reads_ += (int)((p->len + READ - 1) / READ);
 	}
-	CHECK(listed == pieces && (int)cw_leases.count == pieces && (int)cw_leases.leases == reads_);
-	CHECK(atomic_load(&cw_leases.lock.word) == 0);
+	CHECK(listed == pieces && (int)cw_loans.count == pieces && (int)cw_loans.loans == reads_);
+	CHECK(atomic_load(&cw_loans.lock.word) == 0);
 	for (int i = 0; i < MOST; i++) {
 		const struct model *m = &all[i];
 		if (!m->p)
 			continue;
 		CHECK(m->pending > 0 || !m->ended); /* else it had been freed */
-		if (m->ended || cw_leases.stopping)
+		if (m->ended || cw_loans.stopping)
 			continue;
 		CHECK(!m->now);
 		if (m->due <= clock_ms && m->pending == 2)

@@ -35,7 +35,7 @@ func pend(t *testing.T, g *fstest.Guest, ctl *testControl, n int) (*fstest.File,
 	return f, h, calls, reads
 }
 
-func TestSuspendReturnsLeases(t *testing.T) {
+func TestSuspendReturnsLoans(t *testing.T) {
 	ctl := &testControl{}
 	g, _ := boot(t, ctl, fs.Options{RequestQueues: 2})
 	f, h, calls, reads := pend(t, g, ctl, 300)
@@ -137,9 +137,9 @@ func TestRevokeThatHangs(t *testing.T) {
 	}
 }
 
-// TestLeaseIsLogged: while a migration runs, the end of a lease marks all its pages, for anything
+// TestLoanIsLogged: while a migration runs, the end of a loan marks all its pages, for anything
 // in them may have changed.
-func TestLeaseIsLogged(t *testing.T) {
+func TestLoanIsLogged(t *testing.T) {
 	x := newDirect(t)
 	const size = 4096
 	fd, err := unix.MemfdCreate("dirty-log", unix.MFD_CLOEXEC)
@@ -165,12 +165,12 @@ func TestLeaseIsLogged(t *testing.T) {
 	x.prepare(15, 6, append(u64s(1, 0), append(u32s(8192, 0), make([]byte, 16)...)...), 8192)
 	x.run(t)
 	if !bytes.Equal(before, bits) {
-		t.Error("pages were marked while the lease lasts")
+		t.Error("pages were marked while the loan lasts")
 	}
 	x.dev.CancelPending()
 	for page := x.out.GPA >> 12; page <= (x.out.GPA+8192)>>12; page++ {
 		if bits[page/8]>>(page%8)&1 == 0 {
-			t.Errorf("page %#x of the lease is not marked", page)
+			t.Errorf("page %#x of the loan is not marked", page)
 		}
 	}
 }

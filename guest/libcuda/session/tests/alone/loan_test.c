@@ -1,5 +1,5 @@
 /*
- * Leases alone: lease.c between a clock and a kernel of the test's own. A model says of each piece when its next READ is due, and the thread may sleep
+ * Loans alone: loan.c between a clock and a kernel of the test's own. A model says of each piece when its next READ is due, and the thread may sleep
  * until then and no longer. Thousands of steps by chance: READs that end, fail or are refused, sleeps that last too long, regions that come and go.
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "session/lease.h"
+#include "session/loan.h"
 #include "session/tests/check.h"
 
 static long kernel(long number, ...);
@@ -21,26 +21,26 @@ static int64_t clock_ms = 5000;
 #define calloc(n, size) get(n, size)
 #define free(p) put(p)
 #define cw_now_ms() clock_ms
-#include "session/lease.c"
+#include "session/loan.c"
 #undef syscall
 #undef calloc
 #undef free
 #include "session/lock.c"
 #include "session/signals.c"
 
-#include "session/tests/alone/lease_kernel.h"
+#include "session/tests/alone/loan_kernel.h"
 
 /* --- what is tried --------------------------------------------------------------------------------------------------------------------------- */
 
 static void anew(void)
 {
-	CHECK(pieces == 0 && flying == 0 && !cw_leases.pieces);
-	memset(&cw_leases, 0, sizeof cw_leases);
+	CHECK(pieces == 0 && flying == 0 && !cw_loans.pieces);
+	memset(&cw_loans, 0, sizeof cw_loans);
 	memset(all, 0, sizeof all);
-	cw_leases.aio = AIO;
-	cw_leases.max_read = READ;
-	cw_leases.piece = PIECE;
-	cw_leases.max_leases = BUDGET;
+	cw_loans.aio = AIO;
+	cw_loans.max_read = READ;
+	cw_loans.piece = PIECE;
+	cw_loans.max_loans = BUDGET;
 	cw_s.fd = FD;
 	deaths = refuse = fail_get = 0;
 	for (int i = 0; i < REGIONS; i++) {
@@ -64,21 +64,21 @@ static void ended_by_test(uint32_t region)
 static void end_region(uint32_t region)
 {
 	ended_by_test(region);
-	cw_lock_acquire(&cw_leases.lock);
-	cw_lease_end(region);
-	cw_lock_release(&cw_leases.lock);
+	cw_lock_acquire(&cw_loans.lock);
+	cw_loan_end(region);
+	cw_lock_release(&cw_loans.lock);
 }
 
 static int count(uint64_t size) { return (int)((size + PIECE - 1) / PIECE); }
 
-static int leases(uint64_t size) { return (int)((size + READ - 1) / READ); }
+static int loans(uint64_t size) { return (int)((size + READ - 1) / READ); }
 
 /* Lends a region, or finds that it cannot be. */
 static void lend(uint32_t region)
 {
-	int had = pieces, want = count(regions[region].size), no_room = leases(regions[region].size) > BUDGET - (int)cw_leases.leases,
+	int had = pieces, want = count(regions[region].size), no_room = loans(regions[region].size) > BUDGET - (int)cw_loans.loans,
 	    fails = refuse || fail_get;
-	int err = cw_lease_region(&cw_s, region, regions[region].va, regions[region].size);
+	int err = cw_loan_region(&cw_s, region, regions[region].va, regions[region].size);
 	unsigned char in[64];
 	CHECK(mincore(regions[region].va, regions[region].size, in) == 0);
 	for (uint64_t at = 0; at < regions[region].size; at += 4096)
@@ -150,7 +150,7 @@ static int renewal(struct io_event *ev, int64_t sleep)
 	case 8: /* stopped for longer than a term, and all has lapsed */ clock_ms += 60000; return reap_all(ev, 0, 64);
 	case 9:
 		CHECK(sleep == 1000 && flying == 1);
-		cw_leases.stopping = 1;
+		cw_loans.stopping = 1;
 		return 0;
 	case 10: /* nothing is renewed, and what ends stays ended */
 		CHECK(sleep == 1000);
@@ -158,7 +158,7 @@ static int renewal(struct io_event *ev, int64_t sleep)
 		return reap_all(ev, 0, 64);
 	default:
 		CHECK(sleep == 1000 && flying == 0);
-		cw_leases.stopping = 2;
+		cw_loans.stopping = 2;
 		return 0;
 	}
 }
@@ -170,13 +170,13 @@ static void one_by_one(void)
 	by_hand = 0;
 	step = renewal;
 	lend(0);
-	atomic_store(&cw_leases.running, 1);
-	lease_thread(&cw_s);
+	atomic_store(&cw_loans.running, 1);
+	loan_thread(&cw_s);
 	char name[16];
-	CHECK(prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "causeway-lease"));
-	CHECK(by_hand == 12 && !atomic_load(&cw_leases.running) && deaths == 0 && pieces == 1);
-	cw_lease_forget();
-	CHECK(pieces == 0 && !cw_leases.pieces);
+	CHECK(prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "causeway-loan"));
+	CHECK(by_hand == 12 && !atomic_load(&cw_loans.running) && deaths == 0 && pieces == 1);
+	cw_loan_forget();
+	CHECK(pieces == 0 && !cw_loans.pieces);
 }
 
 static int dies(struct io_event *ev, int64_t sleep)
@@ -186,7 +186,7 @@ static int dies(struct io_event *ev, int64_t sleep)
 		end_read(&ev[0], 1, -ENOTCONN);
 		return 1;
 	}
-	CHECK(atomic_load(&cw_leases.gone) == -ENOTCONN && deaths == 1);
+	CHECK(atomic_load(&cw_loans.gone) == -ENOTCONN && deaths == 1);
 	if (flying > 0)
 		return reap_all(ev, -ENOTCONN, 64);
 	CHECK(pieces == 0 && deaths == 1); /* their own ends are no more news */
@@ -201,44 +201,44 @@ static void host_gone(void)
 	step = dies;
 	lend(2);
 	lend(3);
-	atomic_store(&cw_leases.running, 1);
-	lease_thread(&cw_s);
-	CHECK(by_hand > 2 && !atomic_load(&cw_leases.running));
+	atomic_store(&cw_loans.running, 1);
+	loan_thread(&cw_s);
+	CHECK(by_hand > 2 && !atomic_load(&cw_loans.running));
 }
 
 /* All at once: a budget that is spent to the last piece, memory that is not there, a first and a later READ that is refused. */
 static void lending(void)
 {
 	anew();
-	cw_leases.max_leases = 3;
-	CHECK(cw_lease_region(&cw_s, 5, regions[5].va, regions[5].size) == -ENOBUFS && pieces == 0);
-	cw_leases.max_leases = (uint32_t)leases(regions[5].size);
-	CHECK(cw_lease_region(&cw_s, 5, regions[5].va, regions[5].size) == 0 && pieces == count(regions[5].size) && flying == pieces);
-	CHECK(cw_lease_region(&cw_s, 0, regions[0].va, regions[0].size) == -ENOBUFS);
+	cw_loans.max_loans = 3;
+	CHECK(cw_loan_region(&cw_s, 5, regions[5].va, regions[5].size) == -ENOBUFS && pieces == 0);
+	cw_loans.max_loans = (uint32_t)loans(regions[5].size);
+	CHECK(cw_loan_region(&cw_s, 5, regions[5].va, regions[5].size) == 0 && pieces == count(regions[5].size) && flying == pieces);
+	CHECK(cw_loan_region(&cw_s, 0, regions[0].va, regions[0].size) == -ENOBUFS);
 	end_region(5);
-	CHECK(pieces == flying && (int)cw_leases.leases == leases(regions[5].size)); /* they count until their READs have ended */
+	CHECK(pieces == flying && (int)cw_loans.loans == loans(regions[5].size)); /* they count until their READs have ended */
 	struct io_event ev[64];
 	for (int n = reap_all(ev, 0, 64), i = 0; i < n; i++)
 		completed(&cw_s, (struct cw_piece *)(uintptr_t)ev[i].data, ev[i].res, clock_ms);
 	CHECK(pieces == 0);
 	fail_get = 2;
-	CHECK(cw_lease_region(&cw_s, 5, regions[5].va, regions[5].size) == -ENOMEM && pieces == 1 && flying == 1);
+	CHECK(cw_loan_region(&cw_s, 5, regions[5].va, regions[5].size) == -ENOMEM && pieces == 1 && flying == 1);
 	ended_by_test(5);
 	CHECK(all[0].p->ended);
 	completed(&cw_s, (reap_all(ev, 0, 1), (struct cw_piece *)(uintptr_t)ev[0].data), 0, clock_ms);
 	CHECK(pieces == 0);
 	refuse = EAGAIN;
 	refuse_in = 1;
-	CHECK(cw_lease_region(&cw_s, 1, regions[1].va, regions[1].size) == -EAGAIN && pieces == 0 && flying == 0);
+	CHECK(cw_loan_region(&cw_s, 1, regions[1].va, regions[1].size) == -EAGAIN && pieces == 0 && flying == 0);
 	refuse = EIO;
 	refuse_in = 2;
-	CHECK(cw_lease_region(&cw_s, 5, regions[5].va, regions[5].size) == -EIO && pieces == 1 && flying == 1);
+	CHECK(cw_loan_region(&cw_s, 5, regions[5].va, regions[5].size) == -EIO && pieces == 1 && flying == 1);
 	ended_by_test(5);
 	completed(&cw_s, (reap_all(ev, 0, 1), (struct cw_piece *)(uintptr_t)ev[0].data), 0, clock_ms);
 	refuse = -1;
 	refuse_in = 1;
-	CHECK(cw_lease_region(&cw_s, 1, regions[1].va, regions[1].size) == -EAGAIN && pieces == 0 && flying == 0);
-	CHECK(atomic_load(&cw_leases.lock.word) == 0);
+	CHECK(cw_loan_region(&cw_s, 1, regions[1].va, regions[1].size) == -EAGAIN && pieces == 0 && flying == 0);
+	CHECK(atomic_load(&cw_loans.lock.word) == 0);
 }
 
 /* All that a VM's queue may hold, lent at one time: it is renewed a few READs at a time, each piece long before its term ends, and from the second on
@@ -249,7 +249,7 @@ static int spread_wakes;
 static int spreads(struct io_event *ev, int64_t sleep)
 {
 	if (clock_ms >= spread_until) {
-		cw_leases.stopping = 2;
+		cw_loans.stopping = 2;
 		return 0;
 	}
 	spread_wakes++;
@@ -271,31 +271,31 @@ static int spreads(struct io_event *ev, int64_t sleep)
 static void spread(void)
 {
 	anew();
-	cw_leases.max_leases = MOST * 2;
+	cw_loans.max_loans = MOST * 2;
 	munmap(regions[0].va, regions[0].size);
 	regions[0].size = (uint64_t)MOST * PIECE;
 	regions[0].va = mmap(NULL, regions[0].size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(regions[0].va != MAP_FAILED);
-	CHECK(cw_lease_region(&cw_s, 0, regions[0].va, regions[0].size) == 0 && flying == MOST && cw_leases.leases == MOST * 2);
+	CHECK(cw_loan_region(&cw_s, 0, regions[0].va, regions[0].size) == 0 && flying == MOST && cw_loans.loans == MOST * 2);
 	step = spreads;
 	spread_oldest = spread_wakes = 0;
 	spread_until = clock_ms + 10000;
-	lease_thread(&cw_s);
+	loan_thread(&cw_s);
 	CHECK(spread_oldest >= 1000 && spread_oldest <= 1300);
 	CHECK(spread_wakes >= 9 * MOST * 2 / BURST_READS && spread_wakes <= 10 * MOST);
-	cw_lease_end(-1);
+	cw_loan_end(-1);
 	struct io_event ev[1];
 	while (reap_all(ev, 0, 1) == 1)
 		completed(&cw_s, (struct cw_piece *)(uintptr_t)ev[0].data, 0, clock_ms);
-	CHECK(pieces == 0 && cw_leases.count == 0);
+	CHECK(pieces == 0 && cw_loans.count == 0);
 }
 
 static void starting(void)
 {
 	anew();
-	CHECK(cw_lease_start(&cw_s) == 0 && atomic_load(&cw_leases.running));
+	CHECK(cw_loan_start(&cw_s) == 0 && atomic_load(&cw_loans.running));
 	begin_fails = EAGAIN;
-	CHECK(cw_lease_start(&cw_s) == -EAGAIN && !atomic_load(&cw_leases.running));
+	CHECK(cw_loan_start(&cw_s) == -EAGAIN && !atomic_load(&cw_loans.running));
 	begin_fails = 0;
 }
 
@@ -323,7 +323,7 @@ static int any(struct io_event *ev, int64_t sleep)
 	}
 	if (at_step >= 20000) {
 		if (flying == 0)
-			cw_leases.stopping = 2;
+			cw_loans.stopping = 2;
 		return reap_all(ev, chance(2) ? 0 : -EIO, 64);
 	}
 	clock_ms += chance(3) ? sleep : later[chance(sizeof later / sizeof *later)];
@@ -366,8 +366,8 @@ static void by_chance(void)
 	anew();
 	at_step = 0;
 	step = any;
-	lease_thread(&cw_s);
-	CHECK(at_step > 20000 && pieces == 0 && deaths == 0 && cw_leases.leases == 0 && cw_leases.count == 0 && rests > 100);
+	loan_thread(&cw_s);
+	CHECK(at_step > 20000 && pieces == 0 && deaths == 0 && cw_loans.loans == 0 && cw_loans.count == 0 && rests > 100);
 }
 
 int main(void)
@@ -379,6 +379,6 @@ int main(void)
 	doorbell();
 	spread();
 	by_chance();
-	puts("lease_test ok");
+	puts("loan_test ok");
 	return 0;
 }

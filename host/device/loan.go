@@ -21,13 +21,13 @@ type region struct {
 	pieces  map[uint64]*piece // by offset; they do not overlap
 	lent    uint64            // bytes
 	sent    bool              // the worker knows the pages
-	ending  bool              // no more leases
+	ending  bool              // no more loans
 	changed bool              // pages differ from what the worker knows
 
 	promised int // entries of the guest's queue that it has
 }
 
-// piece is one lease: the pages of one READ, until it is completed.
+// piece is one loan: the pages of one READ, until it is completed.
 type piece struct {
 	size    uint64
 	ranges  []link.Range
@@ -35,12 +35,12 @@ type piece struct {
 	renewed time.Time
 }
 
-// lend takes a READ as the lease of a piece. It returns the READ that it renews, to be completed,
+// lend takes a READ as the loan of a piece. It returns the READ that it renews, to be completed,
 // if there is one.
 func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.ReadRequest, err error) {
 	size := uint64(req.Size)
 	if off%pageSize != 0 || size == 0 || size > r.size || off > r.size-size {
-		return nil, fmt.Errorf("lease of %#x+%#x in region %d of %#x bytes", off, size, r.id, r.size)
+		return nil, fmt.Errorf("loan of %#x+%#x in region %d of %#x bytes", off, size, r.id, r.size)
 	}
 	ranges, err := pages(req.Ranges(), size)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.R
 		r.changed = true
 		return nil, nil
 	case p.size != size:
-		return nil, fmt.Errorf("lease at %#x of region %d has %#x bytes, not %#x as before", off, r.id, size, p.size)
+		return nil, fmt.Errorf("loan at %#x of region %d has %#x bytes, not %#x as before", off, r.id, size, p.size)
 	case !slices.Equal(p.ranges, ranges):
 		if p.req != nil {
 			// A lent page cannot move. What claims so is no guest kernel.
@@ -72,7 +72,7 @@ func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.R
 	return old, nil
 }
 
-// isLent says whether there is a lease at an offset, which a READ would renew.
+// isLent says whether there is a loan at an offset, which a READ would renew.
 func (r *region) isLent(off uint64) bool {
 	p := r.pieces[off]
 	return p != nil && p.req != nil
@@ -81,7 +81,7 @@ func (r *region) isLent(off uint64) bool {
 func (r *region) overlaps(off, size uint64) error {
 	for o, p := range r.pieces {
 		if off < o+p.size && o < off+size {
-			return fmt.Errorf("leases at %#x and %#x of region %d overlap", off, o, r.id)
+			return fmt.Errorf("loans at %#x and %#x of region %d overlap", off, o, r.id)
 		}
 	}
 	return nil
@@ -90,20 +90,20 @@ func (r *region) overlaps(off, size uint64) error {
 // complete says whether every page is lent.
 func (r *region) complete() bool { return r.lent == r.size }
 
-// expired says whether a lease was not renewed within a term.
+// expired says whether a loan was not renewed within a term.
 func (r *region) expired(now time.Time, term time.Duration) bool {
 	t := r.oldest()
 	return !t.IsZero() && now.Sub(t) >= term
 }
 
-// renew has the terms of all leases begin anew.
+// renew has the terms of all loans begin anew.
 func (r *region) renew(now time.Time) {
 	for _, p := range r.pieces {
 		p.renewed = now
 	}
 }
 
-// oldest says when the lease that lapses first was renewed; zero if nothing is lent.
+// oldest says when the loan that lapses first was renewed; zero if nothing is lent.
 func (r *region) oldest() time.Time {
 	var t time.Time
 	for _, p := range r.pieces {
@@ -114,7 +114,7 @@ func (r *region) oldest() time.Time {
 	return t
 }
 
-// takeBack ends all leases and returns their READs.
+// takeBack ends all loans and returns their READs.
 func (r *region) takeBack() []*fs.ReadRequest {
 	var reqs []*fs.ReadRequest
 	for _, p := range r.pieces {
@@ -151,19 +151,19 @@ func pages(list []virtio.Range, size uint64) ([]link.Range, error) {
 	var total uint64
 	for _, e := range list {
 		if e.GPA%pageSize != 0 || e.Len%pageSize != 0 {
-			return nil, fmt.Errorf("%w: buffer at %#x+%#x is not whole pages: align it, and boot the guest without SWIOTLB", errLease, e.GPA, e.Len)
+			return nil, fmt.Errorf("%w: buffer at %#x+%#x is not whole pages: align it, and boot the guest without SWIOTLB", errLoan, e.GPA, e.Len)
 		}
 		es = append(es, link.Range{GPA: e.GPA, Size: uint64(e.Len)})
 		total += uint64(e.Len)
 	}
 	if total != size || len(es) > link.MaxRanges {
-		return nil, fmt.Errorf("%w: %#x bytes of pages for %#x", errLease, total, size)
+		return nil, fmt.Errorf("%w: %#x bytes of pages for %#x", errLoan, total, size)
 	}
 	return es, nil
 }
 
-// leaseOf splits a file offset of FileLease.
-func leaseOf(off uint64) (id uint32, at uint64) {
-	off -= remote.FileLease
+// loanOf splits a file offset of FileLoan.
+func loanOf(off uint64) (id uint32, at uint64) {
+	off -= remote.FileLoan
 	return uint32(off >> 44), off & (1<<44 - 1)
 }

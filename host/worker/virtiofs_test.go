@@ -79,7 +79,7 @@ func memfile(t testing.TB, name string, size int64) int {
 func TestGuestMemoryByChance(t *testing.T) {
 	const name, page, parts = "causeway-test-guest", 4096, 6
 	parent, worker := linkPair(t)
-	rng, l := rand.New(rand.NewPCG(1, 2)), newLeased(worker)
+	rng, l := rand.New(rand.NewPCG(1, 2)), newVirtiofs(worker)
 	there := map[uint64]link.MemoryRegion{}
 	tell := func(m link.ToWorker) {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestGuestMemoryByChance(t *testing.T) {
 func TestPagesOfARegion(t *testing.T) {
 	const page = 4096
 	parent, worker := linkPair(t)
-	l := newLeased(worker)
+	l := newVirtiofs(worker)
 	defer l.Close()
 	tell := func(m link.ToWorker) error {
 		t.Helper()
@@ -202,23 +202,23 @@ func TestAdoptedMemoryIsWhole(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		files int
-		state leasedState
+		state virtiofsState
 	}{
-		"a descriptor too few":         {1, leasedState{Guest: []link.MemoryRegion{memory}}},
-		"a descriptor too many":        {3, leasedState{Guest: []link.MemoryRegion{memory}}},
-		"no descriptor at all":         {0, leasedState{}},
-		"a region twice":               {2, leasedState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region, region}, Pieces: pieces(1 << 30)}},
-		"pages that are not memory":    {2, leasedState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}, Pieces: pieces(1<<30 + page)}},
-		"a region without its pages":   {2, leasedState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}}},
-		"no region 0":                  {2, leasedState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}, Pieces: pieces(1 << 30)}},
-		"a region of no size":          {1, leasedState{Regions: []shm.RegionState{{ID: 1}}}},
-		"more memory than its file is": {2, leasedState{Guest: []link.MemoryRegion{{GPA: 1 << 30, Size: 1 << 40}}, Regions: []shm.RegionState{{ID: 0, Size: 1 << 39}}}},
+		"a descriptor too few":         {1, virtiofsState{Guest: []link.MemoryRegion{memory}}},
+		"a descriptor too many":        {3, virtiofsState{Guest: []link.MemoryRegion{memory}}},
+		"no descriptor at all":         {0, virtiofsState{}},
+		"a region twice":               {2, virtiofsState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region, region}, Pieces: pieces(1 << 30)}},
+		"pages that are not memory":    {2, virtiofsState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}, Pieces: pieces(1<<30 + page)}},
+		"a region without its pages":   {2, virtiofsState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}}},
+		"no region 0":                  {2, virtiofsState{Guest: []link.MemoryRegion{memory}, Regions: []shm.RegionState{region}, Pieces: pieces(1 << 30)}},
+		"a region of no size":          {1, virtiofsState{Regions: []shm.RegionState{{ID: 1}}}},
+		"more memory than its file is": {2, virtiofsState{Guest: []link.MemoryRegion{{GPA: 1 << 30, Size: 1 << 40}}, Regions: []shm.RegionState{{ID: 0, Size: 1 << 39}}}},
 	} {
 		var files []int
 		for range c.files {
 			files = append(files, memfile(t, name, page))
 		}
-		if l, err := adoptLeased(nil, &c.state, files); err == nil {
+		if l, err := adoptVirtiofs(nil, &c.state, files); err == nil {
 			t.Errorf("%s: it is adopted", what)
 			_ = l.Close()
 		}
@@ -384,7 +384,7 @@ func TestMoveThatFailsLetsGo(t *testing.T) {
 		"it is not taken over": {refuses: true},
 	} {
 		w, _ := newFake(t, nil)
-		l := newLeased(nil)
+		l := newVirtiofs(nil)
 		if l.ring, err = shm.NewRing(mem, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -23,30 +23,30 @@ import (
 func TestConformance(t *testing.T) {
 	remotetest.Conformance(t, func() (remotetest.Ends, error) {
 		parent, worker := linkPair(t)
-		g, err := newLeasedGuest(parent)
+		g, err := newVirtiofsGuest(parent)
 		return remotetest.Ends{
-			Accept:  func() (remote.Carrier, error) { return acceptLeased(worker) },
+			Accept:  func() (remote.Carrier, error) { return acceptVirtiofs(worker) },
 			Connect: g.connect,
 		}, err
 	})
 }
 
-// leasedEnd is a worker's end: with it goes the link, as its process would.
-type leasedEnd struct {
-	*leased
+// virtiofsEnd is a worker's end: with it goes the link, as its process would.
+type virtiofsEnd struct {
+	*virtiofs
 	wg sync.WaitGroup
 }
 
-func acceptLeased(l *link.WorkerEnd) (remote.Carrier, error) {
+func acceptVirtiofs(l *link.WorkerEnd) (remote.Carrier, error) {
 	s := &starter{link: l}
-	c, err := s.acceptLeased()
+	c, err := s.acceptVirtiofs()
 	if err == nil && c == nil {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return nil, err
 	}
-	e := &leasedEnd{leased: s.leased}
+	e := &virtiofsEnd{virtiofs: s.virtiofs}
 	e.wg.Go(func() {
 		for {
 			r, err := l.Receive()
@@ -63,14 +63,14 @@ func acceptLeased(l *link.WorkerEnd) (remote.Carrier, error) {
 }
 
 // Close implements remote.Carrier.
-func (e *leasedEnd) Close() error {
+func (e *virtiofsEnd) Close() error {
 	err := e.link.Close()
 	e.wg.Wait()
-	return errors.Join(err, e.leased.Close())
+	return errors.Join(err, e.virtiofs.Close())
 }
 
-// leasedGuest implements remotetest.Carrier: a process whose memory is single pages of its VM's.
-type leasedGuest struct {
+// virtiofsGuest implements remotetest.Carrier: a process whose memory is single pages of its VM's.
+type virtiofsGuest struct {
 	*link.ParentEnd
 	ram     int
 	pages   uint64 // so many are some region's
@@ -87,22 +87,22 @@ type leasedGuest struct {
 
 // The VM's memory: its pages are used in another order than that of their addresses.
 const (
-	leasedGPA    = 1 << 32
-	leasedPages  = 1 << 14
-	leasedStride = 6151 // odd: all are used before one comes again
+	virtiofsGPA    = 1 << 32
+	virtiofsPages  = 1 << 14
+	virtiofsStride = 6151 // odd: all are used before one comes again
 )
 
-func newLeasedGuest(l *link.ParentEnd) (*leasedGuest, error) {
-	g := &leasedGuest{ParentEnd: l, mem: shm.NewMemory(), started: make(chan link.Status, 1), ended: make(chan struct{}, 1), gone: make(chan struct{})}
+func newVirtiofsGuest(l *link.ParentEnd) (*virtiofsGuest, error) {
+	g := &virtiofsGuest{ParentEnd: l, mem: shm.NewMemory(), started: make(chan link.Status, 1), ended: make(chan struct{}, 1), gone: make(chan struct{})}
 	g.woken = sync.NewCond(&g.mu)
 	var err [2]error
 	g.bell, err[0] = sys.NewEvent()
 	g.ram, err[1] = unix.MemfdCreate("causeway-test-vm", unix.MFD_CLOEXEC)
-	return g, errors.Join(err[0], err[1], unix.Ftruncate(g.ram, leasedPages<<12))
+	return g, errors.Join(err[0], err[1], unix.Ftruncate(g.ram, virtiofsPages<<12))
 }
 
-func (g *leasedGuest) connect() (*remotetest.Guest, error) {
-	vm := link.BackedMemory{MemoryRegion: link.MemoryRegion{GPA: leasedGPA, Size: leasedPages << 12}, File: g.ram}
+func (g *virtiofsGuest) connect() (*remotetest.Guest, error) {
+	vm := link.BackedMemory{MemoryRegion: link.MemoryRegion{GPA: virtiofsGPA, Size: virtiofsPages << 12}, File: g.ram}
 	if err := g.Send(link.AddMemory{Memory: []link.BackedMemory{vm}}); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (g *leasedGuest) connect() (*remotetest.Guest, error) {
 
 // answer is what the worker says of the session's start, also where it has ended since; false: it
 // ended without a word.
-func (g *leasedGuest) answer() (s link.Status, ok bool) {
+func (g *virtiofsGuest) answer() (s link.Status, ok bool) {
 	select {
 	case s = <-g.started:
 		return s, true
@@ -148,7 +148,7 @@ func (g *leasedGuest) answer() (s link.Status, ok bool) {
 }
 
 // follow reads what the worker says.
-func (g *leasedGuest) follow() {
+func (g *virtiofsGuest) follow() {
 	for {
 		r, err := g.Receive()
 		if err != nil {
@@ -168,17 +168,17 @@ func (g *leasedGuest) follow() {
 	}
 }
 
-func (g *leasedGuest) wake() {
+func (g *virtiofsGuest) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.woken.Broadcast()
 }
 
 // Ring implements remotetest.Carrier.
-func (g *leasedGuest) Ring() { sys.Signal(g.bell) }
+func (g *virtiofsGuest) Ring() { sys.Signal(g.bell) }
 
 // Sleep implements remotetest.Carrier.
-func (g *leasedGuest) Sleep(_ uint32, word *atomic.Uint32) {
+func (g *virtiofsGuest) Sleep(_ uint32, word *atomic.Uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for word.Load() == 1 {
@@ -187,20 +187,20 @@ func (g *leasedGuest) Sleep(_ uint32, word *atomic.Uint32) {
 }
 
 // Gone implements remotetest.Carrier.
-func (g *leasedGuest) Gone() <-chan struct{} { return g.gone }
+func (g *virtiofsGuest) Gone() <-chan struct{} { return g.gone }
 
 // AddRegion implements remotetest.Carrier.
-func (g *leasedGuest) AddRegion(id uint32, size int) ([]byte, uint64, error) {
+func (g *virtiofsGuest) AddRegion(id uint32, size int) ([]byte, uint64, error) {
 	const piece = 64 // pages of one message
 	n := uint64(size+4095) >> 12
-	if g.pages+n > leasedPages {
+	if g.pages+n > virtiofsPages {
 		return nil, 0, unix.ENOMEM
 	}
 	runs, ranges := make([]shm.Run, n), make([]link.Range, n)
 	for i := range runs {
-		at := (g.pages + uint64(i)) * leasedStride % leasedPages << 12
+		at := (g.pages + uint64(i)) * virtiofsStride % virtiofsPages << 12
 		runs[i] = shm.Run{FD: g.ram, Offset: int64(at), Size: 4096}
-		ranges[i] = link.Range{GPA: leasedGPA + at, Size: 4096}
+		ranges[i] = link.Range{GPA: virtiofsGPA + at, Size: 4096}
 	}
 	g.pages += n
 	if err := errors.Join(g.mem.Declare(id, remote.Declared{Size: n << 12}, nil), g.mem.SetRuns(id, runs)); err != nil {
@@ -220,7 +220,7 @@ func (g *leasedGuest) AddRegion(id uint32, size int) ([]byte, uint64, error) {
 }
 
 // EndRegion implements remotetest.Carrier.
-func (g *leasedGuest) EndRegion(id uint32) error {
+func (g *virtiofsGuest) EndRegion(id uint32) error {
 	if err := g.Send(link.EndRegion{Region: id}); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (g *leasedGuest) EndRegion(id uint32) error {
 }
 
 // Close implements remotetest.Carrier: with the process the device process gives its worker up.
-func (g *leasedGuest) Close() error {
+func (g *virtiofsGuest) Close() error {
 	err := g.ParentEnd.Close()
 	g.wg.Wait()
 	return errors.Join(err, g.mem.Close(), unix.Close(g.bell), unix.Close(g.ram))

@@ -15,9 +15,9 @@ import (
 	"causeway/remote/sys"
 )
 
-// leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has
-// leased, listed by the device process over the link. The link's goroutine feeds it.
-type leased struct {
+// virtiofs is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has
+// lent, listed by the device process over the link. The link's goroutine feeds it.
+type virtiofs struct {
 	link *link.WorkerEnd
 	mem  *shm.Memory
 	ring *shm.Ring
@@ -31,14 +31,14 @@ type leased struct {
 	done  chan struct{}
 }
 
-var _ remote.Carrier = (*leased)(nil)
+var _ remote.Carrier = (*virtiofs)(nil)
 
-func newLeased(l *link.WorkerEnd) *leased {
-	return &leased{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Range{}, done: make(chan struct{})}
+func newVirtiofs(l *link.WorkerEnd) *virtiofs {
+	return &virtiofs{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Range{}, done: make(chan struct{})}
 }
 
 // handle follows one message of the device process. Files are taken over.
-func (l *leased) handle(r link.Received[link.ToWorker]) error {
+func (l *virtiofs) handle(r link.Received[link.ToWorker]) error {
 	switch m := r.Message().(type) {
 	case link.AddMemory:
 		l.mu.Lock()
@@ -64,7 +64,7 @@ func (l *leased) handle(r link.Received[link.ToWorker]) error {
 	return r.Refuse()
 }
 
-func (l *leased) memoryGone(gpa uint64) error {
+func (l *virtiofs) memoryGone(gpa uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.guest = slices.DeleteFunc(l.guest, func(g link.BackedMemory) bool {
@@ -78,7 +78,7 @@ func (l *leased) memoryGone(gpa uint64) error {
 }
 
 // addPages adds pages to a region; with the last of them the region can be reached.
-func (l *leased) addPages(m link.AddPages) error {
+func (l *virtiofs) addPages(m link.AddPages) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ps := l.pieces[m.Region]
@@ -98,7 +98,7 @@ func (l *leased) addPages(m link.AddPages) error {
 }
 
 // runs lists a region's pages as parts of files.
-func (l *leased) runs(id uint32) ([]shm.Run, error) {
+func (l *virtiofs) runs(id uint32) ([]shm.Run, error) {
 	var runs []shm.Run
 	ps := l.pieces[id]
 	for _, off := range slices.Sorted(maps.Keys(ps)) {
@@ -114,7 +114,7 @@ func (l *leased) runs(id uint32) ([]shm.Run, error) {
 }
 
 // locate finds guest-physical memory in the files that back it.
-func (l *leased) locate(e link.Range) (shm.Run, error) {
+func (l *virtiofs) locate(e link.Range) (shm.Run, error) {
 	for _, g := range l.guest {
 		if e.GPA >= g.GPA && e.GPA-g.GPA < g.Size && e.Size <= g.Size-(e.GPA-g.GPA) {
 			return shm.Run{FD: g.File, Offset: int64(g.Offset + (e.GPA - g.GPA)), Size: e.Size}, nil
@@ -124,7 +124,7 @@ func (l *leased) locate(e link.Range) (shm.Run, error) {
 }
 
 // start maps region 0. bell is taken over.
-func (l *leased) start(bell int, head uint64, fresh bool) error {
+func (l *virtiofs) start(bell int, head uint64, fresh bool) error {
 	mem, err := l.mem.Map(0, 0)
 	if err == nil && fresh {
 		err = shm.CheckControl(mem)
@@ -145,31 +145,31 @@ func (l *leased) start(bell int, head uint64, fresh bool) error {
 }
 
 // end says that the guest process, or the device process, is gone.
-func (l *leased) end() { l.ended.Do(func() { close(l.done) }) }
+func (l *virtiofs) end() { l.ended.Do(func() { close(l.done) }) }
 
 // Ring implements remote.Carrier.
-func (l *leased) Ring() remote.Ring { return l.ring }
+func (l *virtiofs) Ring() remote.Ring { return l.ring }
 
 // Memory implements remote.Carrier.
-func (l *leased) Memory() remote.GuestMemory { return l.mem }
+func (l *virtiofs) Memory() remote.GuestMemory { return l.mem }
 
 // Doorbell implements remote.Carrier.
-func (l *leased) Doorbell() remote.Doorbell { return l.bell }
+func (l *virtiofs) Doorbell() remote.Doorbell { return l.bell }
 
 // Welcome implements remote.Carrier.
-func (l *leased) Welcome(status uint32, text string) error {
+func (l *virtiofs) Welcome(status uint32, text string) error {
 	return l.link.Send(link.Started{Status: link.Status{Errno: unix.Errno(status), Text: text}})
 }
 
 // Done implements remote.Carrier.
-func (l *leased) Done() <-chan struct{} { return l.done }
+func (l *virtiofs) Done() <-chan struct{} { return l.done }
 
-// Err implements remote.Carrier: the device process, which watches over leases, ends sessions for a
+// Err implements remote.Carrier: the device process, which watches over loans, ends sessions for a
 // reason of its own.
-func (l *leased) Err() error { return nil }
+func (l *virtiofs) Err() error { return nil }
 
 // Close implements remote.Carrier.
-func (l *leased) Close() error {
+func (l *virtiofs) Close() error {
 	err := l.mem.Close()
 	if l.bell != nil {
 		err = errors.Join(err, l.bell.Close())
@@ -183,9 +183,9 @@ func (l *leased) Close() error {
 	return err
 }
 
-// leasedState is a leased carrier that moves to another process. Descriptors: the doorbell, then
+// virtiofsState is a virtiofs carrier that moves to another process. Descriptors: the doorbell, then
 // the guest's memory.
-type leasedState struct {
+type virtiofsState struct {
 	Head    uint64
 	Guest   []link.MemoryRegion
 	Regions []shm.RegionState
@@ -193,30 +193,30 @@ type leasedState struct {
 }
 
 // Freeze implements mover. The device process sends nothing while a session moves.
-func (l *leased) Freeze() error { return nil }
+func (l *virtiofs) Freeze() error { return nil }
 
 // Thaw implements mover.
-func (l *leased) Thaw() {}
+func (l *virtiofs) Thaw() {}
 
-func (l *leased) describe(s *snapshot) ([]int, error) {
+func (l *virtiofs) describe(s *snapshot) ([]int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.Leased = &leasedState{Head: l.ring.Head(), Regions: l.mem.Regions(), Pieces: l.pieces}
+	s.Virtiofs = &virtiofsState{Head: l.ring.Head(), Regions: l.mem.Regions(), Pieces: l.pieces}
 	files := []int{l.bell.FD()}
 	for _, g := range l.guest {
-		s.Leased.Guest = append(s.Leased.Guest, g.MemoryRegion)
+		s.Virtiofs.Guest = append(s.Virtiofs.Guest, g.MemoryRegion)
 		files = append(files, g.File)
 	}
 	return files, nil
 }
 
-// adoptLeased takes over a carrier that another process described. Files are taken over.
-func adoptLeased(c *link.WorkerEnd, s *leasedState, files []int) (*leased, error) {
+// adoptVirtiofs takes over a carrier that another process described. Files are taken over.
+func adoptVirtiofs(c *link.WorkerEnd, s *virtiofsState, files []int) (*virtiofs, error) {
 	if len(files) != 1+len(s.Guest) {
 		sys.CloseAll(files)
 		return nil, fmt.Errorf("state of %d memory regions with %d descriptors", len(s.Guest), len(files))
 	}
-	l := newLeased(c)
+	l := newVirtiofs(c)
 	for i, g := range s.Guest {
 		l.guest = append(l.guest, link.BackedMemory{MemoryRegion: g, File: files[1+i]})
 	}
@@ -234,7 +234,7 @@ func adoptLeased(c *link.WorkerEnd, s *leasedState, files []int) (*leased, error
 	return l, nil
 }
 
-func (l *leased) adoptRegion(r shm.RegionState) error {
+func (l *virtiofs) adoptRegion(r shm.RegionState) error {
 	if err := l.mem.Declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size}, nil); err != nil {
 		return err
 	}

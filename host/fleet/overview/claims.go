@@ -1,4 +1,4 @@
-package view
+package overview
 
 import (
 	"slices"
@@ -47,7 +47,7 @@ func isOurs(c *resourceapi.ResourceClaim, classes []string) bool {
 	return false
 }
 
-// claim adds one to the view, and what it has to its GPUs.
+// claim adds one to the overview, and what it has to its GPUs.
 func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
 	v := Claim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time, State: Waiting,
 		Memory: asked(c, claim.Memory, wholeGPU), Compute: asked(c, claim.Compute, "0")}
