@@ -87,7 +87,7 @@ func (m *method) kind(p idl.Param, k idl.BindKind) {
 		m.checks = append(m.checks, fmt.Sprintf("%s.size >= %d", name, bits/8))
 		m.args[p.Name] = name + ".at"
 	case "newmem":
-		m.outs = append(m.outs, out{p.Name, "", "Mem", "Mem{%s, " + goParam(word(0)) + "}"})
+		m.outs = append(m.outs, out{p.Name, "", "Mem", "Mem{at: %s, size: " + goParam(word(0)) + "}"})
 	case "list", "maybe":
 		take("[]" + m.element(p))
 		m.refs = append(m.refs, ref{p.Name, "first(" + name + ")"})
@@ -212,7 +212,7 @@ func (m *method) plain(p idl.Param) {
 	case p.Type == "const char **":
 		m.outs = append(m.outs, out{p.Name, "", "string", "textAt(%s)"})
 	case p.Type == "void **" || pointer && c == "void *":
-		m.outs = append(m.outs, out{p.Name, "", "HostAddress", "HostAddress{%s}"})
+		m.outs = append(m.outs, out{p.Name, "", "HostAddress", "HostAddress{v: %s}"})
 	case c == "void" || c == "const void":
 		m.in = append(m.in, name+" HostAddress")
 		m.args[p.Name] = name + ".v"
@@ -220,7 +220,7 @@ func (m *method) plain(p idl.Param) {
 		m.in = append(m.in, name+" *"+to.name)
 		m.refs = append(m.refs, ref{p.Name, "unsafe.Pointer(" + name + ")"})
 	case pointer && points && !constant && to.is == isHandle:
-		m.outs = append(m.outs, out{p.Name, "", to.name, to.name + "{%s}"})
+		m.outs = append(m.outs, out{p.Name, "", to.name, to.name + "{v: %s}"})
 	case pointer && points && !constant && to.is == isFloat:
 		m.outs = append(m.outs, out{p.Name, "", "float32", "math.Float32frombits(uint32(%s))"})
 	case pointer && points && !constant:

@@ -300,7 +300,7 @@ func bindTypes(w *writer, f *idl.File) {
 		if !ok || k.is != isHandle || k.name == "Address" || k.name == "Callback" || !used(k.name) {
 			continue
 		}
-		w.f("// %s is a %s of the driver's.\ntype %s struct{ v uint64 }\n", k.name, t.Name, k.name)
+		w.f("// %s is a %s of the driver's, and no other type converts to it.\ntype %s struct {\n_ [0]*%s\nv uint64\n}\n", k.name, t.Name, k.name, k.name)
 		w.f("// IsZero reports whether it is none.\nfunc (h %s) IsZero() bool { return h.v == 0 }\n", k.name)
 	}
 	for _, s := range b.order {

@@ -68,7 +68,7 @@ func (s *Space) AttributeValue(id uint32, b []byte, event func(id uint32) (Event
 // Bytes is a value as a guest gets it, events being ids.
 func (v LaunchAttributeValue) Bytes(id uint32, name func(Event) uint32) []byte {
 	if id == cuda.LaunchAttrProgrammaticEvent || id == cuda.LaunchAttrLaunchCompletionEvent {
-		v.LaunchCompletionEvent().Event = Event{uint64(name(v.LaunchCompletionEvent().Event))}
+		v.LaunchCompletionEvent().Event = Event{v: uint64(name(v.LaunchCompletionEvent().Event))}
 	}
 	return append([]byte(nil), v.Pad()[:]...)
 }

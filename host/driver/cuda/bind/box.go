@@ -201,7 +201,7 @@ func (d *Driver) MemcpyBatch(b *Batch, attrs MemcpyAttributes, st Stream) cuda.R
 // MemcpyEach makes the copies one by one.
 func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
 	for i := 0; i < len(b.dsts) && res == cuda.Success; i++ {
-		c := d.MemcpyAsync(Mem{b.dsts[i].v, b.sizes[i]}, Mem{b.srcs[i].v, b.sizes[i]}, st)
+		c := d.MemcpyAsync(Mem{at: b.dsts[i].v, size: b.sizes[i]}, Mem{at: b.srcs[i].v, size: b.sizes[i]}, st)
 		res = c.Do()
 	}
 	return res
@@ -210,7 +210,7 @@ func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
 // Memset makes c a call that fills rows with elements of 1, 2 or 4 bytes, false if an element has
 // another size.
 func (d *Driver) Memset(c *Call, r Rect, element, value uint32, st Stream) bool {
-	one := Mem{r.mem.at, r.width}
+	one := Mem{at: r.mem.at, size: r.width}
 	switch {
 	case element == 4 && r.height == 1:
 		*c = d.MemsetD32Async(one, value, st)

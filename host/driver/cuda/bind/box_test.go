@@ -75,7 +75,7 @@ func TestSetMemset(t *testing.T) {
 		ok      bool
 	}{{8, 1, true}, {8, 2, true}, {8, 4, true}, {8, 8, false}, {8, 0, false}, {8, 3, false}, {6, 4, false}, {7, 2, false}, {7, 1, true}} {
 		n := NewNode(2)
-		r := Rect{mem: Mem{1 << 20, c.width}, pitch: 16, width: c.width, height: 1}
+		r := Rect{mem: Mem{at: 1 << 20, size: c.width}, pitch: 16, width: c.width, height: 1}
 		if ok := n.SetMemset(Context{}, r, c.element, 5); ok != c.ok {
 			t.Errorf("%d bytes of elements of %d: %v", c.width, c.element, ok)
 		}
@@ -108,7 +108,7 @@ func furthest(b Placement, e Box) *big.Int {
 
 // TestPieces: pieces of memory lie within it.
 func TestPieces(t *testing.T) {
-	m := Mem{1 << 20, 4096}
+	m := Mem{at: 1 << 20, size: 4096}
 	for _, c := range []struct {
 		offset, size uint64
 		ok           bool

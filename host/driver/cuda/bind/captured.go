@@ -21,7 +21,7 @@ func (s *Space) CapturedRect(addr, pitch, width, element, height uint64) (Rect, 
 	if err != nil || used {
 		return Rect{}, cuda.ErrorInvalidValue
 	}
-	return Rect{Mem{addr, span}, pitch, row, height}, cuda.Success
+	return Rect{Mem{at: addr, size: span}, pitch, row, height}, cuda.Success
 }
 
 // inUse reports whether this process may read or write any of the addresses from low up to high.

@@ -12,9 +12,10 @@
 //   - Image and Input, code for the driver, by functions that want it checked (cuda/fatbin),
 //   - Attributes, by Space.LaunchAttributes, which knows what may be in them.
 //
-// All of these have fields that no other package writes. Address and HostAddress are what is left
-// of Mem and Host for calls that take no size. A struct of parameters with such addresses is sealed
-// (cuda/api/bind.idl) if the driver takes a length from elsewhere in it.
+// All of these have fields that no other package writes, and none converts to another. Address and
+// HostAddress are what is left of Mem and Host for calls that take no size. A struct of parameters
+// with such addresses is sealed (cuda/api/bind.idl) if the driver takes a length from elsewhere in
+// it.
 //
 // An entry that is not bound yet, or takes a parameter otherwise, gets a line in bind.idl; a struct
 // its layout in abi_structs.h; then go generate ./cuda.

@@ -651,7 +651,7 @@ func (d *Driver) DeviceGetDefaultMemPool(dev uint32) (MemoryPool, cuda.Result) {
 	f[1] = uint64(dev)
 	f[0] = 16
 	res := f.call(d.fn.cuDeviceGetDefaultMemPool, 0x1)
-	return MemoryPool{f[16]}, res
+	return MemoryPool{v: f[16]}, res
 }
 
 // DeviceGetExecAffinitySupport calls cuDeviceGetExecAffinitySupport.
@@ -704,7 +704,7 @@ func (d *Driver) DevicePrimaryCtxRetain(dev uint32) (Context, cuda.Result) {
 	f[1] = uint64(dev)
 	f[0] = 16
 	res := f.call(d.fn.cuDevicePrimaryCtxRetain, 0x1)
-	return Context{f[16]}, res
+	return Context{v: f[16]}, res
 }
 
 // DevicePrimaryCtxRelease calls cuDevicePrimaryCtxRelease_v2.
@@ -739,7 +739,7 @@ func (d *Driver) CtxCreate(flags uint32, dev uint32) (Context, cuda.Result) {
 	f[2] = uint64(dev)
 	f[0] = 16
 	res := f.call(d.fn.cuCtxCreate_v2, 0x1)
-	return Context{f[16]}, res
+	return Context{v: f[16]}, res
 }
 
 // CtxDestroy calls cuCtxDestroy_v2.
@@ -831,7 +831,7 @@ func (d *Driver) ModuleLoadDataEx(image Image, options *Options) (Module, cuda.R
 	f[4] = options.valueList()
 	f[0] = 16
 	res := f.call(d.fn.cuModuleLoadDataEx, 0x1)
-	return Module{f[16]}, res
+	return Module{v: f[16]}, res
 }
 
 // ModuleUnload calls cuModuleUnload.
@@ -846,7 +846,7 @@ func (d *Driver) ModuleGetFunction(hmod Module, name []byte) (Function, cuda.Res
 	f[1] = hmod.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuModuleGetFunction, 0x1, 0x21, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Function{f[16]}, res
+	return Function{v: f[16]}, res
 }
 
 // ModuleGetGlobal calls cuModuleGetGlobal_v2.
@@ -857,7 +857,7 @@ func (d *Driver) ModuleGetGlobal(hmod Module, name []byte) (Address, uint64, cud
 	f[0] = 16
 	f[1] = 17
 	res := f.callRefs(d.fn.cuModuleGetGlobal_v2, 0x3, 0x31, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Address{f[16]}, uint64(f[17]), res
+	return Address{v: f[16]}, uint64(f[17]), res
 }
 
 // ModuleGetFunctionCount calls cuModuleGetFunctionCount.
@@ -884,7 +884,7 @@ func (d *Driver) ModuleGetTexRef(hmod Module, name []byte) (Texref, cuda.Result)
 	f[1] = hmod.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuModuleGetTexRef, 0x1, 0x21, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Texref{f[16]}, res
+	return Texref{v: f[16]}, res
 }
 
 // ModuleGetSurfRef calls cuModuleGetSurfRef.
@@ -894,7 +894,7 @@ func (d *Driver) ModuleGetSurfRef(hmod Module, name []byte) (Surfref, cuda.Resul
 	f[1] = hmod.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuModuleGetSurfRef, 0x1, 0x21, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Surfref{f[16]}, res
+	return Surfref{v: f[16]}, res
 }
 
 // LibraryLoadData calls cuLibraryLoadData.
@@ -909,7 +909,7 @@ func (d *Driver) LibraryLoadData(code Image, jitOptions *Options, libraryOptions
 	f[7] = libraryOptions.count()
 	f[0] = 16
 	res := f.call(d.fn.cuLibraryLoadData, 0x1)
-	return Library{f[16]}, res
+	return Library{v: f[16]}, res
 }
 
 // LibraryUnload calls cuLibraryUnload.
@@ -924,7 +924,7 @@ func (d *Driver) LibraryGetKernel(library Library, name []byte) (Kernel, cuda.Re
 	f[1] = library.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuLibraryGetKernel, 0x1, 0x21, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Kernel{f[16]}, res
+	return Kernel{v: f[16]}, res
 }
 
 // LibraryGetModule calls cuLibraryGetModule.
@@ -933,7 +933,7 @@ func (d *Driver) LibraryGetModule(library Library) (Module, cuda.Result) {
 	f[1] = library.v
 	f[0] = 16
 	res := f.call(d.fn.cuLibraryGetModule, 0x1)
-	return Module{f[16]}, res
+	return Module{v: f[16]}, res
 }
 
 // LibraryGetGlobal calls cuLibraryGetGlobal.
@@ -944,7 +944,7 @@ func (d *Driver) LibraryGetGlobal(library Library, name []byte) (Address, uint64
 	f[0] = 16
 	f[1] = 17
 	res := f.callRefs(d.fn.cuLibraryGetGlobal, 0x3, 0x31, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Address{f[16]}, uint64(f[17]), res
+	return Address{v: f[16]}, uint64(f[17]), res
 }
 
 // LibraryGetManaged calls cuLibraryGetManaged.
@@ -955,7 +955,7 @@ func (d *Driver) LibraryGetManaged(library Library, name []byte) (Address, uint6
 	f[0] = 16
 	f[1] = 17
 	res := f.callRefs(d.fn.cuLibraryGetManaged, 0x3, 0x31, unsafe.Pointer(&name[0]), nil, nil, nil, nil)
-	return Address{f[16]}, uint64(f[17]), res
+	return Address{v: f[16]}, uint64(f[17]), res
 }
 
 // LibraryGetKernelCount calls cuLibraryGetKernelCount.
@@ -981,7 +981,7 @@ func (d *Driver) KernelGetFunction(kernel Kernel) (Function, cuda.Result) {
 	f[1] = kernel.v
 	f[0] = 16
 	res := f.call(d.fn.cuKernelGetFunction, 0x1)
-	return Function{f[16]}, res
+	return Function{v: f[16]}, res
 }
 
 // KernelGetAttribute calls cuKernelGetAttribute.
@@ -1054,7 +1054,7 @@ func (d *Driver) FuncGetModule(hfunc Function) (Module, cuda.Result) {
 	f[1] = hfunc.v
 	f[0] = 16
 	res := f.call(d.fn.cuFuncGetModule, 0x1)
-	return Module{f[16]}, res
+	return Module{v: f[16]}, res
 }
 
 // HasFuncGetParamInfo reports whether the driver has cuFuncGetParamInfo.
@@ -1093,7 +1093,7 @@ func (d *Driver) LinkCreate(options *Options) (LinkState, cuda.Result) {
 	f[2] = options.valueList()
 	f[3] = 16
 	res := f.call(d.fn.cuLinkCreate_v2, 0x8)
-	return LinkState{f[16]}, res
+	return LinkState{v: f[16]}, res
 }
 
 // LinkAddData calls cuLinkAddData_v2.
@@ -1117,7 +1117,7 @@ func (d *Driver) linkComplete(state LinkState) (HostAddress, uint64, cuda.Result
 	f[1] = 16
 	f[2] = 17
 	res := f.call(d.fn.cuLinkComplete, 0x6)
-	return HostAddress{f[16]}, uint64(f[17]), res
+	return HostAddress{v: f[16]}, uint64(f[17]), res
 }
 
 // LinkDestroy calls cuLinkDestroy.
@@ -1184,7 +1184,7 @@ func (d *Driver) MemAlloc(bytes uint64) (Mem, cuda.Result) {
 	f[1] = uint64(bytes)
 	f[0] = 16
 	res := f.call(d.fn.cuMemAlloc_v2, 0x1)
-	return Mem{f[16], bytes}, res
+	return Mem{at: f[16], size: bytes}, res
 }
 
 // MemAllocPitch calls cuMemAllocPitch_v2.
@@ -1196,7 +1196,7 @@ func (d *Driver) MemAllocPitch(widthInBytes uint64, height uint64, elementSizeBy
 	f[0] = 16
 	f[1] = 17
 	res := f.call(d.fn.cuMemAllocPitch_v2, 0x3)
-	return Address{f[16]}, uint64(f[17]), res
+	return Address{v: f[16]}, uint64(f[17]), res
 }
 
 // MemFree calls cuMemFree_v2.
@@ -1211,7 +1211,7 @@ func (d *Driver) MemAllocAsync(bytes uint64, stream Stream) (Address, cuda.Resul
 	f[2] = stream.v
 	f[0] = 16
 	res := f.call(d.fn.cuMemAllocAsync, 0x1)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // MemFreeAsync calls cuMemFreeAsync.
@@ -1227,7 +1227,7 @@ func (d *Driver) MemAllocFromPoolAsync(bytes uint64, pool MemoryPool, stream Str
 	f[3] = stream.v
 	f[0] = 16
 	res := f.call(d.fn.cuMemAllocFromPoolAsync, 0x1)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // memHostAlloc calls cuMemHostAlloc.
@@ -1237,7 +1237,7 @@ func (d *Driver) memHostAlloc(bytes uint64, flags uint32) (HostAddress, cuda.Res
 	f[2] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemHostAlloc, 0x1)
-	return HostAddress{f[16]}, res
+	return HostAddress{v: f[16]}, res
 }
 
 // memFreeHost calls cuMemFreeHost.
@@ -1262,7 +1262,7 @@ func (d *Driver) memHostGetDevicePointer(p HostAddress, flags uint32) (Address, 
 	f[2] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemHostGetDevicePointer_v2, 0x1)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // MemGetHandleForAddressRange calls cuMemGetHandleForAddressRange.
@@ -1400,7 +1400,7 @@ func (d *Driver) MemAddressReserve(size uint64, alignment uint64, addr Hint, fla
 	f[4] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemAddressReserve, 0x1)
-	return Mem{f[16], size}, res
+	return Mem{at: f[16], size: size}, res
 }
 
 // MemAddressFree calls cuMemAddressFree.
@@ -1415,7 +1415,7 @@ func (d *Driver) MemCreate(size uint64, prop *MemAllocationProp, flags uint64) (
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMemCreate, 0x1, 0x21, unsafe.Pointer(prop), nil, nil, nil, nil)
-	return MemGenericAllocationHandle{f[16]}, res
+	return MemGenericAllocationHandle{v: f[16]}, res
 }
 
 // MemRelease calls cuMemRelease.
@@ -1460,7 +1460,7 @@ func (d *Driver) MemImportFromShareableHandle(osHandle int, shHandleType uint32)
 	f[2] = uint64(shHandleType)
 	f[0] = 16
 	res := f.call(d.fn.cuMemImportFromShareableHandle, 0x1)
-	return MemGenericAllocationHandle{f[16]}, res
+	return MemGenericAllocationHandle{v: f[16]}, res
 }
 
 // MemGetAllocationPropertiesFromHandle calls cuMemGetAllocationPropertiesFromHandle.
@@ -1484,7 +1484,7 @@ func (d *Driver) IpcOpenMemHandle(handle IpcMemHandle, flags uint32) (Address, c
 	f[1] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuIpcOpenMemHandle_v2, 0x1)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // IpcCloseMemHandle calls cuIpcCloseMemHandle.
@@ -1505,7 +1505,7 @@ func (d *Driver) IpcOpenEventHandle(handle IpcEventHandle) (Event, cuda.Result) 
 	*(*IpcEventHandle)(unsafe.Pointer(&f[6])) = handle
 	f[0] = 16
 	res := f.call(d.fn.cuIpcOpenEventHandle, 0x1)
-	return Event{f[16]}, res
+	return Event{v: f[16]}, res
 }
 
 // MemPoolCreate calls cuMemPoolCreate.
@@ -1513,7 +1513,7 @@ func (d *Driver) MemPoolCreate(poolProps *MemPoolProps) (MemoryPool, cuda.Result
 	var f frame
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMemPoolCreate, 0x1, 0x11, unsafe.Pointer(poolProps), nil, nil, nil, nil)
-	return MemoryPool{f[16]}, res
+	return MemoryPool{v: f[16]}, res
 }
 
 // MemPoolDestroy calls cuMemPoolDestroy.
@@ -1582,7 +1582,7 @@ func (d *Driver) MemPoolImportFromShareableHandle(handle int, handleType uint32,
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemPoolImportFromShareableHandle, 0x1)
-	return MemoryPool{f[16]}, res
+	return MemoryPool{v: f[16]}, res
 }
 
 // MemPoolExportPointer calls cuMemPoolExportPointer.
@@ -1598,7 +1598,7 @@ func (d *Driver) MemPoolImportPointer(pool MemoryPool, shareData *MemPoolPtrExpo
 	f[1] = pool.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMemPoolImportPointer, 0x1, 0x21, unsafe.Pointer(shareData), nil, nil, nil, nil)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // StreamCreateWithPriority calls cuStreamCreateWithPriority.
@@ -1608,7 +1608,7 @@ func (d *Driver) StreamCreateWithPriority(flags uint32, priority int32) (Stream,
 	f[2] = uint64(uint32(priority))
 	f[0] = 16
 	res := f.call(d.fn.cuStreamCreateWithPriority, 0x1)
-	return Stream{f[16]}, res
+	return Stream{v: f[16]}, res
 }
 
 // StreamDestroy calls cuStreamDestroy_v2.
@@ -1690,7 +1690,7 @@ func (d *Driver) EventCreate(flags uint32) (Event, cuda.Result) {
 	f[1] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuEventCreate, 0x1)
-	return Event{f[16]}, res
+	return Event{v: f[16]}, res
 }
 
 // EventDestroy calls cuEventDestroy_v2.
@@ -1769,7 +1769,7 @@ func (d *Driver) DevResourceGenerateDesc(resources []DevResource) (DevResourceDe
 	f[2] = uint64(len(resources))
 	f[0] = 16
 	res := f.callRefs(d.fn.cuDevResourceGenerateDesc, 0x1, 0x11, first(resources), nil, nil, nil, nil)
-	return DevResourceDesc{f[16]}, res
+	return DevResourceDesc{v: f[16]}, res
 }
 
 // GreenCtxCreate calls cuGreenCtxCreate.
@@ -1780,7 +1780,7 @@ func (d *Driver) GreenCtxCreate(desc DevResourceDesc, dev uint32, flags uint32) 
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuGreenCtxCreate, 0x1)
-	return GreenCtx{f[16]}, res
+	return GreenCtx{v: f[16]}, res
 }
 
 // GreenCtxDestroy calls cuGreenCtxDestroy.
@@ -1794,7 +1794,7 @@ func (d *Driver) CtxFromGreenCtx(ctx GreenCtx) (Context, cuda.Result) {
 	f[1] = ctx.v
 	f[0] = 16
 	res := f.call(d.fn.cuCtxFromGreenCtx, 0x1)
-	return Context{f[16]}, res
+	return Context{v: f[16]}, res
 }
 
 // GreenCtxStreamCreate calls cuGreenCtxStreamCreate.
@@ -1805,7 +1805,7 @@ func (d *Driver) GreenCtxStreamCreate(greenCtx GreenCtx, flags uint32, priority 
 	f[3] = uint64(uint32(priority))
 	f[0] = 16
 	res := f.call(d.fn.cuGreenCtxStreamCreate, 0x1)
-	return Stream{f[16]}, res
+	return Stream{v: f[16]}, res
 }
 
 // GreenCtxRecordEvent calls cuGreenCtxRecordEvent.
@@ -1832,7 +1832,7 @@ func (d *Driver) Array3DCreate(allocateArray *Array3DDescriptor) (Array, cuda.Re
 	var f frame
 	f[0] = 16
 	res := f.callRefs(d.fn.cuArray3DCreate_v2, 0x1, 0x11, unsafe.Pointer(allocateArray), nil, nil, nil, nil)
-	return Array{f[16]}, res
+	return Array{v: f[16]}, res
 }
 
 // Array3DGetDescriptor calls cuArray3DGetDescriptor_v2.
@@ -1854,7 +1854,7 @@ func (d *Driver) ArrayGetPlane(array Array, planeIdx uint32) (Array, cuda.Result
 	f[2] = uint64(planeIdx)
 	f[0] = 16
 	res := f.call(d.fn.cuArrayGetPlane, 0x1)
-	return Array{f[16]}, res
+	return Array{v: f[16]}, res
 }
 
 // ArrayGetSparseProperties calls cuArrayGetSparseProperties.
@@ -1878,7 +1878,7 @@ func (d *Driver) MipmappedArrayCreate(mipmappedArrayDesc *Array3DDescriptor, num
 	f[2] = uint64(numMipmapLevels)
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMipmappedArrayCreate, 0x1, 0x11, unsafe.Pointer(mipmappedArrayDesc), nil, nil, nil, nil)
-	return MipmappedArray{f[16]}, res
+	return MipmappedArray{v: f[16]}, res
 }
 
 // MipmappedArrayDestroy calls cuMipmappedArrayDestroy.
@@ -1893,7 +1893,7 @@ func (d *Driver) MipmappedArrayGetLevel(mipmappedArray MipmappedArray, level uin
 	f[2] = uint64(level)
 	f[0] = 16
 	res := f.call(d.fn.cuMipmappedArrayGetLevel, 0x1)
-	return Array{f[16]}, res
+	return Array{v: f[16]}, res
 }
 
 // MipmappedArrayGetSparseProperties calls cuMipmappedArrayGetSparseProperties.
@@ -1924,7 +1924,7 @@ func (d *Driver) TexObjectCreate(resDesc *ResourceDesc, texDesc *TextureDesc, re
 	var f frame
 	f[0] = 16
 	res := f.callRefs(d.fn.cuTexObjectCreate, 0x1, 0x3213, unsafe.Pointer(resDesc), unsafe.Pointer(texDesc), unsafe.Pointer(resViewDesc), nil, nil)
-	return TexObject{f[16]}, res
+	return TexObject{v: f[16]}, res
 }
 
 // TexObjectDestroy calls cuTexObjectDestroy.
@@ -1937,7 +1937,7 @@ func (d *Driver) SurfObjectCreate(resDesc *ResourceDesc) (SurfObject, cuda.Resul
 	var f frame
 	f[0] = 16
 	res := f.callRefs(d.fn.cuSurfObjectCreate, 0x1, 0x11, unsafe.Pointer(resDesc), nil, nil, nil, nil)
-	return SurfObject{f[16]}, res
+	return SurfObject{v: f[16]}, res
 }
 
 // SurfObjectDestroy calls cuSurfObjectDestroy.
@@ -1950,7 +1950,7 @@ func (d *Driver) TexRefCreate() (Texref, cuda.Result) {
 	var f frame
 	f[0] = 16
 	res := f.call(d.fn.cuTexRefCreate, 0x1)
-	return Texref{f[16]}, res
+	return Texref{v: f[16]}, res
 }
 
 // TexRefDestroy calls cuTexRefDestroy.
@@ -2044,7 +2044,7 @@ func (d *Driver) TexRefGetAddress(texRef Texref) (Address, cuda.Result) {
 	f[1] = texRef.v
 	f[0] = 16
 	res := f.call(d.fn.cuTexRefGetAddress_v2, 0x1)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // TexRefGetFormat calls cuTexRefGetFormat.
@@ -2222,7 +2222,7 @@ func (d *Driver) UserObjectCreate(ptr uint64, destroy Callback, initialRefcount 
 	f[4] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuUserObjectCreate, 0x1)
-	return UserObject{f[16]}, res
+	return UserObject{v: f[16]}, res
 }
 
 // UserObjectRetain calls cuUserObjectRetain.
@@ -2259,7 +2259,7 @@ func (d *Driver) StreamEndCapture(stream Stream) (Graph, cuda.Result) {
 	f[0] = stream.v
 	f[1] = 16
 	res := f.call(d.fn.cuStreamEndCapture, 0x2)
-	return Graph{f[16]}, res
+	return Graph{v: f[16]}, res
 }
 
 // StreamIsCapturing calls cuStreamIsCapturing.
@@ -2282,7 +2282,7 @@ func (d *Driver) StreamGetCaptureInfo(stream Stream) (uint32, uint64, Graph, []G
 	f[5] = 20
 	f[6] = 21
 	res := f.call(d.fn.cuStreamGetCaptureInfo_v3, 0x7e)
-	return uint32(f[16]), uint64(f[17]), Graph{f[18]}, copied[GraphNode](f[19], f[21]), copied[GraphEdgeData](f[20], f[21]), res
+	return uint32(f[16]), uint64(f[17]), Graph{v: f[18]}, copied[GraphNode](f[19], f[21]), copied[GraphEdgeData](f[20], f[21]), res
 }
 
 // StreamUpdateCaptureDependencies calls cuStreamUpdateCaptureDependencies_v2.
@@ -2312,7 +2312,7 @@ func (d *Driver) GraphCreate(flags uint32) (Graph, cuda.Result) {
 	f[1] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuGraphCreate, 0x1)
-	return Graph{f[16]}, res
+	return Graph{v: f[16]}, res
 }
 
 // GraphDestroy calls cuGraphDestroy.
@@ -2326,7 +2326,7 @@ func (d *Driver) GraphClone(originalGraph Graph) (Graph, cuda.Result) {
 	f[1] = originalGraph.v
 	f[0] = 16
 	res := f.call(d.fn.cuGraphClone, 0x1)
-	return Graph{f[16]}, res
+	return Graph{v: f[16]}, res
 }
 
 // GraphAddNode calls cuGraphAddNode_v2.
@@ -2339,7 +2339,7 @@ func (d *Driver) GraphAddNode(graph Graph, dependencies []GraphNode, dependencyD
 	f[4] = uint64(len(dependencies))
 	f[0] = 16
 	res := f.callRefs(d.fn.cuGraphAddNode_v2, 0x1, 0x5323, first(dependencies), first(dependencyData), unsafe.Pointer(nodeParams), nil, nil)
-	return GraphNode{f[16]}, res
+	return GraphNode{v: f[16]}, res
 }
 
 // GraphDestroyNode calls cuGraphDestroyNode.
@@ -2378,7 +2378,7 @@ func (d *Driver) GraphNodeFindInClone(originalNode GraphNode, clonedGraph Graph)
 	f[2] = clonedGraph.v
 	f[0] = 16
 	res := f.call(d.fn.cuGraphNodeFindInClone, 0x1)
-	return GraphNode{f[16]}, res
+	return GraphNode{v: f[16]}, res
 }
 
 // GraphKernelNodeGetParams calls cuGraphKernelNodeGetParams_v2.
@@ -2415,7 +2415,7 @@ func (d *Driver) GraphChildGraphNodeGetGraph(node GraphNode) (Graph, cuda.Result
 	f[0] = node.v
 	f[1] = 16
 	res := f.call(d.fn.cuGraphChildGraphNodeGetGraph, 0x2)
-	return Graph{f[16]}, res
+	return Graph{v: f[16]}, res
 }
 
 // GraphEventRecordNodeGetEvent calls cuGraphEventRecordNodeGetEvent.
@@ -2424,7 +2424,7 @@ func (d *Driver) GraphEventRecordNodeGetEvent(node GraphNode) (Event, cuda.Resul
 	f[0] = node.v
 	f[1] = 16
 	res := f.call(d.fn.cuGraphEventRecordNodeGetEvent, 0x2)
-	return Event{f[16]}, res
+	return Event{v: f[16]}, res
 }
 
 // GraphEventWaitNodeGetEvent calls cuGraphEventWaitNodeGetEvent.
@@ -2433,7 +2433,7 @@ func (d *Driver) GraphEventWaitNodeGetEvent(node GraphNode) (Event, cuda.Result)
 	f[0] = node.v
 	f[1] = 16
 	res := f.call(d.fn.cuGraphEventWaitNodeGetEvent, 0x2)
-	return Event{f[16]}, res
+	return Event{v: f[16]}, res
 }
 
 // GraphMemAllocNodeGetParams calls cuGraphMemAllocNodeGetParams.
@@ -2449,7 +2449,7 @@ func (d *Driver) GraphMemFreeNodeGetParams(node GraphNode) (Address, cuda.Result
 	f[0] = node.v
 	f[1] = 16
 	res := f.call(d.fn.cuGraphMemFreeNodeGetParams, 0x2)
-	return Address{f[16]}, res
+	return Address{v: f[16]}, res
 }
 
 // GraphBatchMemOpNodeGetParams calls cuGraphBatchMemOpNodeGetParams.
@@ -2549,7 +2549,7 @@ func (d *Driver) GraphConditionalHandleCreate(graph Graph, ctx Context, defaultL
 	f[4] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuGraphConditionalHandleCreate, 0x1)
-	return GraphConditionalHandle{f[16]}, res
+	return GraphConditionalHandle{v: f[16]}, res
 }
 
 // GraphKernelNodeGetAttribute calls cuGraphKernelNodeGetAttribute.
@@ -2589,7 +2589,7 @@ func (d *Driver) GraphInstantiateWithFlags(graph Graph, flags uint64) (GraphExec
 	f[2] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuGraphInstantiateWithFlags, 0x1)
-	return GraphExec{f[16]}, res
+	return GraphExec{v: f[16]}, res
 }
 
 // GraphInstantiateWithParams calls cuGraphInstantiateWithParams.
@@ -2598,7 +2598,7 @@ func (d *Driver) GraphInstantiateWithParams(graph Graph, instantiateParams *Grap
 	f[1] = graph.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuGraphInstantiateWithParams, 0x1, 0x21, unsafe.Pointer(instantiateParams), nil, nil, nil, nil)
-	return GraphExec{f[16]}, res
+	return GraphExec{v: f[16]}, res
 }
 
 // GraphExecDestroy calls cuGraphExecDestroy.

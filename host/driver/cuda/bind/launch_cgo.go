@@ -48,10 +48,10 @@ import (
 )
 
 // StreamLegacy is CU_STREAM_LEGACY.
-var StreamLegacy = Stream{1}
+var StreamLegacy = Stream{v: 1}
 
 // AsFunction is a kernel where the driver takes either.
-func (k Kernel) AsFunction() Function { return Function(k) }
+func (k Kernel) AsFunction() Function { return Function{v: k.v} }
 
 // Dims are grid x, y, z, block x, y, z and dynamic shared bytes.
 type Dims [7]uint32

@@ -12,7 +12,10 @@ import (
 )
 
 // Address is an address that the GPU reaches, of which the driver knows the length, or takes none.
-type Address struct{ v uint64 }
+type Address struct {
+	_ [0]*Address // so that none of the other types of this shape converts to it
+	v uint64
+}
 
 // Value is the address as a guest and its kernels know it.
 func (a Address) Value() uint64 { return a.v }
@@ -21,16 +24,22 @@ func (a Address) Value() uint64 { return a.v }
 func (a Address) IsZero() bool { return a.v == 0 }
 
 // HostAddress is an address in this process, of memory that the driver is told of.
-type HostAddress struct{ v uint64 }
+type HostAddress struct {
+	_ [0]*HostAddress
+	v uint64
+}
 
 // Hint is an address that somebody asks for; the driver may give another.
 type Hint uint64
 
 // Mem is memory that the GPU reaches for this guest: addresses from at on.
-type Mem struct{ at, size uint64 }
+type Mem struct {
+	_        [0]*Mem
+	at, size uint64
+}
 
 // Address is where it begins.
-func (m Mem) Address() Address { return Address{m.at} }
+func (m Mem) Address() Address { return Address{v: m.at} }
 
 // Size is its length in bytes.
 func (m Mem) Size() uint64 { return m.size }
@@ -38,7 +47,7 @@ func (m Mem) Size() uint64 { return m.size }
 // Slice is size bytes of it from an offset on, false if it does not hold them.
 func (m Mem) Slice(offset, size uint64) (Mem, bool) {
 	at, n, ok := cut(m.at, m.size, offset, size)
-	return Mem{at, n}, ok
+	return Mem{at: at, size: n}, ok
 }
 
 // From is size bytes of it from an address on, false if it does not hold them.
@@ -51,18 +60,21 @@ func (m Mem) From(addr, size uint64) (Mem, bool) {
 
 // Host is memory of this process that the driver may read and write: C memory, or pages that a
 // guest shares.
-type Host struct{ at, size uint64 }
+type Host struct {
+	_        [0]*Host
+	at, size uint64
+}
 
 // Size is its length in bytes.
 func (h Host) Size() uint64 { return h.size }
 
 // Address is where it begins.
-func (h Host) Address() HostAddress { return HostAddress{h.at} }
+func (h Host) Address() HostAddress { return HostAddress{v: h.at} }
 
 // Slice is size bytes of it from an offset on, false if it does not hold them.
 func (h Host) Slice(offset, size uint64) (Host, bool) {
 	at, n, ok := cut(h.at, h.size, offset, size)
-	return Host{at, n}, ok
+	return Host{at: at, size: n}, ok
 }
 
 // Holds reports whether all of another is of it.
@@ -86,7 +98,7 @@ func Mapped(mapping []byte, offset, size uint64) (Host, bool) {
 	if len(mapping) == 0 {
 		return Host{}, false
 	}
-	return Host{uint64(uintptr(unsafe.Pointer(&mapping[0]))), uint64(len(mapping))}.Slice(offset, size)
+	return Host{at: uint64(uintptr(unsafe.Pointer(&mapping[0]))), size: uint64(len(mapping))}.Slice(offset, size)
 }
 
 // Buffer is C memory, for what the driver keeps an address of, or reads when it has returned.
@@ -109,7 +121,7 @@ func BufferOf(b []byte) Buffer {
 func (b Buffer) Bytes() []byte { return unsafe.Slice((*byte)(b.p), b.size) }
 
 // Host is the whole of it.
-func (b Buffer) Host() Host { return Host{b.addr(), uint64(b.size)} }
+func (b Buffer) Host() Host { return Host{at: b.addr(), size: uint64(b.size)} }
 
 // IsZero reports whether it is none.
 func (b Buffer) IsZero() bool { return b.p == nil }
@@ -137,7 +149,7 @@ func (d *Driver) Register(h Host) (Registered, cuda.Result) {
 		d.memHostUnregister(h.Address())
 		return Registered{}, res
 	}
-	return Registered{h, Mem{at.v, h.size}}, cuda.Success
+	return Registered{h, Mem{at: at.v, size: h.size}}, cuda.Success
 }
 
 // Unregister ends it.
@@ -146,7 +158,7 @@ func (d *Driver) Unregister(r Registered) cuda.Result { return d.memHostUnregist
 // AllocHost allocates memory of this process that the GPU reaches at the same address.
 func (d *Driver) AllocHost(size uint64) (Registered, cuda.Result) {
 	at, res := d.memHostAlloc(size, portableMapped)
-	return Registered{Host{at.v, size}, Mem{at.v, size}}, res
+	return Registered{Host{at: at.v, size: size}, Mem{at: at.v, size: size}}, res
 }
 
 // FreeHost gives back what AllocHost gave.
@@ -187,10 +199,13 @@ func wordOf[T uint32 | uint64](r Registered, offset uint64) (w *T) {
 func (m Mem) IsZero() bool { return m.at == 0 }
 
 // Callback is a C function of ours that the driver calls.
-type Callback struct{ v uint64 }
+type Callback struct {
+	_ [0]*Callback
+	v uint64
+}
 
 // CallbackAt is the C function at an address that cgo gave.
-func CallbackAt(f unsafe.Pointer) Callback { return Callback{uint64(uintptr(f))} }
+func CallbackAt(f unsafe.Pointer) Callback { return Callback{v: uint64(uintptr(f))} }
 
 // HostAt is size bytes at an address of this process, false if they are not of this memory.
 func (r Registered) HostAt(addr uintptr, size uint64) (Host, bool) {

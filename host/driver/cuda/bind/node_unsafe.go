@@ -81,7 +81,7 @@ func (n *Node) SetMemset(ctx Context, r Rect, element, value uint32) bool {
 
 // SetHost makes it a call of a function of ours.
 func (n *Node) SetHost(f Callback, id uint64) {
-	*n.params.union.Host() = HostNodeParams{Fn: f, Data: HostAddress{id}}
+	*n.params.union.Host() = HostNodeParams{Fn: f, Data: HostAddress{v: id}}
 }
 
 // SetGraph makes it a graph.

@@ -32,7 +32,7 @@ func NewSpace(d *Driver) *Space {
 
 // Pin makes a region known that lies in this process where it lies for the guest.
 func (s *Space) Pin(id uint32, r Registered) {
-	s.pinned = append(s.pinned, pinned{id, Mem{r.host.at, r.host.size}})
+	s.pinned = append(s.pinned, pinned{id, Mem{at: r.host.at, size: r.host.size}})
 }
 
 // Unpin forgets a region.
@@ -99,7 +99,7 @@ func (s *Space) device(addr uint64) (Mem, bool) {
 	}
 	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
 	length, res2 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeSize, addr)
-	return Mem{start, length}, res1 == cuda.Success && res2 == cuda.Success && addr-start < length && start+length > start
+	return Mem{at: start, size: length}, res1 == cuda.Success && res2 == cuda.Success && addr-start < length && start+length > start
 }
 
 // Allocation is the allocation of the device's that an address lies in, false if there is none.
@@ -127,7 +127,7 @@ func (s *Space) HostOf(m Mem) (Host, bool) {
 		return Host{}, false
 	}
 	_, ok := p.mem.From(m.at, m.size)
-	return Host(m), ok
+	return Host{at: m.at, size: m.size}, ok
 }
 
 // Mem is memory that a guest names: device memory, whose length the driver checks when it is used,
@@ -150,14 +150,14 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	}
 	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
 	if res == cuda.Success && kind == cuda.MemoryTypeDevice && s.endsThere(addr, size) {
-		return Mem{addr, size}, cuda.Success
+		return Mem{at: addr, size: size}, cuda.Success
 	}
 	if s.farAt(addr) >= 0 && s.reachesFar(addr, size) {
-		return Mem{addr, size}, cuda.Success
+		return Mem{at: addr, size: size}, cuda.Success
 	}
 	if res != cuda.Success {
 		for at, n := range s.graphs {
-			if m, ok := (Mem{at, n}).From(addr, size); ok {
+			if m, ok := (Mem{at: at, size: n}).From(addr, size); ok {
 				return m, cuda.Success
 			}
 		}
@@ -219,7 +219,7 @@ func (s *Space) Graph(addr uint64) (Address, bool) {
 		_, res := s.Mem(addr, 1)
 		there = res == cuda.Success
 	}
-	return Address{addr}, there
+	return Address{v: addr}, there
 }
 
 // AnyGraph is the address of memory of an allocation node, if there is any.

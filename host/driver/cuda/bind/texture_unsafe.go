@@ -163,10 +163,10 @@ func (t *tensorScratch) put(b []byte) HostAddress {
 	at := t.next
 	copy(t.Bytes()[at:], b)
 	t.next += (len(b) + 7) &^ 7
-	return HostAddress{t.addr() + uint64(at)}
+	return HostAddress{v: t.addr() + uint64(at)}
 }
 
-func (t *tensorScratch) tensorMap() HostAddress { return HostAddress{t.addr() + uint64(t.at)} }
+func (t *tensorScratch) tensorMap() HostAddress { return HostAddress{v: t.addr() + uint64(t.at)} }
 
 // result is the map's bytes.
 func (t *tensorScratch) result(res cuda.Result) ([]byte, cuda.Result) {

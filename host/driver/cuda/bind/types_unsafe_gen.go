@@ -4,140 +4,209 @@ package bind
 
 import "unsafe"
 
-// TexObject is a CUtexObject of the driver's.
-type TexObject struct{ v uint64 }
+// TexObject is a CUtexObject of the driver's, and no other type converts to it.
+type TexObject struct {
+	_ [0]*TexObject
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h TexObject) IsZero() bool { return h.v == 0 }
 
-// SurfObject is a CUsurfObject of the driver's.
-type SurfObject struct{ v uint64 }
+// SurfObject is a CUsurfObject of the driver's, and no other type converts to it.
+type SurfObject struct {
+	_ [0]*SurfObject
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h SurfObject) IsZero() bool { return h.v == 0 }
 
-// GraphConditionalHandle is a CUgraphConditionalHandle of the driver's.
-type GraphConditionalHandle struct{ v uint64 }
+// GraphConditionalHandle is a CUgraphConditionalHandle of the driver's, and no other type converts to it.
+type GraphConditionalHandle struct {
+	_ [0]*GraphConditionalHandle
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h GraphConditionalHandle) IsZero() bool { return h.v == 0 }
 
-// MemGenericAllocationHandle is a CUmemGenericAllocationHandle of the driver's.
-type MemGenericAllocationHandle struct{ v uint64 }
+// MemGenericAllocationHandle is a CUmemGenericAllocationHandle of the driver's, and no other type converts to it.
+type MemGenericAllocationHandle struct {
+	_ [0]*MemGenericAllocationHandle
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h MemGenericAllocationHandle) IsZero() bool { return h.v == 0 }
 
-// Context is a CUcontext of the driver's.
-type Context struct{ v uint64 }
+// Context is a CUcontext of the driver's, and no other type converts to it.
+type Context struct {
+	_ [0]*Context
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Context) IsZero() bool { return h.v == 0 }
 
-// Module is a CUmodule of the driver's.
-type Module struct{ v uint64 }
+// Module is a CUmodule of the driver's, and no other type converts to it.
+type Module struct {
+	_ [0]*Module
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Module) IsZero() bool { return h.v == 0 }
 
-// Function is a CUfunction of the driver's.
-type Function struct{ v uint64 }
+// Function is a CUfunction of the driver's, and no other type converts to it.
+type Function struct {
+	_ [0]*Function
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Function) IsZero() bool { return h.v == 0 }
 
-// Stream is a CUstream of the driver's.
-type Stream struct{ v uint64 }
+// Stream is a CUstream of the driver's, and no other type converts to it.
+type Stream struct {
+	_ [0]*Stream
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Stream) IsZero() bool { return h.v == 0 }
 
-// Event is a CUevent of the driver's.
-type Event struct{ v uint64 }
+// Event is a CUevent of the driver's, and no other type converts to it.
+type Event struct {
+	_ [0]*Event
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Event) IsZero() bool { return h.v == 0 }
 
-// Library is a CUlibrary of the driver's.
-type Library struct{ v uint64 }
+// Library is a CUlibrary of the driver's, and no other type converts to it.
+type Library struct {
+	_ [0]*Library
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Library) IsZero() bool { return h.v == 0 }
 
-// Kernel is a CUkernel of the driver's.
-type Kernel struct{ v uint64 }
+// Kernel is a CUkernel of the driver's, and no other type converts to it.
+type Kernel struct {
+	_ [0]*Kernel
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Kernel) IsZero() bool { return h.v == 0 }
 
-// MemoryPool is a CUmemoryPool of the driver's.
-type MemoryPool struct{ v uint64 }
+// MemoryPool is a CUmemoryPool of the driver's, and no other type converts to it.
+type MemoryPool struct {
+	_ [0]*MemoryPool
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h MemoryPool) IsZero() bool { return h.v == 0 }
 
-// Array is a CUarray of the driver's.
-type Array struct{ v uint64 }
+// Array is a CUarray of the driver's, and no other type converts to it.
+type Array struct {
+	_ [0]*Array
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Array) IsZero() bool { return h.v == 0 }
 
-// MipmappedArray is a CUmipmappedArray of the driver's.
-type MipmappedArray struct{ v uint64 }
+// MipmappedArray is a CUmipmappedArray of the driver's, and no other type converts to it.
+type MipmappedArray struct {
+	_ [0]*MipmappedArray
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h MipmappedArray) IsZero() bool { return h.v == 0 }
 
-// Texref is a CUtexref of the driver's.
-type Texref struct{ v uint64 }
+// Texref is a CUtexref of the driver's, and no other type converts to it.
+type Texref struct {
+	_ [0]*Texref
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Texref) IsZero() bool { return h.v == 0 }
 
-// Surfref is a CUsurfref of the driver's.
-type Surfref struct{ v uint64 }
+// Surfref is a CUsurfref of the driver's, and no other type converts to it.
+type Surfref struct {
+	_ [0]*Surfref
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Surfref) IsZero() bool { return h.v == 0 }
 
-// Graph is a CUgraph of the driver's.
-type Graph struct{ v uint64 }
+// Graph is a CUgraph of the driver's, and no other type converts to it.
+type Graph struct {
+	_ [0]*Graph
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h Graph) IsZero() bool { return h.v == 0 }
 
-// GraphNode is a CUgraphNode of the driver's.
-type GraphNode struct{ v uint64 }
+// GraphNode is a CUgraphNode of the driver's, and no other type converts to it.
+type GraphNode struct {
+	_ [0]*GraphNode
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h GraphNode) IsZero() bool { return h.v == 0 }
 
-// GraphExec is a CUgraphExec of the driver's.
-type GraphExec struct{ v uint64 }
+// GraphExec is a CUgraphExec of the driver's, and no other type converts to it.
+type GraphExec struct {
+	_ [0]*GraphExec
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h GraphExec) IsZero() bool { return h.v == 0 }
 
-// GreenCtx is a CUgreenCtx of the driver's.
-type GreenCtx struct{ v uint64 }
+// GreenCtx is a CUgreenCtx of the driver's, and no other type converts to it.
+type GreenCtx struct {
+	_ [0]*GreenCtx
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h GreenCtx) IsZero() bool { return h.v == 0 }
 
-// LinkState is a CUlinkState of the driver's.
-type LinkState struct{ v uint64 }
+// LinkState is a CUlinkState of the driver's, and no other type converts to it.
+type LinkState struct {
+	_ [0]*LinkState
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h LinkState) IsZero() bool { return h.v == 0 }
 
-// UserObject is a CUuserObject of the driver's.
-type UserObject struct{ v uint64 }
+// UserObject is a CUuserObject of the driver's, and no other type converts to it.
+type UserObject struct {
+	_ [0]*UserObject
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h UserObject) IsZero() bool { return h.v == 0 }
 
-// DevResourceDesc is a CUdevResourceDesc of the driver's.
-type DevResourceDesc struct{ v uint64 }
+// DevResourceDesc is a CUdevResourceDesc of the driver's, and no other type converts to it.
+type DevResourceDesc struct {
+	_ [0]*DevResourceDesc
+	v uint64
+}
 
 // IsZero reports whether it is none.
 func (h DevResourceDesc) IsZero() bool { return h.v == 0 }
