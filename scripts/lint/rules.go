@@ -79,6 +79,7 @@ func judge(name string, text []byte) []violation {
 	}
 	if commented[path.Ext(name)] {
 		found = append(found, judgeComments(name, text)...)
+		found = append(found, judgeWords(name, text)...)
 	}
 	return found
 }
