@@ -12,17 +12,23 @@ import (
 
 // Layout, in 64-bit words. Slots follow the header.
 const (
-	wordLimit  = 0 // 0: none
-	wordSlots  = 1 // how many slots were ever used: the rest need not be summed
-	wordRoom   = 2 // how much of it there is room for now, where more is promised than there is; 0: for all of it
-	wordAway   = 3 // what sessions hold that are suspended for others' sake: it counts for the limit, and takes no room
-	wordKept   = 4 // what sessions shared and have let go of, and others have open: it counts for the limit, and takes room
-	wordPart   = 5 // the limit of a part of it, which ReservePart counts; 0: none
-	headWords  = 8
-	slotWords  = 5
-	slotHeld   = 0 // allocated
-	slotGuess  = 1 // what contexts take, as the worker guesses
-	slotBeside = 2 // what contexts and code take, as the driver says; takes the place of the guess. 0: not known
+	wordLimit = 0 // 0: none
+	wordSlots = 1 // how many slots were ever used: the rest need not be summed
+	// How much of it there is room for now, where more is promised than there is; 0: for all of it.
+	wordRoom = 2
+	// What sessions hold that are suspended for others' sake: it counts for the limit, and takes no
+	// room.
+	wordAway = 3
+	// What sessions shared and have let go of, and others have open: it counts for the limit, and
+	// takes room.
+	wordKept  = 4
+	wordPart  = 5 // the limit of a part of it, which ReservePart counts; 0: none
+	headWords = 8
+	slotWords = 5
+	slotHeld  = 0 // allocated
+	slotGuess = 1 // what contexts take, as the worker guesses
+	// What contexts and code take, as the driver says; takes the place of the guess. 0: not known.
+	slotBeside = 2
 	slotPeak   = 3 // most of all three
 	slotPart   = 4 // the part of what is allocated that has a limit of its own
 
@@ -34,8 +40,8 @@ const (
 	sane = 1 << 50
 )
 
-// Page is the budget as the process sees it that starts the workers. Its methods may be called from
-// any goroutine, until Close.
+// Page is a budget's shared page as the process sees it that starts the workers. Its methods may be
+// called from any goroutine, until Close.
 type Page struct {
 	fd    int
 	mem   []byte

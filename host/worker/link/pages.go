@@ -14,7 +14,7 @@ const (
 	pageKinds
 )
 
-// Page is a page that a worker shares with others.
+// Page is a shared page: others map it, too.
 type Page struct {
 	Kind PageKind
 	File int // a sealed memfd, as of sys.NewPage; of PageBell an eventfd

@@ -21,12 +21,16 @@ const (
 	wordFailed
 	wordRefused
 	wordPID
-	wordName         // length of the program's name in bytes
-	wordHost         // requests refused by the budget of host memory
-	wordManagedAtGPU // bytes of managed memory at the GPU, and next those that lie in the guest, or on this host, for lack of room
+	wordName // length of the program's name in bytes
+	wordHost // requests refused by the budget of host memory
+	// Bytes of managed memory at the GPU, and next those that lie in the guest, or on this host,
+	// for lack of room.
+	wordManagedAtGPU
 	wordManagedHere
-	wordText       = 16 // the name
-	wordManagedIn  = 96 // bytes that moved to the GPU, and to the guest, for lack of room; pieces that left, and that came back
+	wordText = 16 // the name
+	// Bytes that moved to the GPU, and to the guest, for lack of room; pieces that left, and that
+	// came back.
+	wordManagedIn  = 96
 	wordManagedOut = 97
 	wordEvicted    = 98
 	wordReturned   = 99
@@ -60,8 +64,8 @@ type Managed struct {
 	Evicted, Returned uint64
 }
 
-// Page is a session's meter as the device process sees it. Its methods may be called from any
-// goroutine, until Close.
+// Page is the shared page of a session's meter as the device process sees it. Its methods may be
+// called from any goroutine, until Close.
 type Page struct {
 	fd    int
 	mem   []byte
