@@ -284,7 +284,8 @@ func TestTransfersInTurn(t *testing.T) {
 	if !bytes.Equal(got, big) {
 		t.Errorf("saved %d bytes", len(got))
 	}
-	for p, until := uint64(0), time.Now().Add(10*time.Second); p != 1<<8; { // the end of the file comes just before the transfer's
+	for p, until := uint64(0), time.Now().Add(10*time.Second); p != 1<<8; {
+		// The end of the file comes just before the transfer's.
 		in, data := pipe()
 		if p = begin(1, in); time.Now().After(until) {
 			t.Fatalf("load after a save that was not checked: %#x", p)

@@ -33,11 +33,12 @@ type Queue struct {
 
 	signals atomic.Pointer[signals]
 
-	mu       sync.Mutex // guards what follows and the used ring
-	ring     *ring      // nil after Stop; the consumer may read it without mu, for only Stop changes it
-	used     uint16     // next used entry
-	flags    uint16     // used.flags
-	inflight int        // chains taken and not completed
+	mu sync.Mutex // guards what follows and the used ring
+	// nil after Stop; the consumer may read it without mu, for only Stop changes it
+	ring     *ring
+	used     uint16 // next used entry
+	flags    uint16 // used.flags
+	inflight int    // chains taken and not completed
 	idle     chan struct{}
 	free     []*Chain
 

@@ -266,7 +266,8 @@ func TestUsedRingIsLogged(t *testing.T) {
 	}
 }
 
-func TestStop(t *testing.T) { synctest.Test(t, testStop) } // its limit elapses by a clock of its own
+// Its limit elapses by a clock of its own.
+func TestStop(t *testing.T) { synctest.Test(t, testStop) }
 
 func testStop(t *testing.T) {
 	q, d, mem := newQueue(t, 8, virtiotest.Options{})

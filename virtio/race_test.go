@@ -164,7 +164,8 @@ func TestChainsAreBoundedInAll(t *testing.T) {
 func TestEveryWriteToTheRingIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		options virtiotest.Options
-		kicks   string // the page marked by asking for kicks: avail_event lies behind the entries, flags before
+		// The page marked by asking for kicks: avail_event lies behind the entries, flags before.
+		kicks string
 	}{
 		"event index": {virtiotest.Options{EventIdx: true}, "302"},
 		"flags":       {virtiotest.Options{}, "300"},

@@ -25,7 +25,8 @@ func FuzzContent(f *testing.F) {
 		image := bytes.Clone(images[int(which)%len(images)])
 		for ; len(edits) >= 5; edits = edits[5:] {
 			at := int(binary.LittleEndian.Uint16(edits)&0x3fff) % len(image)
-			v := uint64(edits[2]) | uint64(edits[3])<<8 | uint64(int64(int8(edits[4])))<<16 // small, or near the largest
+			// Small, or near the largest.
+			v := uint64(edits[2]) | uint64(edits[3])<<8 | uint64(int64(int8(edits[4])))<<16
 			var b [8]byte
 			binary.LittleEndian.PutUint64(b[:], v)
 			copy(image[at:], b[:[4]int{1, 2, 4, 8}[edits[1]>>6]])

@@ -103,7 +103,8 @@ func looksLikePTX(data []byte) bool {
 type WrapperHeader struct {
 	Version uint32 // 1, or 2 for separately compiled programs
 	Data    uint64 // address of the container
-	Extra   uint64 // version 1: file name; version 2: NULL-terminated array of containers linked into Data
+	// Version 1: file name; version 2: NULL-terminated array of containers linked into Data.
+	Extra uint64
 }
 
 // DecodeWrapper decodes the first WrapperSize bytes.

@@ -94,11 +94,13 @@ type Capture uint8
 
 // Captures.
 const (
-	CaptureAny     Capture = iota // nothing
-	CaptureNode                   // it becomes a node of the graph that its stream captures, or the driver refuses it
-	CaptureRefused                // refused where its stream captures
-	CaptureUnsafe                 // refused to threads whose capture mode prohibits potentially unsafe calls
-	CaptureWait                   // refused to those, and where what it waits for captures
+	CaptureAny Capture = iota // nothing
+	// It becomes a node of the graph that its stream captures, or the driver refuses it.
+	CaptureNode
+	CaptureRefused // refused where its stream captures
+	// Refused to threads whose capture mode prohibits potentially unsafe calls.
+	CaptureUnsafe
+	CaptureWait // refused to those, and where what it waits for captures
 )
 
 // Counts says what an operation is metered as besides that it was a call.

@@ -22,8 +22,9 @@ import (
 type Client struct {
 	socket string
 	base   string // of addresses
-	nobody error  // another host's causewayd: what it means that nobody listens there; nil: it is this host's
-	device bool   // the socket is a device process's
+	// Another host's causewayd: what it means that nobody listens there; nil: it is this host's.
+	nobody error
+	device bool // the socket is a device process's
 	http   *http.Client
 }
 

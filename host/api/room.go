@@ -5,7 +5,8 @@ import "time"
 // RoomStatus is what a device process says of its GPU's memory where more is promised than there
 // is.
 type RoomStatus struct {
-	Room     uint64        `json:"room"` // bytes that its sessions may hold now; 0: all that the limit allows
+	// Bytes that its sessions may hold now; 0: all that the limit allows.
+	Room     uint64        `json:"room"`
 	Used     uint64        `json:"used"` // that they hold
 	Away     uint64        `json:"away"` // that suspended ones held, and want again
 	Limit    uint64        `json:"limit"`
@@ -15,9 +16,10 @@ type RoomStatus struct {
 
 // RoomSession is a session that has memory of the GPU.
 type RoomSession struct {
-	ID    uint64        `json:"id"`
-	Bytes uint64        `json:"bytes"`
-	Idle  time.Duration `json:"idle"` // since its program last did something, as far as it was looked at
+	ID    uint64 `json:"id"`
+	Bytes uint64 `json:"bytes"`
+	// Since its program last did something, as far as it was looked at.
+	Idle  time.Duration `json:"idle"`
 	Here  time.Duration `json:"here"` // since it was brought to the GPU
 	Waits bool          `json:"waits,omitempty"`
 	Stays bool          `json:"stays,omitempty"` // it could not be suspended a moment ago

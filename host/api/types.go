@@ -45,7 +45,8 @@ type State string
 const (
 	Waiting   State = "waiting"   // its socket takes connections, no VM is connected
 	Connected State = "connected" // a VM is connected
-	Lost      State = "lost"      // its device process ended by itself; the VM has to be restarted, or the vGPU attached again
+	// Its device process ended by itself; the VM has to be restarted, or the vGPU attached again.
+	Lost State = "lost"
 )
 
 // VGPU is a vGPU as causewayd knows it.
@@ -73,12 +74,14 @@ type Status struct {
 	GPU       string    `json:"gpu"`       // name
 	UUID      string    `json:"uuid"`
 	Limits    Limits    `json:"limits"`
-	Memory    uint64    `json:"memory"`      // bytes of device memory that its sessions use, contexts included
-	Host      uint64    `json:"host_memory"` // bytes of the host's memory that its sessions' requests hold
-	Sessions  []Session `json:"sessions"`
-	Past      Counters  `json:"past"`    // of sessions that have ended
-	Opened    uint64    `json:"opened"`  // sessions so far
-	Refused   uint64    `json:"refused"` // sessions refused by a limit
+	// Bytes of device memory that its sessions use, contexts included.
+	Memory uint64 `json:"memory"`
+	// Bytes of the host's memory that its sessions' requests hold.
+	Host     uint64    `json:"host_memory"`
+	Sessions []Session `json:"sessions"`
+	Past     Counters  `json:"past"`    // of sessions that have ended
+	Opened   uint64    `json:"opened"`  // sessions so far
+	Refused  uint64    `json:"refused"` // sessions refused by a limit
 	// Room is for how much of Memory there is room now, where more is promised than there is; 0:
 	// for all of it.
 	Room uint64 `json:"room,omitempty"`
@@ -174,30 +177,35 @@ type Progress struct {
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot
 // forge.
 type Card struct {
-	Known   bool   `json:"known"`      // it tells of single processes; not on MIG slices and software GPUs
+	// It tells of single processes; not on MIG slices and software GPUs.
+	Known   bool   `json:"known"`
 	Nanos   uint64 `json:"ns"`         // of the vGPU's sessions together
 	Charged uint64 `json:"charged_ns"` // what the vGPU was charged for because far less was counted
 }
 
 // Session is one CUDA process of the guest.
 type Session struct {
-	ID       uint64    `json:"id"`
-	GuestPID uint32    `json:"guest_pid"`
-	GuestUID uint32    `json:"guest_uid"`
-	Peer     string    `json:"peer,omitempty"` // who made its connection, by this host's word; GuestPID and Program are the program's own
-	Program  string    `json:"program"`
-	Worker   int       `json:"worker"` // process id on the host
-	State    string    `json:"state"`
-	Started  time.Time `json:"started"`
-	Memory   uint64    `json:"memory"`
-	Host     uint64    `json:"host_memory"`         // bytes of the host's memory that its requests hold
-	Stored   uint64    `json:"stored,omitempty"`    // bytes that hold it: it is suspended, and has no worker
-	StoredIn string    `json:"stored_in,omitempty"` // the folder where; "": in the host's memory
-	Counters Counters  `json:"counters"`
+	ID       uint64 `json:"id"`
+	GuestPID uint32 `json:"guest_pid"`
+	GuestUID uint32 `json:"guest_uid"`
+	// Who made its connection, by this host's word; GuestPID and Program are the program's own.
+	Peer    string    `json:"peer,omitempty"`
+	Program string    `json:"program"`
+	Worker  int       `json:"worker"` // process id on the host
+	State   string    `json:"state"`
+	Started time.Time `json:"started"`
+	Memory  uint64    `json:"memory"`
+	// Bytes of the host's memory that its requests hold.
+	Host uint64 `json:"host_memory"`
+	// Bytes that hold it: it is suspended, and has no worker.
+	Stored   uint64   `json:"stored,omitempty"`
+	StoredIn string   `json:"stored_in,omitempty"` // the folder where; "": in the host's memory
+	Counters Counters `json:"counters"`
 	// Managed memory of which there is more than the GPU has room for, in bytes by the guest's
 	// word; 0 both: there never was.
 	ManagedAtGPU uint64 `json:"managed_at_gpu,omitempty"`
-	ManagedHere  uint64 `json:"managed_in_guest,omitempty"` // or on a GPU server in that host's memory; reached by kernels over the link
+	// Or on a GPU server in that host's memory; reached by kernels over the link.
+	ManagedHere uint64 `json:"managed_in_guest,omitempty"`
 	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known;
 	// "": it can.
 	Unmovable string `json:"unmovable,omitempty"`
@@ -208,17 +216,18 @@ type Session struct {
 
 // Counters only grow. Rates are differences of two readings.
 type Counters struct {
-	Calls        uint64 `json:"calls"` // records consumed
-	Launches     uint64 `json:"launches"`
-	BytesIn      uint64 `json:"bytes_in"`     // copied to the device
-	BytesOut     uint64 `json:"bytes_out"`    // copied from the device
-	BusyNanos    uint64 `json:"busy_ns"`      // the GPU had work of the session
-	WaitNanos    uint64 `json:"wait_ns"`      // work was held back for the sake of limits
-	WorkerNanos  uint64 `json:"worker_ns"`    // CPU time of the worker
-	OutOfMemory  uint64 `json:"oom"`          // allocations refused by the limit
-	HostRefused  uint64 `json:"host_refused"` // requests refused by the budget of host memory
-	FailedCalls  uint64 `json:"failed"`
-	ManagedIn    uint64 `json:"managed_in,omitempty"`  // bytes of managed memory that moved to the GPU because it had not room for all of it
+	Calls       uint64 `json:"calls"` // records consumed
+	Launches    uint64 `json:"launches"`
+	BytesIn     uint64 `json:"bytes_in"`     // copied to the device
+	BytesOut    uint64 `json:"bytes_out"`    // copied from the device
+	BusyNanos   uint64 `json:"busy_ns"`      // the GPU had work of the session
+	WaitNanos   uint64 `json:"wait_ns"`      // work was held back for the sake of limits
+	WorkerNanos uint64 `json:"worker_ns"`    // CPU time of the worker
+	OutOfMemory uint64 `json:"oom"`          // allocations refused by the limit
+	HostRefused uint64 `json:"host_refused"` // requests refused by the budget of host memory
+	FailedCalls uint64 `json:"failed"`
+	// Bytes of managed memory that moved to the GPU because it had not room for all of it.
+	ManagedIn    uint64 `json:"managed_in,omitempty"`
 	ManagedOut   uint64 `json:"managed_out,omitempty"` // and to the guest
 	Evicted      uint64 `json:"evicted,omitempty"`     // pieces of it that left the GPU
 	Returned     uint64 `json:"returned,omitempty"`    // and came back

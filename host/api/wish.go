@@ -25,7 +25,8 @@ type Wish struct {
 	// Remote is a GPU server of the configuration, by its name there or as HOST:PORT, or any, in
 	// place of this host.
 	Remote string `json:"remote,omitempty"`
-	NUMA   *int   `json:"numa,omitempty"` // host node of the VM's memory; among GPUs that will do, one of that node is taken
+	// host node of the VM's memory; among GPUs that will do, one of that node is taken
+	NUMA *int `json:"numa,omitempty"`
 	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the
 	// software GPU's always may.
 	Migratable *bool `json:"migratable,omitempty"`
@@ -56,13 +57,17 @@ type Change struct {
 
 // Limits of a vGPU. They may change while programs run.
 type Limits struct {
-	Memory   uint64 `json:"memory,omitempty"`   // bytes of device memory, contexts included; 0: the whole GPU
-	Share    uint32 `json:"share,omitempty"`    // of GPU time when several want it, relative to others'; 0: limit.DefaultShare
-	Cap      uint32 `json:"cap,omitempty"`      // most per cent of GPU time; 0: no cap
-	Sessions uint32 `json:"sessions,omitempty"` // CUDA processes that may run at once; 0: the configuration's
+	// Bytes of device memory, contexts included; 0: the whole GPU.
+	Memory uint64 `json:"memory,omitempty"`
+	// Of GPU time when several want it, relative to others'; 0: limit.DefaultShare.
+	Share uint32 `json:"share,omitempty"`
+	Cap   uint32 `json:"cap,omitempty"` // most per cent of GPU time; 0: no cap
+	// CUDA processes that may run at once; 0: the configuration's
+	Sessions uint32 `json:"sessions,omitempty"`
 	// HostMemory is what requests may make the host hold, in bytes; 0: limit.DefaultHostMemory.
-	HostMemory   uint64 `json:"host_memory,omitempty"`
-	UserSessions uint32 `json:"user_sessions,omitempty"` // CUDA processes of one user of the guest; 0: half of Sessions
+	HostMemory uint64 `json:"host_memory,omitempty"`
+	// CUDA processes of one user of the guest; 0: half of Sessions
+	UserSessions uint32 `json:"user_sessions,omitempty"`
 }
 
 // Errors of Check.

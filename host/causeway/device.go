@@ -179,7 +179,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	}
 	var keeper *device.Keeper
 	if vm {
-		keeper, err = startKeeper(log) // before this process is confined, goes first when memory runs out, and joins its control group
+		// Before this process is confined, goes first when memory runs out, and joins its control
+		// group.
+		keeper, err = startKeeper(log)
 		if err != nil {
 			return err
 		}
@@ -232,8 +234,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Leased:      keys != nil,
 		Programs:    f.programs,
 		Reached:     reached(),
-		Idle:        debug.FreeOSMemory, // what many sessions left, which the collector gives back in its own time
-		Log:         log,
+		// What many sessions left, which the collector gives back in its own time.
+		Idle: debug.FreeOSMemory,
+		Log:  log,
 	})
 	if err != nil {
 		return err

@@ -97,7 +97,8 @@ func choose(cfg *link.Config, gpu string, list []gpuLine) (gpuLine, error) {
 		if !wanted {
 			continue
 		}
-		if g.Backend == "soft" && len(cfg.Devices) == 1 { // one of several, of which the first is listed
+		if g.Backend == "soft" && len(cfg.Devices) == 1 {
+			// One of several, of which the first is listed.
 			return softLine(cfg.Devices[0])
 		}
 		if !isSoft(cfg.GPU) {

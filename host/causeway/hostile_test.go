@@ -234,7 +234,8 @@ func TestWhoConnects(t *testing.T) {
 		want := fmt.Sprintf("process %d of uid %d", cmd.Process.Pid, uid)
 		within(t, time.Minute, want, func() bool {
 			for _, s := range v.sessions() {
-				if s.Peer == want && s.GuestPID == 1 && s.GuestUID == uid && s.Program != "" { // in its own name space, as it says
+				if s.Peer == want && s.GuestPID == 1 && s.GuestUID == uid && s.Program != "" {
+					// In its own name space, as it says.
 					return true
 				}
 			}

@@ -44,8 +44,9 @@ func keeperCommand() *cobra.Command {
 				}
 			}
 			runtime.GOMAXPROCS(1)
-			debug.SetGCPercent(10)        // one for each VM: memory counts
-			_ = sandbox.OnlyDescriptors() // a kernel may have no such filters; it serves then without
+			debug.SetGCPercent(10) // one for each VM: memory counts
+			// A kernel may have no such filters; it serves then without.
+			_ = sandbox.OnlyDescriptors()
 			return device.Keep(asked, slog.New(slog.DiscardHandler))
 		},
 	}
@@ -55,7 +56,8 @@ func keeperCommand() *cobra.Command {
 // leaves it an orphan: nobody waits for it.
 func beget(link, memory *os.File) error {
 	start := func(as *syscall.Credential) error {
-		c := exec.Command("/proc/self/exe", "keeper") // whoever may not search the program's folder can run this
+		// Whoever may not search the program's folder can run this.
+		c := exec.Command("/proc/self/exe", "keeper")
 		c.Env, c.Dir = []string{keeperEnv + "=1"}, "/"
 		c.ExtraFiles = []*os.File{link, memory}
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}

@@ -125,7 +125,8 @@ func (a *ahead) routineHanded(ctx context.Context, host string) {
 		case <-t.C:
 		}
 		for _, v := range a.handed {
-			_ = a.node.HandOver(ctx, &v.Spec, api.Handover{Host: host}) // else the migration says what is wrong
+			// Else the migration says what is wrong.
+			_ = a.node.HandOver(ctx, &v.Spec, api.Handover{Host: host})
 		}
 	}
 }
@@ -141,7 +142,9 @@ func (a *ahead) keep() {
 	ctx, cancel := context.WithTimeout(context.Background(), keepLimit)
 	defer cancel()
 	for _, v := range a.handed {
-		_ = a.node.HandOver(ctx, &v.Spec, api.Handover{}) // the other host ends what it has readied, and cannot take the lease: no program of the VM runs there
+		// The other host ends what it has readied, and cannot take the lease: no program of the VM
+		// runs there.
+		_ = a.node.HandOver(ctx, &v.Spec, api.Handover{})
 	}
 }
 

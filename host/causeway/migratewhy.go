@@ -82,7 +82,8 @@ func (g *aheadOf) ended(ctx context.Context, st *api.Status) error {
 	}
 	err := g.far.Do(ctx, http.MethodGet, api.AwaitedPath(&g.vgpu.Spec), nil, nil)
 	var e *api.Error
-	if err == nil || errors.As(err, &e) && e.Status == http.StatusConflict { // it awaits a VM, or does not: both are as well
+	if err == nil || errors.As(err, &e) && e.Status == http.StatusConflict {
+		// It awaits a VM, or does not: both are as well.
 		return why
 	}
 	return fmt.Errorf("%w: on the other host: %w", why, err)

@@ -82,7 +82,8 @@ func readDaemon(ctx context.Context, c *api.Client) (*report.Reading, error) {
 // readDevices asks each device process whose control socket is below the run directory.
 func readDevices(ctx context.Context, run string) *report.Reading {
 	var r report.Reading
-	found, _ := filepath.Glob(filepath.Join(run, "*", "*.ctl")) // the pattern is well formed unless run is not: then nothing is found
+	// The pattern is well formed unless run is not: then nothing is found.
+	found, _ := filepath.Glob(filepath.Join(run, "*", "*.ctl"))
 	vgpus := make([]api.VGPU, len(found))
 	errs := make([]error, len(found))
 	var all sync.WaitGroup

@@ -142,7 +142,8 @@ func TestWithoutDaemon(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(run, "vm6"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(run, "vm6", "gpu0.ctl"), nil, 0o600); err != nil { // as good as a socket that nobody serves
+	if err := os.WriteFile(filepath.Join(run, "vm6", "gpu0.ctl"), nil, 0o600); err != nil {
+		// As good as a socket that nobody serves.
 		t.Fatal(err)
 	}
 	out, errs, err := command(t, "ps", "--run-dir", run)
@@ -164,7 +165,8 @@ func TestWithoutDaemon(t *testing.T) {
 // A daemon that is there and does not answer is no reason to guess.
 func TestDaemonFails(t *testing.T) {
 	run := shortDir(t)
-	apitest.ServeStatus(t, api.Socket(run), func() api.Status { return api.Status{} }) // knows none of causewayd's paths
+	// Knows none of causewayd's paths.
+	apitest.ServeStatus(t, api.Socket(run), func() api.Status { return api.Status{} })
 	_, _, err := command(t, "ps", "--run-dir", run)
 	var e *api.Error
 	if !errors.As(err, &e) || exitCode(err) != exitUnknown {

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 			fmt.Println("guest:", err)
 			os.Exit(1)
 		}
-	case os.Getenv(mainEnv) != "", len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-"): // a command: running the tests would start more
+	case os.Getenv(mainEnv) != "", len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-"):
+		// A command: running the tests would start more.
 		main()
 	default:
 		os.Exit(m.Run())

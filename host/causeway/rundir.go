@@ -81,7 +81,8 @@ func unchanged(path string, f *os.File) bool {
 // removeStale removes this user's folders whose runs were killed: nobody has the lock, and nobody
 // the process id in the name. What cannot be removed stays for the next.
 func removeStale(parent string) {
-	found, _ := filepath.Glob(filepath.Join(parent, runPrefix+"*-*")) // the pattern is well formed unless parent is not: then nothing is found
+	// The pattern is well formed unless parent is not: then nothing is found.
+	found, _ := filepath.Glob(filepath.Join(parent, runPrefix+"*-*"))
 	for _, path := range found {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), runPrefix), "-")
 		n, err := strconv.Atoi(pid)

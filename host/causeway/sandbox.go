@@ -22,9 +22,11 @@ import (
 type sandboxFlag struct {
 	mode   string
 	ioctls string
-	slice  string // the MIG slice that workers use, by the name that says whose it is; "": cfg.Visible says all there is to say
-	own    bool   // workers serve programs of this user, not of guests
-	linked bool   // workers that may move get the nodes of all GPUs
+	// The MIG slice that workers use, by the name that says whose it is; "": cfg.Visible says all
+	// there is to say.
+	slice  string
+	own    bool // workers serve programs of this user, not of guests
+	linked bool // workers that may move get the nodes of all GPUs
 }
 
 func (f *sandboxFlag) register(c *cobra.Command) {

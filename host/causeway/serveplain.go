@@ -43,7 +43,8 @@ to be, can use the GPUs, and who is on the way can read and change what programs
 	c.Flags().StringVar(&lease, "lease", "", "`FILE` to write for causeway run --relay: connections are a relay's, with TLS and this file's keys alone")
 	c.Flags().StringArrayVar(&networks, "trusted-network", nil, "`NETWORK`, as in 192.0.2.0/24, whose addresses are listened on and served without transport security, and no others; may repeat (default: loopback)")
 	c.MarkFlagsMutuallyExclusive("lease", "trusted-network")
-	_ = c.Flags().MarkHidden("lease") // what causeway serve does, without its causewayd, its authority and its leases
+	// What causeway serve does, without its causewayd, its authority and its leases.
+	_ = c.Flags().MarkHidden("lease")
 	return c
 }
 

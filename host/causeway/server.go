@@ -34,8 +34,10 @@ type server struct {
 	gpu        string // which GPU it was asked for
 	log        *slog.Logger
 	membership *schedule.Membership // at a scheduler; nil: GPU time is not limited
-	budget     *memory.Page         // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
-	host       *memory.Page         // host memory that their requests hold; nil: as budget
+	// Device memory of all its sessions, without what contexts take; nil: each has a limit of its
+	// own.
+	budget *memory.Page
+	host   *memory.Page // host memory that their requests hold; nil: as budget
 
 	mu        sync.Mutex
 	ended     bool // no worker starts any more: set before wg is waited for

@@ -99,8 +99,9 @@ func TestTopTerminal(t *testing.T) {
 			if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 12, Col: 30}); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Process.Signal(unix.SIGWINCH) // the terminal tells its foreground group; the child is none here
-			screen.wait(t, "every…")              // the title, cut
+			// The terminal tells its foreground group; the child is none here.
+			_ = cmd.Process.Signal(unix.SIGWINCH)
+			screen.wait(t, "every…") // the title, cut
 			if err := end(cmd.Process, master); err != nil {
 				t.Fatal(err)
 			}

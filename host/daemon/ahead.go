@@ -71,7 +71,8 @@ func (d *Daemon) endAhead(v *vgpu) error {
 	}
 	err = d.release(ctx, key, true)
 	var e *api.Error
-	if errors.As(err, &e) && e.Status == http.StatusConflict && !errors.As(err, new(silence)) { // a QEMU is connected
+	if errors.As(err, &e) && e.Status == http.StatusConflict && !errors.As(err, new(silence)) {
+		// A QEMU is connected.
 		return errors.Join(errClaimed, d.claimed(v))
 	}
 	return err
@@ -99,7 +100,8 @@ func notCome(err error, log *slog.Logger) {
 	case err == nil:
 		log.Info("no VM came: its vGPU is ended")
 	case errors.Is(err, errClaimed):
-	case errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict): // it is gone, or has come
+	case errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict):
+		// It is gone, or has come.
 	case !errors.Is(err, io.EOF):
 		log.Warn("a vGPU for a VM that did not come is left", "error", err)
 	}

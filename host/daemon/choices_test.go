@@ -159,7 +159,8 @@ func TestPromiseInItsOwnWay(t *testing.T) {
 	v := &vgpu{rec: record{Spec: api.Spec{VM: "vm1", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 4 * gib}}, GPU: "GPU-a"}, last: &api.Status{Memory: 3 * gib}}
 	other := &vgpu{rec: record{Spec: api.Spec{VM: "vm2", Name: "gpu0", Limits: api.Limits{Memory: gib}}, GPU: "GPU-a"}}
 	d.vgpus[v.rec.Spec.Key()], d.vgpus[other.rec.Spec.Key()] = v, other
-	for memory, fits := range map[uint64]bool{4 * gib: true, 5 * gib: true, 5*gib + 1: false} { // 2 GiB are neither's
+	for memory, fits := range map[uint64]bool{4 * gib: true, 5 * gib: true, 5*gib + 1: false} {
+		// 2 GiB are neither's
 		next := &vgpu{rec: record{Spec: v.rec.Spec}}
 		next.rec.Spec.Memory = memory
 		d.mu.Lock()
@@ -168,7 +169,8 @@ func TestPromiseInItsOwnWay(t *testing.T) {
 		if (grows == nil) != fits {
 			t.Errorf("%d bytes in place of what it has: %v", memory, grows)
 		}
-		if err := d.wouldPlace(r, v, next, api.Change{}, nil); err == nil { // what it uses is not free before it is gone
+		if err := d.wouldPlace(r, v, next, api.Change{}, nil); err == nil {
+			// What it uses is not free before it is gone.
 			t.Errorf("%d bytes as another", memory)
 		}
 		if d.find(v.rec.Spec.Key()) != v || d.find(other.rec.Spec.Key()) != other || len(d.vgpus) != 2 {

@@ -28,7 +28,8 @@ func TestFleetClocks(t *testing.T) {
 			server.start().serves()
 			f := &fleet{t: t, server: server, controller: caller(t, server, hostFiles(t, dir, "fleet")), hostb: caller(t, server, hostFiles(t, dir, "hostb"))}
 			f.gpu = f.state(0).GPUs[0].ID
-			node := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "hosta")) // a causewayd of its own, which renews
+			// A causewayd of its own, which renews.
+			node := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "hosta"))
 			node.cfg.Remote.Servers = []string{server.address}
 			node.start()
 
@@ -86,7 +87,8 @@ func TestFleetClocks(t *testing.T) {
 				if len(s.Reserved) != 1 || s.GPUs[0].Promised != 768<<20 {
 					t.Fatalf("its memory is given away: %+v", s)
 				}
-				if s.Reserved[0].Leased { // a renewal that was on its way when the node ended gave it another term
+				if s.Reserved[0].Leased {
+					// A renewal that was on its way when the node ended gave it another term.
 					clock.pass(api.LeaseTerm)
 				}
 				return !s.Reserved[0].Leased

@@ -129,7 +129,9 @@ func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	renewed := v.up != nil && !v.up.Lost
 	beside := v.beside != nil
 	d.mu.Unlock()
-	if over || renewed || beside || p == nil { // another VM comes meanwhile, or its programs may have gone to another server: keepLease has it renewed again
+	if over || renewed || beside || p == nil {
+		// Another VM comes meanwhile, or its programs may have gone to another server: keepLease
+		// has it renewed again.
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, grantTime)

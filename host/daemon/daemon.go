@@ -98,22 +98,30 @@ type Daemon struct {
 
 // vgpu is a vGPU that has a record. Its fields are guarded by Daemon.mu.
 type vgpu struct {
-	rec    record
-	proc   *process.Process // nil: lost, or not started yet
-	ready  bool             // its device process has answered
-	end    bool             // we end it: it is not lost
-	last   *api.Status      // its last account
-	to     string           // UUID of the GPU to which it is being moved
-	up     *api.Upstream    // its GPU server; what it points to does not change; nil: its GPU is here, or the lease is over
-	epoch  uint64           // of the lease
-	beside *api.Upstream    // of another server, while its programs go from one to the other; nil: they do not
-	renew  bool             // routineRenew is at it
-	mute   bool             // its device process was not reached with how its server is: it is told again
-	comes  lease.Coming     // it awaits a VM from another host, with whose lease it goes on
+	rec   record
+	proc  *process.Process // nil: lost, or not started yet
+	ready bool             // its device process has answered
+	end   bool             // we end it: it is not lost
+	last  *api.Status      // its last account
+	to    string           // UUID of the GPU to which it is being moved
+	// Its GPU server; what it points to does not change; nil: its GPU is here, or the lease is
+	// over.
+	up    *api.Upstream
+	epoch uint64 // of the lease
+	// Of another server, while its programs go from one to the other; nil: they do not.
+	beside *api.Upstream
+	renew  bool // routineRenew is at it
+	// Its device process was not reached with how its server is: it is told again.
+	mute  bool
+	comes lease.Coming // it awaits a VM from another host, with whose lease it goes on
 
-	written sync.Mutex // held while what is written down is changed by whom its lock does not keep apart, so that it ends as what is so, and while it is removed; before Daemon.mu
+	// Held while what is written down is changed by whom its lock does not keep apart, so that it
+	// ends as what is so, and while it is removed; before Daemon.mu.
+	written sync.Mutex
 
-	telling sync.Mutex // held while its device process is told how its server is, so that it is told last what is so last; before Daemon.mu
+	// Held while its device process is told how its server is, so that it is told last what is so
+	// last; before Daemon.mu.
+	telling sync.Mutex
 
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it

@@ -107,7 +107,8 @@ func TestRestart(t *testing.T) {
 	}
 	_ = syscall.Kill(v.PID, syscall.SIGKILL)
 	until(t, "lost", func() bool { return h.vgpu(one).State == api.Lost })
-	if why := h.vgpu(one).Why; !strings.Contains(why, "not known") && !strings.Contains(why, "signal 9") { // as the kernel tells
+	if why := h.vgpu(one).Why; !strings.Contains(why, "not known") && !strings.Contains(why, "signal 9") {
+		// As the kernel tells.
 		t.Errorf("why: %q", why)
 	}
 }

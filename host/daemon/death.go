@@ -49,7 +49,8 @@ func (d *Daemon) crash(rec *record) string {
 	if rec.Journal && d.opt.Journal != nil {
 		ctx, cancel := context.WithTimeout(d.ctx, askTimeout)
 		defer cancel()
-		_ = d.opt.Journal.Read(ctx, &limitedWriter{&text, mostCrash}, identifier(name), 2000, rec.Started, false) // no words then
+		// No words then.
+		_ = d.opt.Journal.Read(ctx, &limitedWriter{&text, mostCrash}, identifier(name), 2000, rec.Started, false)
 	} else if f, err := os.Open(d.logPath(name)); err == nil {
 		defer f.Close()
 		end := logEnd(f)

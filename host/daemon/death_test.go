@@ -17,7 +17,8 @@ func TestLastCrash(t *testing.T) {
 		"causeway: first\ncauseway: listen: address in use\n":                                          "listen: address in use",
 		"panic: of an earlier one\n" + note + "time=x msg=y\n":                                         "",
 		"panic: of an earlier one\n" + note + "panic: of this one\n":                                   "panic: of this one",
-		"time=x msg=\"guest says\" program=\"panic: x\"\n":                                             "", // a guest cannot begin a line
+		// A guest cannot begin a line.
+		"time=x msg=\"guest says\" program=\"panic: x\"\n": "",
 		"panic: " + long: "panic: " + strings.Repeat("é", 96) + "...",
 	} {
 		if got := lastCrash(log); got != want {

@@ -355,11 +355,13 @@ func (d *Daemon) forget(v *vgpu) error {
 	}
 	err := removeAll(spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run), filepath.Join(spec.ProgramsPath(d.run), api.ProgramsNVML))
 	d.reached(stepSwept)
-	err = errors.Join(err, removeAll(recordPath(d.run, &spec))) // last: what was left of the others would be nobody's
+	// Last: what was left of the others would be nobody's.
+	err = errors.Join(err, removeAll(recordPath(d.run, &spec)))
 	d.reached(stepForgotten)
 	if spec.Lease != "" {
 		d.leases.Remove(spec.Key())
 	}
-	_ = os.Remove(filepath.Dir(recordPath(d.run, &spec))) // stays while other vGPUs of the VM are there
+	// Stays while other vGPUs of the VM are there.
+	_ = os.Remove(filepath.Dir(recordPath(d.run, &spec)))
 	return err
 }

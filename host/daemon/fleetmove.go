@@ -47,7 +47,8 @@ func (d *Daemon) reserveHeir(ctx context.Context, was *lease.Kept, r api.Reserva
 		return nil
 	}
 	d.leases.Allow(e.ID, "", e.Before)
-	if now, has := d.leases.At(was.Lease()); has && now.Host != r.Host { // who may not has taken it at this moment
+	if now, has := d.leases.At(was.Lease()); has && now.Host != r.Host {
+		// Who may not has taken it at this moment.
 		return d.endReserved(ctx, &next)
 	}
 	return d.noteHeir(v, e.ID)

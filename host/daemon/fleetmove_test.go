@@ -144,13 +144,15 @@ func TestClaimMoves(t *testing.T) {
 	if r := c.reserved(); r.Host != "hostb" || !r.Leased {
 		t.Errorf("%+v", r)
 	}
-	hears(t, program(t, c.server, c.v.Upstream.Lease)) // the session, and the lease, are the same as before
+	// The session, and the lease, are the same as before.
+	hears(t, program(t, c.server, c.v.Upstream.Lease))
 	// Back: the lease's vGPU at the server has had its name all the time.
 	c.reserves("hostb", "hosta")
 	if v := c.ensures(c.here); !v.Upstream.Lost {
 		t.Fatalf("%+v", v.Upstream)
 	}
-	c.reserves("hosta", "") // the VM's pod at hostb ended, and nothing came: hosta's is a lease of its own
+	// The VM's pod at hostb ended, and nothing came: hosta's is a lease of its own.
+	c.reserves("hosta", "")
 	until(t, "the first has a lease again", func() bool { u := c.upstream(c.here); return !u.Lost && u.Lease != c.v.Upstream.Lease })
 	gone(t, "the claim is another host's", p)
 	if r := c.reserved(); r.Host != "hosta" || !r.Leased || r.Moved != 2 {
@@ -180,7 +182,8 @@ func TestClaimMovesAtOnce(t *testing.T) {
 	until(t, "it has renewed once", func() bool { s := c.upstream(c.here).State; return s != nil && s.Heir == "" })
 	c.awaitsAtNext()
 	c.says(c.here, true, true, program1)
-	until(t, "it asks whom the fleet has named", func() bool { return c.here.log.has(`not handed to this peer" vgpu=claim-1-a/gpu0 host=hostb`) }) // which nobody here finds by that name
+	// Which nobody here finds by that name.
+	until(t, "it asks whom the fleet has named", func() bool { return c.here.log.has(`not handed to this peer" vgpu=claim-1-a/gpu0 host=hostb`) })
 }
 
 // TestClaimStays: a migration that fails leaves the lease where it was, with its programs; the host

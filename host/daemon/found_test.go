@@ -122,7 +122,8 @@ func TestReservedOnDisk(t *testing.T) {
 	servesAt(t, has.rec.Spec.ControlPath(d.run), func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Status{Memory: 4 * gib})
 	})
-	spec := api.Spec{VM: "vm1", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 3 * gib, Share: 100}} // 4 are promised, and one is others'
+	// 4 are promised, and one is others'
+	spec := api.Spec{VM: "vm1", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 3 * gib, Share: 100}}
 	v, gpu, err := d.reserve(t.Context(), api.Wish{}, newRecord(spec))
 	if err != nil || gpu != "GPU-a" || d.find("vm1/gpu0") != v {
 		t.Fatalf("%q, %v", gpu, err)

@@ -238,8 +238,9 @@ func (d *Daemon) lookHanded(v *vgpu) (over bool) {
 	st, err := d.ask(d.ctx, v)
 	d.mu.Lock()
 	idle, departs, lost := time.Since(v.handed), v.departs, v.end || v.up == nil || v.up.Lost
-	promised := v.promised && v.comes == ""       // else it is no lease of this host's yet
-	if err == nil && (st.Migrating || !st.Runs) { // it is under way, or the VM stands, here or because it has left
+	promised := v.promised && v.comes == "" // else it is no lease of this host's yet
+	if err == nil && (st.Migrating || !st.Runs) {
+		// It is under way, or the VM stands, here or because it has left.
 		v.handed = time.Now()
 	}
 	d.mu.Unlock()

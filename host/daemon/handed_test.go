@@ -99,7 +99,8 @@ func TestHandAhead(t *testing.T) {
 // else to do the other host may be asked in vain for as long as a VM can wait: then another begins.
 func (m *moving) again(what string, begin func(), come func() bool) {
 	m.t.Helper()
-	no := fmt.Sprintf("a lease is not handed to this peer\" vgpu=%s host=%s ", m.v.Spec.Key(), m.at) // others are always asked in vain
+	// Others are always asked in vain.
+	no := fmt.Sprintf("a lease is not handed to this peer\" vgpu=%s host=%s ", m.v.Spec.Key(), m.at)
 	vain := m.here.log.times(no)
 	begin()
 	until(m.t, what, func() bool {

@@ -117,7 +117,8 @@ func TestHandOver(t *testing.T) {
 		}
 		w := one
 		w.Remote, w.Memory = m.server.address, 1<<30
-		if v := m.here.ensure(w); v.Upstream.Lease == m.v.Upstream.Lease || !m.has("hostb") { // beside the one that left
+		if v := m.here.ensure(w); v.Upstream.Lease == m.v.Upstream.Lease || !m.has("hostb") {
+			// Beside the one that left.
 			t.Errorf("%+v", v.Upstream)
 		}
 		c := program(t, m.server, m.v.Upstream.Lease)
@@ -126,7 +127,8 @@ func TestHandOver(t *testing.T) {
 			t.Error(err)
 		}
 		gone(t, "the lease has ended", c)
-		until(t, "the keys are gone at the server", func() bool { // which removes them behind the connection's end, and was asked for a bounded time
+		until(t, "the keys are gone at the server", func() bool {
+			// Which removes them behind the connection's end, and was asked for a bounded time.
 			_, err := os.Stat(far.LeasePath(m.server.cfg.RunDir))
 			return errors.Is(err, os.ErrNotExist)
 		})

@@ -161,7 +161,8 @@ func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err err
 	if v != nil {
 		return false, nil
 	}
-	w.Owner, w.MovesAs = "", "" // which are for this host to say: of two that move alike none is found
+	// Which are for this host to say: of two that move alike none is found.
+	w.Owner, w.MovesAs = "", ""
 	view, err := d.ensure(ctx, w, true)
 	return view.Created, err // else others have made it meanwhile
 }

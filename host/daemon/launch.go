@@ -151,7 +151,8 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if c.Isolation.KernelsReachWorker {
 		args = append(args, "--kernels-reach-worker")
 	}
-	if c.Isolation.LinkedGPUs && s.Lease == "" { // sessions of leases go to other servers, not to another GPU here
+	if c.Isolation.LinkedGPUs && s.Lease == "" {
+		// Sessions of leases go to other servers, not to another GPU here.
 		args = append(args, "--linked-gpus")
 	}
 	if l := c.Isolation.Limits(); l != (cgroup.Limits{}) && d.opt.Scopes == nil {

@@ -84,7 +84,8 @@ func TestLeaseThatIsNotGranted(t *testing.T) {
 func TestLeaseReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server, clock := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1")).env(daemontest.StubbornEnv, "1"), newClock() // so that its end takes a while
+	// So that its end takes a while.
+	server, clock := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1")).env(daemontest.StubbornEnv, "1"), newClock()
 	server.clock = clock.Now
 	server.start().serves()
 	c := caller(t, server, hostFiles(t, dir, "hosta"))

@@ -107,7 +107,8 @@ func (d *Daemon) intend(r Reading, v *vgpu, c api.Change) (old api.Spec, err err
 	if c.Profile == "" && next.Memory == old.Memory && next.Share == old.Share && next.Cap == old.Cap {
 		next.Profile = old.Profile
 	}
-	if next.Memory != old.Memory && next.Memory == 0 || next.Share > old.Share { // what it has it keeps
+	if next.Memory != old.Memory && next.Memory == 0 || next.Share > old.Share {
+		// What it has it keeps.
 		if err := d.judgeUnreservedLocked(&next); err != nil {
 			return old, err
 		}
@@ -229,7 +230,8 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
 	s.NUMA, s.MovesAs = cmp.Or(w.NUMA, s.NUMA), cmp.Or(w.MovesAs, s.MovesAs)
 	s.Migratable, s.Programs = *cmp.Or(w.Migratable, &s.Migratable), *cmp.Or(w.Programs, &s.Programs)
-	if s.Programs && w.Owner == "" && (was == nil || !was.Programs) { // who gets its folder may use it, and nobody else unless that is said
+	if s.Programs && w.Owner == "" && (was == nil || !was.Programs) {
+		// Who gets its folder may use it, and nobody else unless that is said.
 		s.Owner = ""
 	}
 	if l := w.On(s.Limits); l != s.Limits {

@@ -116,7 +116,8 @@ func TestUnheld(t *testing.T) {
 	if len(h.below()) > 0 {
 		t.Errorf("left: %v", h.below())
 	}
-	if err := wish(api.Limits{Cap: 25, Share: limit.DefaultShare}); err != nil { // which its device process holds
+	if err := wish(api.Limits{Cap: 25, Share: limit.DefaultShare}); err != nil {
+		// Which its device process holds.
 		t.Error(err)
 	}
 	_, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"share":50}`))

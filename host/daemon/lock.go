@@ -24,7 +24,8 @@ func lockDir(run string) (*os.File, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		_ = f.Truncate(0)
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // for people; a full disk is no reason not to run
+		// For people; a full disk is no reason not to run.
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	} else if errors.Is(err, unix.EWOULDBLOCK) {
 		who, _ := io.ReadAll(io.LimitReader(f, 32))
 		err = fmt.Errorf("%w: process %s has %s: stop it, or use another run_dir", ErrRunning, strings.TrimSpace(string(who)), name)

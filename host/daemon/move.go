@@ -131,7 +131,8 @@ func (d *Daemon) postMove(w http.ResponseWriter, req *http.Request) error {
 	if err := body(req, &c); err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the bound of reading a request would end it as well
+	// The bound of reading a request would end it as well.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	did, err := d.Move(req.Context(), key(req), c)
 	if err != nil {
 		return err

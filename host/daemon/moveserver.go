@@ -24,10 +24,12 @@ or is asked for by the next causewayd. The other lease ends then.
 
 // Times of a move to another server.
 const (
-	strayPatience  = 5 * time.Second // for a program that has just ended to be gone at the server
-	strayLook      = 200 * time.Millisecond
-	settlePatience = 90 * time.Second // for a device process to say how a move has ended, which it bounds itself
-	silentPatience = 30 * time.Second // for one to say anything: a vGPU whose device process hangs must be free to be ended
+	strayPatience = 5 * time.Second // for a program that has just ended to be gone at the server
+	strayLook     = 200 * time.Millisecond
+	// For a device process to say how a move has ended, which it bounds itself.
+	settlePatience = 90 * time.Second
+	// For one to say anything: a vGPU whose device process hangs must be free to be ended.
+	silentPatience = 30 * time.Second
 )
 
 // moveServer has a vGPU's programs go on at another GPU server. The vGPU's lock is held.
@@ -178,7 +180,8 @@ func (d *Daemon) leaseBeside(ctx context.Context, v *vgpu, name string) (own, ot
 	d.mu.Lock()
 	up := v.up
 	d.mu.Unlock()
-	spec.Migratable = spec.Migratable || up != nil && up.Migratable // by this server's configuration, or at the wish of the host from which the VM came
+	// By this server's configuration, or at the wish of the host from which the VM came.
+	spec.Migratable = spec.Migratable || up != nil && up.Migratable
 	w := api.Wish{}
 	w.Profile = spec.Profile
 	other, granted, err := d.askLease(ctx, &spec, name, remoteChange(&w, &spec))
@@ -277,7 +280,8 @@ func (d *Daemon) settleBeside(v *vgpu, p *process.Process, own, other *lease.Fil
 		if errors.Is(err, errUndecided) {
 			heard = time.Now()
 		}
-		if time.Since(began) > settlePatience || time.Since(heard) > silentPatience || d.closing.Err() != nil || !d.pause(p, pause) { // who asks is not waited for when causewayd ends
+		if time.Since(began) > settlePatience || time.Since(heard) > silentPatience || d.closing.Err() != nil || !d.pause(p, pause) {
+			// Who asks is not waited for when causewayd ends.
 			return false, cmp.Or(d.closing.Err(), fmt.Errorf("whether it has moved to the GPU server %s is not known yet: %w", other.Upstream.Server, err))
 		}
 	}
@@ -296,7 +300,8 @@ func (d *Daemon) settleNow(v *vgpu, p *process.Process, own, other *lease.File) 
 		return false, false, errUndecided
 	case st.Lease == other.ID:
 		return true, true, d.keepLease(v, p, other, own)
-	case st.Lease == own.ID, st.Lease.IsZero(): // one that says nothing of leases is of a version that does not move
+	case st.Lease == own.ID, st.Lease.IsZero():
+		// One that says nothing of leases is of a version that does not move.
 		return false, true, d.keepLease(v, p, own, other)
 	}
 	return false, true, fmt.Errorf("the programs of %s go by the lease %v, of which this causewayd knows nothing", v.rec.Spec.Key(), st.Lease)
@@ -311,7 +316,8 @@ func (d *Daemon) keepLease(v *vgpu, p *process.Process, keep, end *lease.File) e
 		if v.up.Lease != keep.ID {
 			v.up, v.epoch = keep.Upstream, keep.Epoch
 		}
-		v.rec.Spec.Remote = keep.Upstream.Server // also where an earlier causewayd ended between writing the lease and the record
+		// Also where an earlier causewayd ended between writing the lease and the record.
+		v.rec.Spec.Remote = keep.Upstream.Server
 	}
 	rec := v.rec
 	d.mu.Unlock()

@@ -36,7 +36,8 @@ func TestPlace(t *testing.T) {
 			}
 			_, err := ask(c.wish, true)
 			refused(t, err, http.StatusConflict, "detach it first", "in use, as GPU any")
-			if v, err := ask(c.back, true); name != "owner" && (err != nil || v.PID != was.PID || v.Created) { // an owner it did not have
+			if v, err := ask(c.back, true); name != "owner" && (err != nil || v.PID != was.PID || v.Created) {
+				// An owner it did not have.
 				t.Errorf("asked for as it is: %v, process %d, then %d", err, was.PID, v.PID)
 			}
 			v, err := ask(c.wish, false)

@@ -20,8 +20,9 @@ const recordFormat = 1
 
 // record is what causewayd writes about a vGPU.
 type record struct {
-	Format  int       `json:"format"`
-	Spec    api.Spec  `json:"spec"`  // with the configuration's defaults, and limits that were changed since
+	Format int `json:"format"`
+	// With the configuration's defaults, and limits that were changed since.
+	Spec    api.Spec  `json:"spec"`
 	GPU     string    `json:"gpu"`   // UUIDs, separated by commas
 	PID     int       `json:"pid"`   // 0: it was about to be started
 	Start   uint64    `json:"start"` // of the process, in clock ticks since the host booted
@@ -85,7 +86,8 @@ func readRecord(run, vm, name string) (record, error) {
 	case r.Spec.VM != vm || r.Spec.Name != name || r.PID < 0:
 		return r, fmt.Errorf("%s is about %s", file, r.Spec.Key())
 	}
-	r.Spec.Share = cmp.Or(r.Spec.Share, limit.DefaultShare) // of one that was written when it had another name
+	// Of one that was written when it had another name.
+	r.Spec.Share = cmp.Or(r.Spec.Share, limit.DefaultShare)
 	return r, r.Spec.Check()
 }
 

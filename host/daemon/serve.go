@@ -294,7 +294,8 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 func (d *Daemon) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, who func(context.Context, net.Conn) context.Context) error {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders, ConnContext: who,
-		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn), // handshakes that failed, of hosts
+		// Handshakes that failed, of hosts.
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

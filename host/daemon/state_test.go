@@ -54,12 +54,14 @@ func TestRoomBesideOthers(t *testing.T) {
 	first := api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Memory: 64 << 20}}
 	h.ensure(first)
 	h.tell(first, api.Status{Connected: true, Memory: 60 << 20, Limits: api.Limits{Memory: 64 << 20}})
-	if _, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"184MiB"}`)); err != nil { // 840 MiB are others'
+	if _, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"184MiB"}`)); err != nil {
+		// 840 MiB are others'
 		t.Error(err)
 	}
 	_, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"185MiB"}`))
 	refused(t, err, 507, "do not fit")
-	h.tell(first, api.Status{Connected: true, Memory: 800 << 20, Limits: api.Limits{Memory: 184 << 20}}) // which it cannot have: 716 MiB are others' at least
+	// Which it cannot have: 716 MiB are others' at least.
+	h.tell(first, api.Status{Connected: true, Memory: 800 << 20, Limits: api.Limits{Memory: 184 << 20}})
 	_, err = h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"309MiB"}`))
 	refused(t, err, 507, "do not fit")
 }

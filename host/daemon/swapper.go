@@ -23,8 +23,9 @@ processes.
 const (
 	swapAgain = 200 * time.Millisecond // between two looks while somebody waits for room
 	roomTime  = 30 * time.Second       // what a device process may take to suspend a session
-	needTime  = 20 * time.Second       // what it may take to say that nobody needs anything: it waits for needs
-	mostSteps = 64                     // of one look
+	// What it may take to say that nobody needs anything: it waits for needs.
+	needTime  = 20 * time.Second
+	mostSteps = 64 // of one look
 )
 
 // swaps says whether a vGPU's device process has its sessions wait for room.

@@ -30,7 +30,8 @@ type fakeScopes struct {
 
 func (s *fakeScopes) Place(_ context.Context, unit, _ string, pid int, l cgroup.Limits) error {
 	state, err := "", error(nil)
-	for begun := time.Now(); !strings.HasPrefix(state, "T") && time.Since(begun) < 5*time.Second; { // signals take a moment
+	for begun := time.Now(); !strings.HasPrefix(state, "T") && time.Since(begun) < 5*time.Second; {
+		// Signals take a moment.
 		var b []byte
 		b, err = os.ReadFile(filepath.Join("/proc", itoa(pid), "stat"))
 		_, state, _ = strings.Cut(string(b), ") ")

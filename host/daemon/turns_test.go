@@ -162,7 +162,8 @@ func TestReservesRoom(t *testing.T) {
 // not hear of it is an error, and no lease is none.
 func TestGivesBackOnce(t *testing.T) {
 	d := bare(t)
-	far := func() *api.Upstream { return &api.Upstream{Server: "[::1]:1", Lease: leaseID(1)} } // nobody is there
+	// Nobody is there.
+	far := func() *api.Upstream { return &api.Upstream{Server: "[::1]:1", Lease: leaseID(1)} }
 	if err := errors.Join(d.leave(nil), d.giveBack(&vgpu{})); err != nil {
 		t.Error(err)
 	}

@@ -430,7 +430,8 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 	d.mu.Lock()
 	up, beside, spec, comes := v.up, v.beside, v.rec.Spec, v.comes
 	d.mu.Unlock()
-	if comes == lease.ComesKept && up != nil && up.Lost && c.On(spec.Limits) == spec.Limits { // as it waits, so it was asked for
+	if comes == lease.ComesKept && up != nil && up.Lost && c.On(spec.Limits) == spec.Limits {
+		// As it waits, so it was asked for.
 		return spec.Limits, nil
 	}
 	if up == nil || up.Lost {

@@ -144,7 +144,8 @@ func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
 	}
 	rec := v.rec
 	d.mu.Unlock()
-	why := d.why(&rec, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason())) // reads logs: not under the lock
+	// Reads logs: not under the lock.
+	why := d.why(&rec, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason()))
 	if d.lose(v, p, why) {
 		rec.Why = why
 		d.note(&rec)

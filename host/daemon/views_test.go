@@ -114,7 +114,8 @@ func TestReleased(t *testing.T) {
 	if _, _, err := d.leases.Renew(leaseID(1), "hosta", 1, false); err == nil || !errors.Is(err, lease.ErrEnded) {
 		t.Errorf("its host hears %v", err)
 	}
-	for _, programs := range []bool{false, true} { // of one that had no such folder another's is left alone
+	for _, programs := range []bool{false, true} {
+		// Of one that had no such folder another's is left alone.
 		other := api.Spec{VM: "vm2", Name: "gpu0", Programs: programs}
 		if err := os.MkdirAll(other.ProgramsPath(d.run), 0o755); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,8 @@ func (s *session) adopt(from io.Reader) error {
 	if said := a.adopted(); said != nil || err != nil {
 		return fmt.Errorf("%w: %w", errElsewhere, errors.Join(said, err))
 	}
-	if err := s.sendMemory(a.proc); err != nil { // there is none yet, but for a VM that goes back to a snapshot
+	if err := s.sendMemory(a.proc); err != nil {
+		// There is none yet, but for a VM that goes back to a snapshot.
 		return err
 	}
 	s.follow(a.proc)

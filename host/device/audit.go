@@ -19,10 +19,11 @@ is ended.
 */
 
 const (
-	auditEvery   = 5 * time.Second
-	auditLimit   = 4 * time.Second
-	auditMargin  = 256 << 20 // bytes beyond the limit, or a sixteenth of it: rounding, and contexts that were just made
-	auditStrikes = 2         // audits in a row
+	auditEvery = 5 * time.Second
+	auditLimit = 4 * time.Second
+	// Bytes beyond the limit, or a sixteenth of it: rounding, and contexts that were just made.
+	auditMargin  = 256 << 20
+	auditStrikes = 2 // audits in a row
 
 	// guessedContext is what a context takes beside allocations until the driver has told (H200,
 	// driver 580).
@@ -32,7 +33,8 @@ const (
 // audit is what is known from earlier ones. It belongs to routineAudit, but for what mu of the
 // device guards.
 type audit struct {
-	allowed uint64 // what the virtual GPU may use: the limit, or what it already used when that was lowered
+	// What the virtual GPU may use: the limit, or what it already used when that was lowered.
+	allowed uint64
 	strikes int
 	last    time.Time
 	over    bool   // more was used than the limit allows, at the last look

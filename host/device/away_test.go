@@ -17,7 +17,8 @@ func TestAwayByChance(t *testing.T) {
 		k.d.budget.SetRoom(1 << 30)
 		zero := k.begin()
 		var counts api.Swaps
-		out, forOthers, held, away := false, false, uint64(0), uint64(0) // whether it is suspended, and for others; with what, and what of that counts
+		// Whether it is suspended, and for others; with what, and what of that counts.
+		out, forOthers, held, away := false, false, uint64(0), uint64(0)
 		for step := range 60 {
 			s := k.session()
 			switch {

@@ -143,7 +143,8 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 			var what Suspension
 			dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
 			dec.DisallowUnknownFields()
-			if err := dec.Decode(&what); err != nil && !errors.Is(err, io.EOF) { // nothing: all of them
+			if err := dec.Decode(&what); err != nil && !errors.Is(err, io.EOF) {
+				// Nothing: all of them.
 				refuse(w, http.StatusBadRequest, fmt.Errorf("%s: %w", path, err))
 				return
 			}

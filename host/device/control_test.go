@@ -108,7 +108,8 @@ func TestControlWhileBusy(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
-			begin := time.Now() // on a machine without a CPU to spare a hundred take seconds by themselves
+			// On a machine without a CPU to spare a hundred take seconds by themselves.
+			begin := time.Now()
 			if _, err := c.Status(context()); err != nil || time.Since(begin) > time.Minute {
 				t.Errorf("after %v: %v", time.Since(begin), err)
 			}

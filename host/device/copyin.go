@@ -101,7 +101,8 @@ func (in *copyIn) open(conn io.Closer) bool {
 
 // begin makes conn the connection. What is left of an earlier one goes.
 func (in *copyIn) begin(d *Device, conn io.Closer, to *toSource) error {
-	for late := time.Now().Add(leaveLimit); !in.open(conn); time.Sleep(leaveLook) { // what an earlier one had on its way still comes
+	for late := time.Now().Add(leaveLimit); !in.open(conn); time.Sleep(leaveLook) {
+		// What an earlier one had on its way still comes.
 		if time.Now().After(late) {
 			return errCopyBusy
 		}

@@ -140,7 +140,8 @@ func (t *copyOrder) take(f copyFrame) error {
 	t.mu.Lock()
 	t.waits = append(t.waits, f.seq)
 	for t.ended == nil && (t.busy || f.seq > t.next) {
-		if !t.busy && len(t.waits) == len(t.conns) && slices.Min(t.waits) > t.next { // nobody is left who could bring it
+		if !t.busy && len(t.waits) == len(t.conns) && slices.Min(t.waits) > t.next {
+			// Nobody is left who could bring it.
 			t.endLocked(fmt.Errorf("%w: frame %d comes over no connection", errCopyFrame, t.next))
 			break
 		}

@@ -21,7 +21,8 @@ func TestCopyOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drop := func(seq uint64) []byte { return frameOf(copyDrop, 1, seq, nil) } // of no stream: nothing is done
+	// Of no stream: nothing is done.
+	drop := func(seq uint64) []byte { return frameOf(copyDrop, 1, seq, nil) }
 	for name, c := range map[string]struct {
 		by   [][]uint64 // numbers, by connection
 		want error      // io.EOF: the connections ended, behind the last frame
@@ -52,7 +53,8 @@ func TestCopyOrder(t *testing.T) {
 				r, w := ends[i][0], ends[i][1]
 				wg.Go(func() {
 					_, _ = w.Write(append(b, frameOf(copyPing, 0, 0, nil)...))
-					order.mu.Lock() // the end of one connection is that of all: not before all frames were taken
+					// The end of one connection is that of all: not before all frames were taken.
+					order.mu.Lock()
 					for order.ended == nil && order.next <= sent {
 						order.cond.Wait()
 					}

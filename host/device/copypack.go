@@ -19,7 +19,9 @@ less does than without.
 // Groups of frames that a connection decides about.
 const (
 	packGroup = 4 << 20 // bytes of bodies
-	packTrial = 8       // groups from a trial that was for nothing to the next; twice as many after each, up to packRare
+	// Groups from a trial that was for nothing to the next; twice as many after each, up to
+	// packRare.
+	packTrial = 8
 	packRare  = 256
 	packStay  = 32  // groups that are packed before it looks again what goes through without
 	packGain  = 1.1 // how much more must go through by packing
@@ -28,11 +30,13 @@ const (
 
 // packing decides for one connection. Its goroutine owns it.
 type packing struct {
-	on    bool
-	try   bool    // the next frame is a trial
-	plain float64 // bytes a second that went through unpacked when the link was what they waited for; 0: not known
-	rest  int     // groups until something is tried
-	back  int     // groups that were waited for last
+	on  bool
+	try bool // the next frame is a trial
+	// Bytes a second that went through unpacked when the link was what they waited for; 0: not
+	// known.
+	plain float64
+	rest  int // groups until something is tried
+	back  int // groups that were waited for last
 
 	g     packed // of this group
 	trial packed

@@ -35,8 +35,9 @@ type outStream struct {
 	failed error         // the other side refused it, or the worker
 	ready  bool          // the worker there has started its driver
 
-	rehearsal *outStream // by which the other side finds out whether it can be there; nil: none was begun
-	cannot    string     // what that found; copyOut.mu is held
+	// By which the other side finds out whether it can be there; nil: none was begun.
+	rehearsal *outStream
+	cannot    string // what that found; copyOut.mu is held
 }
 
 // workerEnds are a session's worker's ends of streams that are new, of its memory and of its
@@ -171,7 +172,8 @@ func (o *copyOut) routinePump(x *outStream) {
 		if err != nil {
 			return // it was closed, or the worker is gone
 		}
-		sum := crc32.Update(x.sum, castagnoli, b[copyHeader:copyHeader+n]) // which nobody else changes
+		// Which nobody else changes.
+		sum := crc32.Update(x.sum, castagnoli, b[copyHeader:copyHeader+n])
 		if err := o.send(b[:copyHeader+n], copyData, x.id); err != nil {
 			_ = x.conn.Close() // who writes is told
 			return

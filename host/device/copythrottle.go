@@ -51,7 +51,8 @@ func (o *copyOut) letGo() {
 		s.mu.Lock()
 		p, st := s.proc, s.state
 		s.mu.Unlock()
-		if p != nil && (st == running || st == parking || st == parked) { // others were told nothing
+		if p != nil && (st == running || st == parking || st == parked) {
+			// Others were told nothing.
 			_ = p.Send(link.Throttle{}) // one that has ended holds nobody back
 		}
 	}

@@ -84,7 +84,8 @@ func TestThrottleEnds(t *testing.T) {
 		if err := answer(far, copyWelcome, 0, nil); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := readCopyFrame(far, make([]byte, mostCopyData)); err != nil || f.kind != copyOpen { // the first round
+		if f, err := readCopyFrame(far, make([]byte, mostCopyData)); err != nil || f.kind != copyOpen {
+			// The first round.
 			t.Fatal(f.kind, err)
 		}
 		far.Close()

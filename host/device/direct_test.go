@@ -124,7 +124,8 @@ func TestDirect(t *testing.T) {
 	if err := b.control(directHello); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a second one on the same file: %v", err)
 	}
-	if err := errors.Join(v.StopRings(), v.StartRings()); err != nil { // nothing is lent, and nothing in the way of a VM that stands
+	if err := errors.Join(v.StopRings(), v.StartRings()); err != nil {
+		// Nothing is lent, and nothing in the way of a VM that stands.
 		t.Fatal(err)
 	}
 	own := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 5, GID: [16]byte{1}, Window: verbs.Window{Size: verbs.LeastWindow, Address: 4096}}
@@ -176,7 +177,8 @@ func TestDirectEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.welcome()
-	if err := b.control(remote.Hello{Type: remote.MsgRegionEnd}); err != nil { // with its file open, as when its link has failed
+	if err := b.control(remote.Hello{Type: remote.MsgRegionEnd}); err != nil {
+		// With its file open, as when its link has failed.
 		t.Fatal(err)
 	}
 	eventually(t, "the session ends", func() bool { return len(v.device.Status().Sessions) == 0 })

@@ -165,12 +165,13 @@ type turning struct {
 	d        *Device
 	from, to *Place
 
-	mu     sync.Mutex
-	leaves map[*session]workerProcess // whose relays were asked, and may have their sessions at both servers
-	asked  map[*session]bool          // all that ever were, to stand
-	plain  map[*session]bool          // whose memory does not go ahead
-	lost   int                        // that ended with an error
-	went   int                        // valid when all have followed
+	mu sync.Mutex
+	// Whose relays were asked, and may have their sessions at both servers.
+	leaves map[*session]workerProcess
+	asked  map[*session]bool // all that ever were, to stand
+	plain  map[*session]bool // whose memory does not go ahead
+	lost   int               // that ended with an error
+	went   int               // valid when all have followed
 
 	// move's.
 	throttle  bool          // programs are held back that change memory as fast as it is sent

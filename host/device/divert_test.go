@@ -157,7 +157,8 @@ func TestDivertAndAnEnd(t *testing.T) {
 		t.Run(fmt.Sprint(c.part, c.cause), func(t *testing.T) {
 			var one *fakeWorker
 			relays(t, 3, func(part string) {
-				if part == c.part && part != "diverting" { // which another one may come to before this one was asked
+				if part == c.part && part != "diverting" {
+					// Which another one may come to before this one was asked.
 					one.exit(c.cause)
 				}
 			}, func(k *kernel, list []*fakeWorker) {
@@ -313,7 +314,8 @@ func TestDivertStanding(t *testing.T) {
 		s.mu.Lock()
 		s.state = running
 		s.mu.Unlock()
-		list[0].relays.divert = func(ctx context.Context, _ *fakeWorker) error { // it stands when it was asked
+		list[0].relays.divert = func(ctx context.Context, _ *fakeWorker) error {
+			// It stands when it was asked.
 			s.mu.Lock()
 			s.state = parked
 			s.mu.Unlock()
@@ -328,7 +330,8 @@ func TestDivertStanding(t *testing.T) {
 		s.state = running
 		s.mu.Unlock()
 		n := 0
-		list[0].relays.divert = func(context.Context, *fakeWorker) error { // it is about to begin at its server
+		list[0].relays.divert = func(context.Context, *fakeWorker) error {
+			// It is about to begin at its server.
 			if n++; n < 3 {
 				return fmt.Errorf("not yet: %w", unix.EBUSY)
 			}

@@ -141,7 +141,8 @@ func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r p
 	case t.ended(p, err):
 		t.forget(s)
 		return precopy.Round{}, false, nil
-	case errors.Is(err, unix.EBUSY): // it is about to begin, and is asked again in the next round, or when all stand
+	case errors.Is(err, unix.EBUSY):
+		// It is about to begin, and is asked again in the next round, or when all stand.
 		t.forget(s)
 		return precopy.Round{}, false, nil
 	case errors.Is(err, spawn.ErrNoRounds):

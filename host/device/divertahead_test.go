@@ -53,7 +53,8 @@ func TestDivertAhead(t *testing.T) {
 			is(t, w, "ahead 2 round round round "+toldGoes, false)
 		}
 		sends(list[0], 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30) // as fast as it is sent
-		list[1].relays = relaying{}                              // and one whose memory goes when it stands
+		// And one whose memory goes when it stands.
+		list[1].relays = relaying{}
 		began := time.Now()
 		did, err = k.d.Divert(context.Background(), diversionTo(3))
 		if err != nil || did.Sessions != 2 || did.Rounds != 4 || at(k) != "3 0" || time.Since(began) > 10*time.Second {

@@ -21,7 +21,8 @@ import (
 // fakeWorkers start workers that exist in the test only. Each does what it is told at once, unless
 // the test lets it hang.
 type fakeWorkers struct {
-	lent func(gpa uint64) bool // whether the guest's kernel has the page back, which is when nobody may touch it
+	// Whether the guest's kernel has the page back, which is when nobody may touch it.
+	lent func(gpa uint64) bool
 	fail func(format string, args ...any)
 
 	mu      sync.Mutex

@@ -198,8 +198,9 @@ func TestPlaceOfOneThatEnds(t *testing.T) {
 		if err := k.file.Close(); err != nil {
 			t.Fatal(err)
 		}
-		k.sleep(loanTerm + shortestNap) // it has nothing of the guest's any more that its end would wait for
-		w.hang(true)                    // its end takes stopGrace
+		// It has nothing of the guest's any more that its end would wait for.
+		k.sleep(loanTerm + shortestNap)
+		w.hang(true) // its end takes stopGrace
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}

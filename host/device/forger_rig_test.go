@@ -87,8 +87,9 @@ type contest struct {
 	socket string
 	period time.Duration // of the accounts
 
-	mu      sync.Mutex
-	nvml    *inventory.NVML // nil: a driver that divides the time by the kernels that are done stands for it
+	mu sync.Mutex
+	// nil: a driver that divides the time by the kernels that are done stands for it
+	nvml    *inventory.NVML
 	members []*contender
 	told    time.Time // when that was asked last, of kernels
 	counted [2]uint64

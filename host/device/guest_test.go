@@ -351,7 +351,9 @@ func (p *process) routineRenew() {
 		}
 		for _, at := range due {
 			if p.read(at) != nil {
-				break // the queue is full, for the VM stands: the next time, as a kernel's requests wait for room
+				// The queue is full, for the VM stands: the next time, as a kernel's requests wait
+				// for room.
+				break
 			}
 		}
 	}

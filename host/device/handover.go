@@ -46,7 +46,9 @@ func (d *Device) SetHandover(h api.Handover) {
 	was := d.hand.heir
 	d.hand.heir, d.hand.why = h.Host, h.Why
 	if h.Host == "" && h.Why == "" { // another host is asked, perhaps
-		if was != "" && under { // it was taken back for the migration before this one, which has begun since: of this one causewayd hears
+		if was != "" && under {
+			// It was taken back for the migration before this one, which has begun since: of this
+			// one causewayd hears.
 			d.hand.until = time.Now().Add(handingPatience)
 		}
 		return

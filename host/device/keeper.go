@@ -41,9 +41,10 @@ const (
 )
 
 const (
-	keeperQueues   = 1 + requestQueues
-	keeperMemory   = (keeperQueues*virtio.InFlightSize + 4095) &^ 4095 // whole pages
-	keeperPatience = time.Second                                       // for a keeper that does not read; QEMU waits meanwhile
+	keeperQueues = 1 + requestQueues
+	keeperMemory = (keeperQueues*virtio.InFlightSize + 4095) &^ 4095 // whole pages
+	// For a keeper that does not read; QEMU waits meanwhile.
+	keeperPatience = time.Second
 	keeperPacket   = 1 + 8192
 	keeperGrace    = 5 * time.Second
 	keeperDoubt    = 5 * time.Second // for a device whose link has ended: it is about to end

@@ -54,7 +54,8 @@ func TestLapse(t *testing.T) {
 		k.lend(loanAt(1, 2*pageSize), b)
 		first := k.lend(loanAt(0, 0), zero)
 		w := k.worker()
-		k.sleep(loanTerm - time.Second - time.Millisecond) // region 1's first piece is a millisecond from its end
+		// Region 1's first piece is a millisecond from its end.
+		k.sleep(loanTerm - time.Second - time.Millisecond)
 		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
 		if err != nil {
 			t.Fatal(err)

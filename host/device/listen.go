@@ -103,7 +103,8 @@ func listenAs(path string, mode os.FileMode, o *Owner, make func(path string) (*
 		return ln, d.Close() // unlocks
 	}
 	err = unix.Flock(int(d.Fd()), unix.LOCK_UN)
-	runtime.AddCleanup(ln, func(d *os.File) { _ = d.Close() }, d) // Close of the listener finds the socket through it
+	// Close of the listener finds the socket through it
+	runtime.AddCleanup(ln, func(d *os.File) { _ = d.Close() }, d)
 	return ln, err
 }
 

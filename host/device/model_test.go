@@ -344,7 +344,8 @@ func (p *player) compare() {
 	if n := s.moved.Load(); n != m.moved {
 		bad("%d bytes of extents are counted, not %d", n, m.moved)
 	}
-	if (s.starter != nil) != !m.starter.IsZero() && m.state != dead { // of a dead session it is answered by the next tick
+	if (s.starter != nil) != !m.starter.IsZero() && m.state != dead {
+		// Of a dead session it is answered by the next tick.
 		bad("a start waits: %v", s.starter != nil)
 	}
 	regions, pieces, bytes := 0, 0, uint64(0)

@@ -281,7 +281,8 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 			return err
 		}
 		r.sent = came.sent && h.stage == parked
-		s.bringLocked(r, int(came.reads)) // as was counted there: how large READs are is not known here yet
+		// As was counted there: how large READs are is not known here yet.
+		s.bringLocked(r, int(came.reads))
 		s.noteLocked(r)
 	}
 	for _, slot := range h.tokens {

@@ -44,7 +44,8 @@ func (s *session) tick(now time.Time) {
 	for _, r := range s.regions {
 		lapsed = lapsed || r.expired(now, s.dev.opts.LoanTerm)
 	}
-	starts := s.state == starting && now.Sub(s.startedAt) < silence // its worker may be about to map the pages: they go back when it runs
+	// Its worker may be about to map the pages: they go back when it runs.
+	starts := s.state == starting && now.Sub(s.startedAt) < silence
 	act := lapsed && !starts && !s.paused && s.state != parking && s.state < dead
 	again := !s.lapsed.IsZero()
 	switch {
@@ -377,7 +378,8 @@ func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done(): // a job before this one waits for a worker that may be about to map the pages
+	case <-ctx.Done():
+		// A job before this one waits for a worker that may be about to map the pages.
 		return ctx.Err()
 	case <-s.over:
 		return nil
@@ -401,7 +403,9 @@ func (s *session) fail(err error) {
 	switch {
 	case p == nil:
 	case relays && err == nil:
-		p.Stop(stopGrace) // a relay tells its server, which would wait for another connection, with all that the program had
+		// A relay tells its server, which would wait for another connection, with all that the
+		// program had.
+		p.Stop(stopGrace)
 	default:
 		p.Kill()
 	}

@@ -25,7 +25,8 @@ func TestBoundsOfALoan(t *testing.T) {
 		{4 * p, p, false}, {5 * p, p, false}, {1, p, false}, {1 << 43, p, false}, {1<<64 - p, p, false}, {1<<64 - p, 2 * p, false},
 	} {
 		r := &region{id: 1, size: 4 * p, pieces: map[uint64]*piece{}}
-		_, err := r.lend(c.off, &fs.ReadRequest{Size: int(c.size)}, time.Now()) // which has no pages
+		// Which has no pages.
+		_, err := r.lend(c.off, &fs.ReadRequest{Size: int(c.size)}, time.Now())
 		if err == nil || errors.Is(err, errLoan) != c.ok {
 			t.Errorf("%#x+%#x: %v", c.off, c.size, err)
 		}

@@ -188,7 +188,8 @@ func TestRelayed(t *testing.T) {
 	for range 2 {
 		p.stop(true)
 		eventually(t, "READs of a program that stopped are pending", func() bool { return p.pending() == 0 })
-		seq, err := g.Begin(0, &wire.MemcpyDtoHArgs{Src: m.Ptr + 8192, Size: 4}) // what is appended while parked waits
+		// What is appended while parked waits.
+		seq, err := g.Begin(0, &wire.MemcpyDtoHArgs{Src: m.Ptr + 8192, Size: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +343,8 @@ func TestHanding(t *testing.T) {
 	}
 	begins(vhostuser.Features &^ vhostuser.FeatureLogAll)
 	begins(vhostuser.Features)
-	v.device.SetHandover(api.Handover{}) // after the migration before, and this one has begun meanwhile
+	// After the migration before, and this one has begun meanwhile.
+	v.device.SetHandover(api.Handover{})
 	if err := v.device.Handed(); !errors.Is(err, device.ErrHanding) {
 		t.Errorf("%v, and it is not known yet", err)
 	}

@@ -30,7 +30,8 @@ type need struct {
 const (
 	roomPoll   = 5 * time.Second  // how long who asks for needs waits for one
 	unattended = 15 * time.Second // without anybody who gives room allocations are refused
-	staysFor   = 2 * time.Second  // how long a session that could not be suspended is not asked again
+	// How long a session that could not be suspended is not asked again.
+	staysFor = 2 * time.Second
 )
 
 // noRoom is room for nothing; 0 would be no bound.

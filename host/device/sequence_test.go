@@ -204,7 +204,8 @@ func (p *player) play(op, arg byte) {
 	case 'x':
 		p.extent(id, arg)
 	case 'v':
-		for range 2 { // something that can be taken back: a wake-up that came first ends one of them
+		for range 2 {
+			// Something that can be taken back: a wake-up that came first ends one of them.
 			p.read(waitAt(playSlot))
 		}
 		p.d.fs.CancelPending()

@@ -52,12 +52,15 @@ type session struct {
 	opened    time.Time
 	rehearses bool   // it ends when it was made; set before routine does anything of it
 	elsewhere string // why it cannot be rebuilt at the host to which a pre-copy goes; mu is held
-	base      uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
-	fits      bool   // a worker of its GPU server that waits ready will do (link.Fits); routine's
+	// link.Config's, since it has a worker: that of the vGPU where it began; routine's
+	base uint64
+	fits bool // a worker of its GPU server that waits ready will do (link.Fits); routine's
 
 	counted bool // by the limits of sessions; dev.mu guards it
 
-	connected string           // who, if it came over a connection, of another host's program; set before routine does anything
+	// Who, if it came over a connection, of another host's program; set before routine does
+	// anything.
+	connected string
 	called    remote.SessionID // by its relay
 
 	mu        sync.Mutex
@@ -264,7 +267,8 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 		return syscall.EINVAL, fmt.Errorf("hello for region %d of %#x bytes: %w", h.Region, h.Size, errState)
 	}
 	if err := s.addRegionLocked(h); err != nil {
-		return regionErrno(err), err // it is idle, as before: no session moves in its opening without a region
+		// It is idle, as before: no session moves in its opening without a region.
+		return regionErrno(err), err
 	}
 	s.state = opening
 	if !s.do(func() { s.spawn(h, w) }) {

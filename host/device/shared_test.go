@@ -98,7 +98,8 @@ func moveOfShared(t *testing.T, v, other, stranger *vm) {
 		sharedMemory{b, b.at}.sees(t, "who shares and opens", seed+1)
 		opened.put(t, seed+2)
 		own.sees(t, "who shares it", seed+2)
-		eventually(t, fmt.Sprintf("round %d: not %d bytes are counted, as before", round, before), func() bool { return at.Status().Memory == before }) // when who left has ended
+		// When who left has ended.
+		eventually(t, fmt.Sprintf("round %d: not %d bytes are counted, as before", round, before), func() bool { return at.Status().Memory == before })
 	}
 	if res, err := foreign.Call(0, &wire.IpcOpenMemHandleArgs{Token: token}, &wire.IpcOpenMemHandleReply{}); err != nil || res == cuda.Success {
 		t.Errorf("another VM's token: %v, %v", res, err)

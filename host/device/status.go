@@ -14,7 +14,8 @@ import (
 const (
 	DefaultSessions = 128
 	mostSessions    = limit.MostSessions // slots of the memory page
-	mostOthers      = 256                // open files besides: those that ask NVML, and sessions on their way out
+	// Open files besides: those that ask NVML, and sessions on their way out.
+	mostOthers = 256
 )
 
 // sendLimit has the workers compare their memory with the limit. It waits for none of them. telling

@@ -103,7 +103,8 @@ func nameless(folder string) (*os.File, error) {
 	if err == nil {
 		return os.NewFile(uintptr(fd), filepath.Join(folder, "session")), nil
 	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) { // a file system that has none
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		// A file system that has none.
 		return nil, &os.PathError{Op: "open", Path: folder, Err: err}
 	}
 	f, err := os.CreateTemp(folder, ".causeway-session-*") // mode 0600
@@ -131,7 +132,8 @@ func (s *stored) fill(write func(io.Writer) error) error {
 	if err := s.f.Sync(); err != nil { // a disk that is full may say so as late as now
 		return err
 	}
-	_ = unix.Fadvise(int(s.f.Fd()), 0, 0, unix.FADV_DONTNEED) // which is what it was written for; best effort
+	// Which is what it was written for; best effort.
+	_ = unix.Fadvise(int(s.f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	return s.measure()
 }
 

@@ -51,7 +51,8 @@ func TestSuspendSessions(t *testing.T) {
 	g, s := asleep(t, 1<<30)
 	for range 2 {
 		did, err := g.v.device.Suspend(context(), device.Suspension{})
-		if err != nil || did.Sessions != 1 || did.Bytes == 0 || did.Bytes > 4*mib { // zeros take no room
+		if err != nil || did.Sessions != 1 || did.Bytes == 0 || did.Bytes > 4*mib {
+			// zeros take no room
 			t.Fatalf("%+v, %v", did, err)
 		}
 		st := g.v.device.Status()
@@ -165,7 +166,8 @@ func TestSuspendedInFile(t *testing.T) {
 		"a folder that is not there": {filepath.Join(dir, "none"), os.ErrNotExist},
 		"no absolute path":           {"kept", device.ErrNoDisk},
 		"a file":                     {tempFile(t), device.ErrNoDisk},
-		"no room":                    {"/proc/self", device.ErrNoDisk}, // a file system with 0 bytes
+		// A file system with 0 bytes.
+		"no room": {"/proc/self", device.ErrNoDisk},
 	} {
 		if did, err := g.v.device.Suspend(context(), device.Suspension{To: c.to}); !errors.Is(err, c.err) || !errors.Is(err, device.ErrNoDisk) || did.Sessions != 0 {
 			t.Errorf("%s: %+v, %v", what, did, err)
@@ -227,7 +229,8 @@ func TestSuspendedGoesToFile(t *testing.T) {
 	}
 	for _, first := range []string{"", other} {
 		did := suspend(first)
-		if _, err := g.v.device.Suspend(context(), device.Suspension{To: "/proc/self"}); !errors.Is(err, device.ErrNoDisk) { // a file system with 0 bytes
+		if _, err := g.v.device.Suspend(context(), device.Suspension{To: "/proc/self"}); !errors.Is(err, device.ErrNoDisk) {
+			// A file system with 0 bytes.
 			t.Error(err)
 		}
 		lies(first, did.Bytes)

@@ -38,7 +38,8 @@ func TestSuspendThatFails(t *testing.T) {
 				zero := k.begin()
 				k.lend(loanAt(0, 0), zero)
 				ready(k.worker())
-				if did, err := k.d.Suspend(t.Context(), Suspension{To: dir}); did.Sessions != 0 || err == nil && what == "cannot park" { // one that hangs has ended by then
+				if did, err := k.d.Suspend(t.Context(), Suspension{To: dir}); did.Sessions != 0 || err == nil && what == "cannot park" {
+					// One that hangs has ended by then.
 					t.Errorf("suspended %+v, %v", did, err)
 				}
 				if n := inFolder(t, dir); n != 0 {

@@ -98,7 +98,8 @@ func TestTakenOverLent(t *testing.T) {
 			o.Spawner.Sandbox, o.Spawner.Stderr = space, out
 			o.Spawner.Env = append(o.Spawner.Env, takeover.Env+"="+string(b))
 		})
-		_, g, err := v.exec(4712) // the attacker's session: what it says comes after what the other one's worker said
+		// The attacker's session: what it says comes after what the other one's worker said.
+		_, g, err := v.exec(4712)
 		if err != nil {
 			t.Fatal(err)
 		}

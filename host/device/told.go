@@ -22,7 +22,8 @@ type telling struct {
 func (t telling) Save(w io.Writer) error {
 	err := t.Device.Save(w)
 	why := ""
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) { // else QEMU reads no further, and knows why
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
+		// Else QEMU reads no further, and knows why.
 		why = err.Error()
 	}
 	t.d.mu.Lock()

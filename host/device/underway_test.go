@@ -66,7 +66,8 @@ func TestMovesUnderWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		state, err := at.Save()
-		if errors.Is(err, fstest.ErrRefused) && refused < 100 { // a connection for copies was not there again
+		if errors.Is(err, fstest.ErrRefused) && refused < 100 {
+			// A connection for copies was not there again.
 			refused++
 			if err := at.StartRings(); err != nil {
 				t.Fatal(err)

@@ -47,12 +47,14 @@ type DeviceUse struct {
 
 // Options are the choices made for a session before its guest process says anything.
 type Options struct {
-	Devices     []int    // host ordinals offered to the guest, in guest order; nil: all
-	Visible     []string // names of Devices for the driver's environment: UUIDs; nil: their numbers
-	MemoryLimit uint64   // bytes over all devices when the session opens, 0: no limit. What devices say they have
-	Budget      Budget   // what holds while it runs; nil: MemoryLimit, for this session alone
-	Busy        Clock    // hears when the GPU works for the session, if the backend knows; nil: nobody asks
-	Cores       int      // soft only: parallel blocks, 0: all
+	Devices []int    // host ordinals offered to the guest, in guest order; nil: all
+	Visible []string // names of Devices for the driver's environment: UUIDs; nil: their numbers
+	// Bytes over all devices when the session opens, 0: no limit. What devices say they have.
+	MemoryLimit uint64
+	Budget      Budget // what holds while it runs; nil: MemoryLimit, for this session alone
+	// Hears when the GPU works for the session, if the backend knows; nil: nobody asks.
+	Busy  Clock
+	Cores int // soft only: parallel blocks, 0: all
 	// ReachWorker: sessions may start where kernels can address all memory of the process that
 	// opened the GPU (DeviceSummary.Reach).
 	ReachWorker bool

@@ -42,7 +42,8 @@ type Shared struct {
 // none.
 type SharedMemory struct {
 	Bytes uint64
-	Of    uint64 // which of the session's memory it is, where several offers are of the same; 0: of its own
+	// Which of the session's memory it is, where several offers are of the same; 0: of its own.
+	Of uint64
 
 	// Lasting: what names it is good for as long as anybody has it open, as the descriptors of
 	// cuMemExportToShareableHandle are.

@@ -16,7 +16,9 @@ type samples struct {
 }
 
 const (
-	firstSpan = time.Second      // of a sample before which there was none: periods are a sixth of a second to one (nvmlUtilization_t)
+	// Of a sample before which there was none: periods are a sixth of a second to one
+	// (nvmlUtilization_t).
+	firstSpan = time.Second
 	mostSpan  = 20 * time.Second // the driver's memory of samples is not longer
 	mostPIDs  = 1024             // that are remembered, if they have ended
 )

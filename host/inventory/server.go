@@ -19,13 +19,15 @@ type Worker interface {
 
 // Times of a Server.
 const (
-	fresh     = 100 * time.Millisecond // how long an answer serves all who ask
-	measuring = 150 * time.Millisecond // what workers may take; those that are busy count as they did last
+	fresh = 100 * time.Millisecond // how long an answer serves all who ask
+	// What workers may take; those that are busy count as they did last.
+	measuring = 150 * time.Millisecond
 )
 
 // Server answers the guests of one owner.
 type Server struct {
-	Memory  func() (limit, used uint64)                 // bytes of device memory that all may use, 0: no limit, and that they do; nil: no limit
+	// Bytes of device memory that all may use, 0: no limit, and that they do; nil: no limit.
+	Memory  func() (limit, used uint64)
 	Workers func() []Worker                             // the owner's, now
 	Machine func(ctx context.Context) (*Reading, error) // how the machine is
 
@@ -60,7 +62,8 @@ func (s *Server) measureLocked(ctx context.Context) []Session {
 	ctx, cancel := context.WithTimeout(ctx, measuring)
 	defer cancel()
 	workers := s.Workers()
-	slices.SortFunc(workers, func(a, b Worker) int { return cmp.Compare(a.PID(), b.PID()) }) // lists keep their order
+	// Lists keep their order.
+	slices.SortFunc(workers, func(a, b Worker) int { return cmp.Compare(a.PID(), b.PID()) })
 	uses := make([]link.Use, len(workers))
 	var wg sync.WaitGroup
 	for i, w := range workers {

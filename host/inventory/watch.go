@@ -67,7 +67,8 @@ func (s *NVML) Watch() {
 			continue
 		}
 		if types &= eventXID | eventDoubleBit; types != 0 {
-			_ = s.lib.Call("nvmlDeviceRegisterEvents", g.handle, types, h) // without events, counters are left
+			// Without events, counters are left.
+			_ = s.lib.Call("nvmlDeviceRegisterEvents", g.handle, types, h)
 		}
 	}
 	s.watch.set = h
@@ -81,7 +82,8 @@ func (s *NVML) faults() []Fault {
 	var list []Fault
 	for range maxEvents {
 		b := make([]byte, eventSize)
-		if s.lib.Call("nvmlEventSetWait_v2", s.watch.set, b, uint64(0)) != Success { // NVML_ERROR_TIMEOUT: none waits
+		if s.lib.Call("nvmlEventSetWait_v2", s.watch.set, b, uint64(0)) != Success {
+			// NVML_ERROR_TIMEOUT: none waits
 			break
 		}
 		le := binary.LittleEndian

@@ -94,7 +94,8 @@ func (a *Attacher) Unplug(ctx context.Context, vm, name string, w Where) (*Resul
 		return nil, err
 	}
 	r := &Result{VM: vm, Name: name, Live: w&Live != 0, Config: w&Config != 0, Socket: (&api.Spec{VM: vm, Name: name}).SocketPath(a.Run)}
-	for _, place := range slices.Backward(places[:]) { // its definition first: a domain that ends meanwhile has it no more
+	for _, place := range slices.Backward(places[:]) {
+		// Its definition first: a domain that ends meanwhile has it no more.
 		if d := found[place]; d != nil {
 			if err := a.takeDevice(ctx, d, r, place); err != nil {
 				return nil, err

@@ -10,8 +10,9 @@ import (
 
 // Bounds of what a vGPU's programs may take of the host besides its GPU.
 const (
-	LeastHostMemory   = 64 << 20
-	DefaultHostMemory = 16 << 30 // of which a session may have half: all kernels of PyTorch 2.5.1, loaded at once, take 1.5 GiB
+	LeastHostMemory = 64 << 20
+	// Of which a session may have half: all kernels of PyTorch 2.5.1, loaded at once, take 1.5 GiB.
+	DefaultHostMemory = 16 << 30
 )
 
 // HostMemory is what the requests of a vGPU's CUDA programs may make the host hold, in bytes:

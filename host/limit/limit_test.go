@@ -145,7 +145,8 @@ func TestProfiles(t *testing.T) {
 	if m, err := half.On(GPU{Soft: true, Memory: 12 << 30, Waiting: 1}); m != 6<<30 || err != nil {
 		t.Error(m, err)
 	}
-	if m, err := half.On(GPU{Memory: 100 << 20, Waiting: 3}); err == nil { // 0 would be the whole GPU
+	if m, err := half.On(GPU{Memory: 100 << 20, Waiting: 3}); err == nil {
+		// 0 would be the whole GPU
 		t.Error(m)
 	}
 	for _, p := range []Profile{{}, {Memory: half}, {Memory: half, Share: 1, Cap: 101}} {

@@ -12,13 +12,16 @@ import (
 type Attach struct {
 	// Environment is all that a program needs of one for programs of the host; there is nothing
 	// else then.
-	Environment   string   `json:"environment,omitempty"`
-	MemoryBacking string   `json:"memory_backing"` // of the domain
-	Filesystem    string   `json:"filesystem"`     // device of the domain
-	Metadata      string   `json:"metadata"`       // of the domain: has the libvirt hook make the vGPU
-	QEMU          []string `json:"qemu"`           // arguments, for QEMU without libvirt: those of this vGPU
-	QEMUMemory    []string `json:"qemu_memory"`    // arguments, once for a VM: SIZE stands for its memory, as in -m
-	Guest         []string `json:"guest"`          // commands, once
+	Environment   string `json:"environment,omitempty"`
+	MemoryBacking string `json:"memory_backing"` // of the domain
+	Filesystem    string `json:"filesystem"`     // device of the domain
+	// Of the domain: has the libvirt hook make the vGPU.
+	Metadata string `json:"metadata"`
+	// Arguments, for QEMU without libvirt: those of this vGPU.
+	QEMU []string `json:"qemu"`
+	// Arguments, once for a VM: SIZE stands for its memory, as in -m.
+	QEMUMemory []string `json:"qemu_memory"`
+	Guest      []string `json:"guest"` // commands, once
 }
 
 // AttachTo says how a VM gets a vGPU.

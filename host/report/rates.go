@@ -11,7 +11,8 @@ import (
 
 // Rates is what happened between two readings, in a second of it.
 type Rates struct {
-	Busy     float64 `json:"busy"` // share of the time in which the GPU had work; several sessions add up
+	// share of the time in which the GPU had work; several sessions add up
+	Busy     float64 `json:"busy"`
 	Wait     float64 `json:"wait"` // share of the time in which work was held back
 	CPU      float64 `json:"cpu"`  // of the workers, in cores
 	Calls    float64 `json:"calls"`
@@ -88,7 +89,8 @@ func (m *Meter) Rows(r *Reading) []Row {
 				total.Add(o.Counters)
 				key := sessionKey{device, o.ID}
 				before, known := m.sessions[key]
-				known = known || o.Started.After(m.at) // it began since: all it counted is of this time
+				// It began since: all it counted is of this time.
+				known = known || o.Started.After(m.at)
 				row.Sessions = append(row.Sessions, SessionRow{o, rates(before.counters, o.Counters, dt, known, 1)})
 				next.sessions[key] = point{device, o.Counters}
 			}

@@ -7,8 +7,9 @@ import "io"
 func Safe(w io.Writer) io.Writer { return &safe{w: w} }
 
 type safe struct {
-	w    io.Writer
-	held bool // the last byte was c2, which begins U+0080 to U+00BF: the first half of these are controls
+	w io.Writer
+	// The last byte was c2, which begins U+0080 to U+00BF: the first half of these are controls.
+	held bool
 }
 
 func (s *safe) Write(p []byte) (int, error) {

@@ -55,7 +55,8 @@ func (k Look) Frame(lines []Line, width int) string {
 			b.WriteString("\r\n")
 		}
 		b.WriteString(k.draw(l, width))
-		if l.Style != Head && len([]rune(l.Text)) < width { // a full line leaves the cursor on its last column, which would be erased
+		if l.Style != Head && len([]rune(l.Text)) < width {
+			// A full line leaves the cursor on its last column, which would be erased.
 			b.WriteString("\x1b[K")
 		}
 	}

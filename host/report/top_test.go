@@ -267,7 +267,8 @@ func TestWithoutSensors(t *testing.T) {
 		{"without causewayd", api.GPU{ID: "G", Used: 7, Utilization: -1}, rows, 7, 100},
 		{"real", api.GPU{ID: "G", Backend: "cuda", Used: 1, Utilization: 2}, rows, 1, 2},
 	} {
-		top := &Top{reading: &Reading{}, rows: c.rows, Only: "shown"} // what is not shown counts too
+		// What is not shown counts too.
+		top := &Top{reading: &Reading{}, rows: c.rows, Only: "shown"}
 		for _, r := range c.rows {
 			top.reading.VGPUs = append(top.reading.VGPUs, r.VGPU)
 		}

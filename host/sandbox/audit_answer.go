@@ -72,7 +72,8 @@ func serveAudit(p *Policy, worker string, log *slog.Logger) error {
 	a := &auditor{worker: pid, memory: auditorMemory, asked: make(chan asked, waiting), assessor: assessor{
 		rules: p.rules(fmt.Sprintf("/proc/%d", pid)), worker: pid, self: os.Getpid(), said: map[string]bool{}, met: map[ioctlRequest]uint64{}, log: log,
 	}}
-	a.assessor.mayAsk, _ = p.mayAsk() // of a driver that nobody knows every request is one that strict would deny
+	// Of a driver that nobody knows every request is one that strict would deny.
+	a.assessor.mayAsk, _ = p.mayAsk()
 	unix.CloseOnExec(a.memory)
 	if a.end, err = unix.PidfdOpen(pid, 0); err != nil {
 		a.end = -1
@@ -187,7 +188,8 @@ func (a *auditor) path(q *question, c pathCall) string {
 	}
 	base, err := os.Readlink(dir)
 	if err != nil || !filepath.IsAbs(base) {
-		return "" // without privileges the folders of a worker that is not dumpable are out of sight
+		// Without privileges the folders of a worker that is not dumpable are out of sight.
+		return ""
 	}
 	return filepath.Join(base, path)
 }

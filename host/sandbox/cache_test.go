@@ -9,9 +9,10 @@ import (
 func TestWithCache(t *testing.T) {
 	const path, size = "CUDA_CACHE_PATH=/dev/shm/compute-cache", "CUDA_CACHE_MAXSIZE=33554432"
 	for name, c := range map[string]struct{ env, want []string }{
-		"empty":        {nil, []string{path, size}},
-		"others":       {[]string{"CUDA_CACHE_PATHS=/x", "HOME=/"}, []string{"CUDA_CACHE_PATHS=/x", "HOME=/", path, size}},
-		"no cache":     {[]string{"CUDA_CACHE_DISABLE=1"}, []string{"CUDA_CACHE_DISABLE=1", path, size}}, // the driver looks at no path then
+		"empty":  {nil, []string{path, size}},
+		"others": {[]string{"CUDA_CACHE_PATHS=/x", "HOME=/"}, []string{"CUDA_CACHE_PATHS=/x", "HOME=/", path, size}},
+		// The driver looks at no path then.
+		"no cache":     {[]string{"CUDA_CACHE_DISABLE=1"}, []string{"CUDA_CACHE_DISABLE=1", path, size}},
 		"a path":       {[]string{"CUDA_CACHE_PATH=/x"}, []string{"CUDA_CACHE_PATH=/x"}},
 		"an empty one": {[]string{"CUDA_CACHE_PATH="}, []string{"CUDA_CACHE_PATH="}},
 		"a size":       {[]string{"CUDA_CACHE_MAXSIZE=1048576"}, []string{"CUDA_CACHE_MAXSIZE=1048576", path}},

@@ -53,7 +53,8 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 		r.note("files", restrictFiles(p, "/proc/self"))
 	}
 	if p.ioctlsWatched() {
-		r.note("audit of requests to the driver", audit(p.watch(), os.DevNull)) // requests are numbers
+		// Requests are numbers.
+		r.note("audit of requests to the driver", audit(p.watch(), os.DevNull))
 	}
 	r.note("system calls", filterCalls(base(p)))
 	if p.Mode == Strict && len(r.Lacks) > 0 {
@@ -85,7 +86,8 @@ func filterCalls(p *program) error {
 // pin keeps a folder's entry in the kernel's cache for as long as this process lives: Landlock
 // knows files by inode, and /proc makes a new one when it has forgotten the old.
 func pin(dir string) {
-	_, _ = unix.Open(dir, unix.O_PATH, 0) // kept across a cold start; without it the folder may be out of reach one day
+	// Kept across a cold start; without it the folder may be out of reach one day.
+	_, _ = unix.Open(dir, unix.O_PATH, 0)
 }
 
 // harden sets limits and takes the process from debuggers' sight.

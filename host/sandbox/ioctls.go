@@ -25,10 +25,12 @@ type Ioctls string
 
 // When.
 const (
-	IoctlsAuto    Ioctls = "auto"    // in mode strict; in mode on where the list of this driver was confirmed on a GPU
+	// In mode strict; in mode on where the list of this driver was confirmed on a GPU.
+	IoctlsAuto    Ioctls = "auto"
 	IoctlsEnforce Ioctls = "enforce" // always; a driver without a list is refused
-	IoctlsAudit   Ioctls = "audit"   // never: they are written down and counted, by a process beside each worker
-	IoctlsPass    Ioctls = "pass"    // never
+	// Never: they are written down and counted, by a process beside each worker.
+	IoctlsAudit Ioctls = "audit"
+	IoctlsPass  Ioctls = "pass" // never
 )
 
 // ParseIoctls reads an Ioctls as people write it.

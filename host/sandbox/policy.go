@@ -12,8 +12,9 @@ type Mode string
 
 // Modes.
 const (
-	Off    Mode = "off"    // nothing
-	On     Mode = "on"     // all that this host can; what it cannot is logged. A real GPU's driver gets some room
+	Off Mode = "off" // nothing
+	// All that this host can; what it cannot is logged. A real GPU's driver gets some room.
+	On     Mode = "on"
 	Strict Mode = "strict" // as on without that room; refuses to start where a layer is missing
 	Audit  Mode = "audit"  // enforces nothing and logs what strict would deny
 )

@@ -210,7 +210,8 @@ func (s *Space) Fork(cmd *exec.Cmd) error {
 	if s.policy.Mode == Audit {
 		return s.start(cmd)
 	}
-	if len(s.ns) > 0 && cmd.Path != "/proc/self/exe" { // the program may lie where workers see nothing
+	if len(s.ns) > 0 && cmd.Path != "/proc/self/exe" {
+		// The program may lie where workers see nothing.
 		f, err := os.Open(cmd.Path)
 		if err != nil {
 			return err
@@ -270,7 +271,8 @@ func (s *Space) restrict(program string) error {
 // need to become another user.
 func (s *Space) join() error {
 	if len(s.ns) > 0 {
-		if err := unix.Unshare(unix.CLONE_FS); err != nil { // else the thread's folders are the process's
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			// Else the thread's folders are the process's.
 			return fmt.Errorf("unshare: %w", err)
 		}
 	}
@@ -282,7 +284,8 @@ func (s *Space) join() error {
 	if s.policy.UIDBase != 0 {
 		for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 			if c != unix.CAP_SETUID && c != unix.CAP_SETGID && c != unix.CAP_SYS_RESOURCE {
-				_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // one that the kernel does not know is none to take
+				// One that the kernel does not know is none to take.
+				_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 			}
 		}
 	}

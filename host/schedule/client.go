@@ -60,7 +60,8 @@ const (
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second
 	callLimit  = 2 * time.Second // for an answer
-	doubtEvery = 3 * time.Second // while there are sessions: does one wait for a scheduler that hangs?
+	// While there are sessions: does one wait for a scheduler that hangs?
+	doubtEvery = 3 * time.Second
 )
 
 // Join makes a virtual GPU a member at the scheduler of a socket. It does not fail: while there is

@@ -105,7 +105,8 @@ func TestCountsByChance(t *testing.T) {
 				sessions += len(s.sessions)
 			}
 			e.mu.Unlock()
-			if bells != sessions { // else the next session with that descriptor would count for one that has ended
+			if bells != sessions {
+				// Else the next session with that descriptor would count for one that has ended.
 				t.Fatalf("step %d: %d bells of %d sessions", step, bells, sessions)
 			}
 		}

@@ -229,7 +229,8 @@ func (s *share) report() policy.Report {
 	r := policy.Report{Drained: true}
 	for _, x := range s.sessions {
 		busy := x.u.Busy.Load()
-		r.Busy = max(r.Busy, time.Duration(min(busy-x.busy, uint64(time.Hour)))) // what runs backwards is a lot, for its own share
+		// What runs backwards is a lot, for its own share.
+		r.Busy = max(r.Busy, time.Duration(min(busy-x.busy, uint64(time.Hour))))
 		x.busy = busy
 		if x.u.Active.Load() == 0 {
 			continue

@@ -34,7 +34,8 @@ func (x *session) mapPages(grant, usage int) (err error) {
 	if x.g, err = page.NewGrant(x.grant); err != nil {
 		return err
 	}
-	if x.usage, err = sys.MapPage(usage, true); err != nil { // page.Usage is made of words that could be written
+	if x.usage, err = sys.MapPage(usage, true); err != nil {
+		// page.Usage is made of words that could be written
 		return err
 	}
 	x.u, err = page.NewUsage(x.usage)

@@ -78,10 +78,14 @@ type ShareStatus struct {
 	Throttled bool          `json:"throttled,omitempty"` // by its cap
 	Held      time.Duration `json:"held_ns"`             // it had the GPU
 	Busy      time.Duration `json:"busy_ns"`             // as its workers measured; not while free
-	Card      time.Duration `json:"card_ns"`             // the GPU worked for it, by its driver's account
-	Charged   time.Duration `json:"charged_ns"`          // of Held or Busy: what only that account showed
-	Waited    time.Duration `json:"waited_ns"`           // its sessions stood still for want of a grant, together
-	Recent    float64       `json:"recent"`              // part of the GPU's time that it held in the last second, 0 to 1
+	// The GPU worked for it, by its driver's account.
+	Card time.Duration `json:"card_ns"`
+	// Of Held or Busy: what only that account showed.
+	Charged time.Duration `json:"charged_ns"`
+	// Its sessions stood still for want of a grant, together.
+	Waited time.Duration `json:"waited_ns"`
+	// Part of the GPU's time that it held in the last second, 0 to 1.
+	Recent float64 `json:"recent"`
 }
 
 // ErrRequest says that a request makes no sense.

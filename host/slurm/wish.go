@@ -11,8 +11,10 @@ import (
 
 // Cluster is how the site's Slurm counts, and what that is worth.
 type Cluster struct {
-	Shards  int          // of each GPU, as gres.conf has it
-	Capped  bool         // jobs of shards have no more of the GPU's time than their part even while nobody else wants it
+	Shards int // of each GPU, as gres.conf has it
+	// Jobs of shards have no more of the GPU's time than their part even while nobody else wants
+	// it.
+	Capped  bool
 	License string       // the licence that counts GPUs of the network; empty: none does
 	Remote  string       // where those are: a GPU server, or any
 	Each    limit.Memory // what one licence is
@@ -156,7 +158,8 @@ func (c *Cluster) wish(j Job, r request, gpus []api.GPU) (api.Wish, error) {
 		return api.Wish{}, fmt.Errorf("job %d has %d shards of a GPU that has %d (--shards of `causeway slurm prolog`; gres.conf says how many)", j.ID, r.shards, c.Shards)
 	case r.shards > 0:
 		n, all := r.shards, uint64(c.Shards)
-		if memory = limit.Memory(gpu.Memory / all * n &^ (1<<20 - 1)); memory == 0 { // which would be no limit
+		if memory = limit.Memory(gpu.Memory / all * n &^ (1<<20 - 1)); memory == 0 {
+			// Which would be no limit.
 			return api.Wish{}, fmt.Errorf("job %d has %d of %d shards of GPU %d, whose memory is %v: no part of it", j.ID, n, all, j.GPUs[0], limit.Memory(gpu.Memory))
 		}
 		share = limit.Share(max(1, shareOfGPU*n/all))

@@ -34,12 +34,13 @@ type Assignment struct {
 	VM      string  `json:"vm,omitempty"`
 	// Live and Config say where the VM was given it through libvirt: while it runs, in its
 	// definition. Neither: by hand, from XML that was printed.
-	Live       bool      `json:"live,omitempty"`
-	Config     bool      `json:"config,omitempty"`
-	Since      time.Time `json:"since"`
-	Unfinished bool      `json:"unfinished,omitempty"` // it is being given or taken back at this moment, or who did so has died
-	Set        Settings  `json:"set"`
-	Back       Settings  `json:"back"` // what puts Set back
+	Live   bool      `json:"live,omitempty"`
+	Config bool      `json:"config,omitempty"`
+	Since  time.Time `json:"since"`
+	// It is being given or taken back at this moment, or who did so has died.
+	Unfinished bool     `json:"unfinished,omitempty"`
+	Set        Settings `json:"set"`
+	Back       Settings `json:"back"` // what puts Set back
 }
 
 const (

@@ -46,11 +46,12 @@ type State string
 
 // States.
 const (
-	Free       State = "free"
-	InVM       State = "in use"     // a VM has it open
-	Reserved   State = "reserved"   // a VM is to have it at its next start, or was given it by hand
-	WithRelay  State = "relay"      // this host's relays use it
-	Ended      State = "ended"      // it was a VM's that has ended: Release or ReleaseEnded frees it
+	Free      State = "free"
+	InVM      State = "in use"   // a VM has it open
+	Reserved  State = "reserved" // a VM is to have it at its next start, or was given it by hand
+	WithRelay State = "relay"    // this host's relays use it
+	// It was a VM's that has ended: Release or ReleaseEnded frees it.
+	Ended      State = "ended"
 	Unfinished State = "unfinished" // it is being given or taken back, or who did so has died
 	Taken      State = "taken"      // a process has it open of which there is no record
 )

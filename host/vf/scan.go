@@ -14,7 +14,8 @@ import (
 
 // PF is a NIC's physical function, with what it has made.
 type PF struct {
-	Name      string   `json:"name"` // of its network interface, else of its RDMA device, else its address
+	// Of its network interface, else of its RDMA device, else its address.
+	Name      string   `json:"name"`
 	Address   Address  `json:"address"`
 	Driver    string   `json:"driver,omitempty"`
 	Links     []string `json:"links,omitempty"` // network interfaces

@@ -152,7 +152,8 @@ type Settings struct {
 	State      LinkState `json:"state,omitempty"`
 	NodeGUID   GUID      `json:"node_guid,omitempty"`
 	PortGUID   GUID      `json:"port_guid,omitempty"`
-	Partitions []int     `json:"partitions,omitempty"` // for each place of its table the physical port's place, where the driver maps them
+	// For each place of its table the physical port's place, where the driver maps them.
+	Partitions []int `json:"partitions,omitempty"`
 }
 
 // Largest values.

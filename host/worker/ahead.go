@@ -63,7 +63,8 @@ func sendRound(ctx context.Context, send *precopy.Sender, p driver.Precopier, se
 
 // idles asks the consumer whether there is nothing to do. One that has no time has.
 func (w *Worker) idles(ctx context.Context) still {
-	if k := w.graphs.keeper; k != nil && k.HoldsPages() { // to ask lets go of pages, which is dear there
+	if k := w.graphs.keeper; k != nil && k.HoldsPages() {
+		// To ask lets go of pages, which is dear there.
 		return still{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stillLimit)

@@ -53,7 +53,9 @@ func settleBase(base uintptr) error {
 		sys.Span{At: base - 2*(i+1)*baseSlot, Size: baseSlot}.Release()
 	}
 	runtime.KeepAlive(heap)
-	debug.FreeOSMemory() // what is free of it now is what the heap grows into; it counts neither as the heap's size nor for a limit of memory
+	// What is free of it now is what the heap grows into; it counts neither as the heap's size nor
+	// for a limit of memory.
+	debug.FreeOSMemory()
 	for _, h := range held {
 		if from := max(h.At, firstOf(base)); from < h.At+h.Size {
 			sys.Span{At: from, Size: h.At + h.Size - from}.Release()

@@ -75,7 +75,9 @@ func TestBaseCharge(t *testing.T) {
 	}
 	const stacks = 40 // of threads that the runtime may start meanwhile, 8 each
 	least := 1 << 30
-	for range 8 { // where the heap begins among what a base takes, what is left of its arena is charged as well
+	for range 8 {
+		// Where the heap begins among what a base takes, what is left of its arena is charged as
+		// well.
 		var mib int
 		got := laidOut(t, 0x0200000, chargeEnv)
 		if _, err := fmt.Sscanf(got, "base: <nil>, %d MiB", &mib); err != nil {
@@ -139,7 +141,8 @@ func TestHeapApart(t *testing.T) {
 	}
 	const upwards = 0x0200000
 	seen := 0
-	for n := 0; seen < 2 && n < 60; n++ { // Go draws where the heap begins: in one of three processes there
+	for n := 0; seen < 2 && n < 60; n++ {
+		// Go draws where the heap begins: in one of three processes there
 		got := laidOut(t, upwards, heapEnv)
 		switch got {
 		case "fixed":

@@ -36,7 +36,8 @@ func (b *blobs) append(id uint32, total uint64, part []byte) cuda.Result {
 		if !b.host.reserve(total) {
 			return cuda.ErrorOutOfMemory
 		}
-		x = &blob{total: total, buf: make([]byte, 0, total)} // at once: to grow would leave as much again behind as garbage
+		// At once: to grow would leave as much again behind as garbage.
+		x = &blob{total: total, buf: make([]byte, 0, total)}
 		b.open[id] = x
 		b.bytes += total
 	}

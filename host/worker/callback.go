@@ -116,7 +116,9 @@ func (w *Worker) CallBack(id uint64, status cuda.Result) bool {
 		return true
 	case <-w.ended:
 		return false
-	case <-w.ctx.Done(): // the guest is gone, or the parent wants the end: the consumer may be in a call of the driver that waits for this very function
+	case <-w.ctx.Done():
+		// The guest is gone, or the parent wants the end: the consumer may be in a call of the
+		// driver that waits for this very function.
 		return false
 	}
 }

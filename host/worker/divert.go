@@ -172,7 +172,8 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 		ready = link.Fits(hello, leaseDevices)
 	}
 	d.id = remote.NewSessionID()
-	ask := link.Connect{Session: d.id, Lease: d.to.Lease, Ready: ready} // as the session began: the program does not stand while a driver starts
+	// As the session began: the program does not stand while a driver starts.
+	ask := link.Connect{Session: d.id, Lease: d.to.Lease, Ready: ready}
 	var first *frame.Secure
 	if first, err = p.begins(ctx, &d.to, cfg, ask); err != nil {
 		return err

@@ -26,7 +26,8 @@ type early struct {
 	memory remote.EarlyMemory
 	ring   remote.Foresight
 	passes func(size uint64) bool // copies that need not come early; nil: none
-	looked uint64                 // the consumer's: position in the ring up to which copies are noted
+	// The consumer's: position in the ring up to which copies are noted.
+	looked uint64
 
 	mu    sync.Mutex
 	waits []wire.MemcpyStagedArgs // noted, and not asked for

@@ -118,7 +118,8 @@ func TestEarlyRefused(t *testing.T) {
 	if ok, err := e.take(up(0), make([]byte, 1<<20)); !ok || !errors.Is(err, broken) {
 		t.Error(ok, err)
 	}
-	if ok, _ := e.take(up(7), make([]byte, 1<<20)); ok { // its turn came before its bytes were asked for
+	if ok, _ := e.take(up(7), make([]byte, 1<<20)); ok {
+		// Its turn came before its bytes were asked for.
 		t.Error("bytes that were not asked for")
 	}
 	for i := range 2 * earlyWaits { // copies 1 to 6 never come for theirs

@@ -101,7 +101,8 @@ func (s *starter) probe(w *Worker, how link.Probe) {
 	if err != nil {
 		return
 	}
-	_ = s.link.Send(link.Probed{Status: link.StatusOf(unix.EOPNOTSUPP, reason)}) // a parent that is gone asks nothing
+	// A parent that is gone asks nothing.
+	_ = s.link.Send(link.Probed{Status: link.StatusOf(unix.EOPNOTSUPP, reason)})
 }
 
 // bare describes the carrier without guest memory.
@@ -145,7 +146,8 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	defer memory.Close()
 	b, err := s.gpu()
-	if err == nil && s.cfg.Base != 0 && !s.warm { // as its predecessor did, which is known before anything of it has come: it may still run
+	if err == nil && s.cfg.Base != 0 && !s.warm {
+		// As its predecessor did, which is known before anything of it has come: it may still run.
 		s.warmUp()
 	}
 	var w *Worker

@@ -154,7 +154,8 @@ func TestGPUDirect(t *testing.T) {
 		if s.regions.Count() != 0 {
 			t.Errorf("%s: %d registrations are left", name, s.regions.Count())
 		}
-		for late := time.Now().Add(time.Minute); f.Left() != 0; time.Sleep(10 * time.Millisecond) { // the relay's end goes when it hears of this one's
+		for late := time.Now().Add(time.Minute); f.Left() != 0; time.Sleep(10 * time.Millisecond) {
+			// The relay's end goes when it hears of this one's.
 			if time.Now().After(late) {
 				t.Fatalf("%s: %d queue pairs and registrations are left", name, f.Left())
 			}

@@ -23,10 +23,11 @@ type template struct {
 	plan   *graphPlan
 	since  uint64 // when the plan was made, by the recorder's clock
 	conds  []graphCondition
-	alias  map[uint64]wire.ID // after a move: its nodes by the serials of the guest's, which name them
-	uses   map[*execGraph]int
-	cost   uint64
-	err    error // why it cannot be made again
+	// After a move: its nodes by the serials of the guest's, which name them.
+	alias map[uint64]wire.ID
+	uses  map[*execGraph]int
+	cost  uint64
+	err   error // why it cannot be made again
 }
 
 // execGraph is an executable graph.
@@ -37,9 +38,10 @@ type execGraph struct {
 	users        map[wire.ID]uint32
 	params       map[uint64]execParams // by serials of origin's nodes
 	off          map[uint64]struct{}   // nodes of origin that do nothing
-	nameless     bool                  // the guest has destroyed what it was instantiated from: it cannot name its nodes
-	cost         uint64
-	err          error
+	// The guest has destroyed what it was instantiated from: it cannot name its nodes.
+	nameless bool
+	cost     uint64
+	err      error
 }
 
 // execParams is the last change of a node of an executable graph.
@@ -214,7 +216,8 @@ func (x *execGraph) take(l *liveGraph) {
 func (f *front) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) cuda.Result {
 	res := f.Session.GraphExecDestroy(c, a)
 	g := &f.w.graphs
-	if x := g.execs[a.Exec]; x != nil && res != cuda.ErrorInvalidValue { // it is gone, whatever else its end brings to light
+	if x := g.execs[a.Exec]; x != nil && res != cuda.ErrorInvalidValue {
+		// It is gone, whatever else its end brings to light.
 		delete(g.execs, a.Exec)
 		g.use(x, &x.origin, nil)
 		g.use(x, &x.last, nil)

@@ -238,7 +238,8 @@ func TestGraphsStay(t *testing.T) {
 			s.instantiate(anExec, aGraph)
 			s.must(softCtx, &wire.GraphDestroyNodeArgs{Node: aNode}, &wire.ModuleUnloadArgs{Module: softModule})
 			s.must(softCtx, &wire.ModuleLoadArgs{Module: softModule, Image: []byte(mixPTX)},
-				&wire.ModuleGetFunctionArgs{Module: softModule, Func: softMix, Name: []byte("add")}) // another of that id
+				// Another of that id.
+				&wire.ModuleGetFunctionArgs{Module: softModule, Func: softMix, Name: []byte("add")})
 		},
 		"graph that is gone": func(s *softSession) {
 			s.must(softCtx, &wire.GraphCreateArgs{Graph: aGraph})

@@ -21,7 +21,8 @@ type graphs struct {
 	objects userObjects
 	modes   map[uint32]uint32 // capture modes of guest threads; absent: global
 	last    wire.ID           // that the worker has given to a graph or node
-	late    *graphsState      // of a parked session that came here: they are made when its pages are there; nil: they were
+	// Of a parked session that came here: they are made when its pages are there; nil: they were.
+	late *graphsState
 }
 
 // Ids that guests never use: of graphs and nodes that the guest has no more, and for a moment of

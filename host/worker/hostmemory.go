@@ -24,10 +24,11 @@ type hostMemory struct {
 	log     *slog.Logger
 	refused func() // counts a refusal; may be nil
 
-	mu     sync.Mutex
-	used   uint64
-	taken  uint64 // of all: a multiple of hostUnit, not below used
-	moving bool   // a session is being taken over: what it holds is held already, and nothing is refused
+	mu    sync.Mutex
+	used  uint64
+	taken uint64 // of all: a multiple of hostUnit, not below used
+	// A session is being taken over: what it holds is held already, and nothing is refused.
+	moving bool
 }
 
 const hostUnit = 1 << 20

@@ -39,7 +39,8 @@ func hoarder(t *testing.T, cfg link.Config) *workertest.Guest {
 	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
 	g.Ctx = 16
 	t.Cleanup(func() {
-		call(t, g, cuda.Success, &wire.EventCreateArgs{Event: 1 << 20}, nil) // small requests fit again
+		// Small requests fit again.
+		call(t, g, cuda.Success, &wire.EventCreateArgs{Event: 1 << 20}, nil)
 		if n := peak(t, p.PID()); n > testHost+testRoom {
 			t.Errorf("the worker used %d MiB", n>>20)
 		}
@@ -138,7 +139,8 @@ func TestHostMemory(t *testing.T) {
 		if n > 8 {
 			t.Errorf("%d times 8 MiB are promised within 64 MiB", n)
 		}
-		call(t, g, cuda.ErrorInvalidValue, &wire.BlobAppendArgs{Blob: 5000, Total: 7, Part: noise[:1]}, nil) // drops it
+		// Drops it.
+		call(t, g, cuda.ErrorInvalidValue, &wire.BlobAppendArgs{Blob: 5000, Total: 7, Part: noise[:1]}, nil)
 		call(t, g, cuda.Success, &wire.BlobAppendArgs{Blob: 6000, Total: 7 << 20, Part: noise[:1]}, nil)
 		call(t, g, cuda.ErrorInvalidValue, &wire.BlobAppendArgs{Blob: 6000, Total: 7, Part: noise[:1]}, nil)
 	})

@@ -65,7 +65,8 @@ func (f *front) load(image *[]byte, logs uint64, do func() (res cuda.Result, man
 	res, managed := do()
 	w.host.release(n)
 	if managed != 0 {
-		kept *= 3 // with managed variables there is code besides, in which they move, before and after
+		// With managed variables there is code besides, in which they move, before and after.
+		kept *= 3
 	}
 	if res == cuda.Success {
 		w.extra = kept

@@ -127,7 +127,8 @@ func TestPlacesBeforeManaging(t *testing.T) {
 func TestAttributesOfEndedContexts(t *testing.T) {
 	const third, later = tallyFirst + 30, tallyFirst + 31
 	all := []wire.ID{softCtx, tallyCtx, third}
-	for _, found := range append([]wire.ID{0}, all...) { // the context that is current when the kernel is found
+	for _, found := range append([]wire.ID{0}, all...) {
+		// The context that is current when the kernel is found.
 		for _, set := range append([]wire.ID{0}, all...) {
 			for ended := range 4 { // of the second and third
 				s := newSoft(t)
@@ -136,7 +137,8 @@ func TestAttributesOfEndedContexts(t *testing.T) {
 				s.must(softCtx, &wire.KernelGetFunctionArgs{Func: tallyShow, Kernel: tallyBump})
 				s.must(set, &wire.FuncSetAttributeArgs{Func: tallyBump, Attr: cuda.FuncAttrMaxDynamicSharedSizeBytes, Value: 60000}, &wire.FuncSetCacheConfigArgs{Func: tallyBump, Config: 1},
 					&wire.FuncSetAttributeArgs{Func: tallyBump, Attr: cuda.FuncAttrPreferredSharedMemoryCarveout, Value: 30})
-				s.must(softCtx, &wire.FuncSetAttributeArgs{Func: tallyShow, Attr: cuda.FuncAttrPreferredSharedMemoryCarveout, Value: 70}) // a function's own
+				// A function's own.
+				s.must(softCtx, &wire.FuncSetAttributeArgs{Func: tallyShow, Attr: cuda.FuncAttrPreferredSharedMemoryCarveout, Value: 70})
 				here := []wire.ID{softCtx}
 				for i, ctx := range []wire.ID{tallyCtx, third} {
 					if ended>>i&1 != 0 {

@@ -125,7 +125,8 @@ func (s *softSession) shown(ctx wire.ID) uint32 {
 // TestInstancesMove: each context has a library's variables for itself, and whatever made it have
 // them they move, each to its own context: twice, as what has moved is recorded as well.
 func TestInstancesMove(t *testing.T) {
-	for _, loaded := range []wire.ID{0, softCtx, tallyCtx} { // the context that is current when the library is loaded: none, the first, the second
+	for _, loaded := range []wire.ID{0, softCtx, tallyCtx} {
+		// The context that is current when the library is loaded: none, the first, the second.
 		for first, one := range waysToInstances {
 			for second, other := range waysToInstances {
 				if first != "launch" && second != "launch" {

@@ -55,7 +55,8 @@ func TestSkipsAreNoOperations(t *testing.T) {
 	if _, err := g.Init(); err != nil {
 		t.Fatal(err)
 	}
-	a := &wire.MemcpyHtoDArgs{Dst: drivertest.FirstAddress, Src: make([]byte, 40<<10)} // no whole number of them fills the ring
+	// No whole number of them fills the ring.
+	a := &wire.MemcpyHtoDArgs{Dst: drivertest.FirstAddress, Src: make([]byte, 40<<10)}
 	record, err := wire.AppendRecord(nil, wire.Header{}, a)
 	if err != nil {
 		t.Fatal(err)

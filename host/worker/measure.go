@@ -47,7 +47,8 @@ func (w *Worker) answer(l *link.WorkerEnd) {
 	if err != nil {
 		return // the session is over
 	}
-	if err := l.Send(link.Measured{Use: u}); errors.Is(err, link.ErrMessage) { // otherwise the parent is gone, and wants no answer
+	if err := l.Send(link.Measured{Use: u}); errors.Is(err, link.ErrMessage) {
+		// Otherwise the parent is gone, and wants no answer.
 		w.log.Error("use cannot be told", "error", err)
 	}
 }

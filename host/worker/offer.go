@@ -28,9 +28,10 @@ type sharing struct {
 	next uint64
 	open map[uint64]chan link.Answer
 
-	receive   func() error // follows the link where nobody else does, a message at a time; nil: its goroutine does
-	comes     bool         // the session is rebuilt: what others share comes with them
-	rehearses bool         // it is only tried: nothing is shared
+	// Follows the link where nobody else does, a message at a time; nil: its goroutine does.
+	receive   func() error
+	comes     bool // the session is rebuilt: what others share comes with them
+	rehearses bool // it is only tried: nothing is shared
 }
 
 // Offer implements driver.Sharer.

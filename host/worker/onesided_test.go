@@ -88,7 +88,8 @@ func startTurns(t *testing.T, kind string, p remotetest.Passed) (*turns, string)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.AfterFunc(5*time.Minute, func() { _ = s.cmd.Process.Kill() }) // of a crowded machine
+	// Of a crowded machine.
+	limit := time.AfterFunc(5*time.Minute, func() { _ = s.cmd.Process.Kill() })
 	t.Cleanup(func() {
 		limit.Stop()
 		_ = s.cmd.Process.Kill() // where the test failed
@@ -260,7 +261,8 @@ func TestManagedBeside(t *testing.T) {
 	s.ready(t, first)
 	sent := func(c *[2]count) moved { return moved{c[0].bytes.Load(), c[1].bytes.Load()} }
 	l := tally(func() (copies, calls moved) { return sent(&branches), sent(&trunk) })
-	for late := time.Now().Add(time.Minute); ; { // until the connections are there, copies go by that of calls
+	for late := time.Now().Add(time.Minute); ; {
+		// Until the connections are there, copies go by that of calls.
 		if copies, _ := s.step(t, l, "copy"); copies.in >= 1<<20 {
 			break
 		}

@@ -66,10 +66,12 @@ func (w *Worker) park(l *virtiofs, how link.Park) error {
 			}
 			ctx, cancel = context.WithTimeout(context.Background(), replyPatience)
 			defer cancel()
-			_ = w.awaitReplies(ctx, func() bool { return false }) // those that do not come now come after the park
+			// Those that do not come now come after the park.
+			_ = w.awaitReplies(ctx, func() bool { return false })
 			// From here on no goroutine writes to guest memory: replies and words wait for guestMu.
 			w.guestMu.Lock()
-			w.ring.SetState(remote.WorkerSleeping) // whoever submits from here on rings, which may be what ends the park
+			// Whoever submits from here on rings, which may be what ends the park.
+			w.ring.SetState(remote.WorkerSleeping)
 			p.waiting = w.ring.Poll(0)
 			w.away.Store(true)
 			if err := l.mem.Detach(); err != nil {

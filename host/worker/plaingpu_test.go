@@ -264,7 +264,8 @@ func (g *plainGPU) String() string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.things)) {
 		t := g.things[id]
-		if t.on != nil && !slices.Contains(slices.Collect(maps.Values(g.things)), t.on) { // it has long passed, whatever stream it was
+		if t.on != nil && !slices.Contains(slices.Collect(maps.Values(g.things)), t.on) {
+			// It has long passed, whatever stream it was.
 			t.set["stream"], t.on = uint64(wire.StreamLegacy), nil
 		}
 		fmt.Fprintf(&b, "%d: %v of %v, %v, image %.20q, retained %d, recorded %d\n", id, t.kind, t.parents, t.set, t.image, t.retains, order[t.recorded])

@@ -159,7 +159,8 @@ type starter struct {
 	alone    bool // the other end is a guest process itself, by RDMA
 	// confined: the process has been, before it heard its parent.
 	confined bool
-	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for
+	// What the parent said while only answers were listened for.
+	held []link.Received[link.ToWorker]
 }
 
 // start shakes hands with the guest process and runs the session. conn is the guest's connection,
@@ -256,7 +257,8 @@ func (s *starter) accounts(w *Worker) {
 	w.count.to = s.meter
 	w.sharing.rehearses = s.cfg.Rehearsal
 	if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
-		debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
+		// What requests left behind is collected before it is as much again.
+		debug.SetMemoryLimit(int64(n) + garbage)
 	}
 	w.hold(s.hostMemory())
 }

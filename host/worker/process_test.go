@@ -59,7 +59,8 @@ func TestMain(m *testing.M) {
 		Resume: os.Getenv(worker.ResumeEnv),
 		Logger: func(l slog.Level) *slog.Logger {
 			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
-			slog.SetDefault(log) // as the program does: nothing of the libraries' holds os.Stderr then
+			// As the program does: nothing of the libraries' holds os.Stderr then.
+			slog.SetDefault(log)
 			if os.Getenv(collectEnv) != "" && !stderrStays() {
 				fmt.Fprintln(os.Stderr, "test worker: 2 is not the descriptor that it was")
 				os.Exit(1)
@@ -215,7 +216,8 @@ func TestRebuild(t *testing.T) {
 		awaitEnd(t, old)
 		old = next
 	}
-	call(t, g, cuda.ErrorInvalidValue, &wire.CtxSynchronizeArgs{}, nil) // the deferred error came along
+	// The deferred error came along.
+	call(t, g, cuda.ErrorInvalidValue, &wire.CtxSynchronizeArgs{}, nil)
 	var r wire.MemcpyDtoHReply
 	call(t, g, cuda.Success, &wire.MemcpyDtoHArgs{Src: keep.Ptr + 5, Size: 8}, &r)
 	if string(r.Dst) != "survives" {

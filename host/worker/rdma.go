@@ -195,7 +195,9 @@ func (s *starter) another(r link.Received[link.ToWorker], m link.Reconnected) er
 	switch {
 	case s.cfg.TLS == nil: // a session of no lease has one connection
 		return r.Refuse()
-	case s.lasting == nil: // the session has not begun: who says its name ahead of TLS has proved nothing, and changes nothing
+	case s.lasting == nil:
+		// The session has not begun: who says its name ahead of TLS has proved nothing, and changes
+		// nothing.
 		r.Discard()
 		return nil
 	}

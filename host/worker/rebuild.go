@@ -70,7 +70,8 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	}
 	defer h.close()
 	h.elsewhere = m.Elsewhere
-	failed, err := w.askMovable(context.Background(), false) // before anything is copied; move asks again
+	// Before anything is copied; move asks again.
+	failed, err := w.askMovable(context.Background(), false)
 	if err == nil && failed == nil {
 		failed = h.announce(s.warm)
 	}
@@ -244,7 +245,9 @@ func (w *Worker) snapshot() (*snapshot, error) {
 
 // adopt takes a session over from another worker, at the other end of a stream, and runs it.
 func (s *starter) adopt(ctx context.Context, stream int) error {
-	runtime.LockOSThread() // what the driver takes for current belongs to a thread: the consumer's, which this one becomes
+	// What the driver takes for current belongs to a thread: the consumer's, which this one
+	// becomes.
+	runtime.LockOSThread()
 	h, err := newHandover(stream, localMost)
 	if err != nil {
 		return err

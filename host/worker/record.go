@@ -149,7 +149,8 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 	}
 	key := keyIn(c.Ctx, info.Kind, id)
 	o := r.objects[key]
-	if o == nil && info.Kind == wire.KindStream && id <= uint64(wire.StreamPerThread) { // a stream that is always there goes with its context
+	if o == nil && info.Kind == wire.KindStream && id <= uint64(wire.StreamPerThread) {
+		// A stream that is always there goes with its context.
 		o = r.objects[objectKey{id: uint64(c.Ctx)}]
 	}
 	switch {
@@ -243,7 +244,8 @@ func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
 func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 	if info.Effect == wire.Resets {
 		r.dropChildren(o)
-		r.dropMods(o, func(op wire.Op) bool { return op != wire.OpPrimaryCtxSetFlags }) // which are the device's
+		// Which are the device's.
+		r.dropMods(o, func(op wire.Op) bool { return op != wire.OpPrimaryCtxSetFlags })
 	}
 	if info.Keyed { // others are not looked through: there may be many
 		if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {

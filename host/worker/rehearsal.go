@@ -37,7 +37,8 @@ func (s *starter) rehearse(w *Worker, m link.Copy) error {
 			snap.write(h.out)
 			err = h.out.Flush()
 		}
-		_ = s.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EIO, err)}) // a parent that is gone asks nothing
+		// A parent that is gone asks nothing.
+		_ = s.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EIO, err)})
 	}()
 	return nil
 }

@@ -37,10 +37,14 @@ type passer struct {
 	id        remote.SessionID // what the server calls it
 	stream    *resume.Conn
 
-	diversion *diversion   // routineLink's; nil: none
-	held      uint32       // likewise: for how many hundredths of the time the session is held back while memory goes ahead
-	settling  atomic.Int32 // how many are settled and not over yet: what the session has, and what this has of it, may be of two servers
-	way       sync.Mutex   // guards id, stream and cfg.Relay once the session has begun
+	diversion *diversion // routineLink's; nil: none
+	// Likewise: for how many hundredths of the time the session is held back while memory goes
+	// ahead.
+	held uint32
+	// How many are settled and not over yet: what the session has, and what this has of it, may be
+	// of two servers.
+	settling atomic.Int32
+	way      sync.Mutex // guards id, stream and cfg.Relay once the session has begun
 }
 
 // leaseDevices is how many devices a lease is of.

@@ -85,7 +85,8 @@ func (w *Worker) awaitRoom(ctx context.Context) error {
 				r.denied = !a.Granted
 				return nil
 			}
-		case t := <-w.tasks: // pending stays: runTask may look for one in vain, but none is overlooked
+		case t := <-w.tasks:
+			// Pending stays: runTask may look for one in vain, but none is overlooked.
 			if err := t(); err != nil {
 				return err
 			}

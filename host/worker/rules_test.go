@@ -334,7 +334,8 @@ func TestRequestsKeepTheirContext(t *testing.T) {
 	note(16, &wire.StreamCreateArgs{Stream: 30})
 	note(0, &wire.StreamSetAttributeArgs{Target: 30, Attr: 1, Value: make([]byte, 8)})
 	note(16, &wire.StreamSetAttributeArgs{Target: 30, Attr: 2, Value: make([]byte, 8)})
-	note(17, &wire.StreamSetAttributeArgs{Target: 30, Attr: 3, Value: make([]byte, 8)}) // of one that is gone
+	// Of one that is gone.
+	note(17, &wire.StreamSetAttributeArgs{Target: 30, Attr: 3, Value: make([]byte, 8)})
 	want := []wire.ID{0, 16, 0, 16, 16}
 	for i, e := range r.entries() {
 		if h, op, err := wire.ParseHeader(e.rec); err != nil || h.Ctx != want[i] {

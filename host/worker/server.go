@@ -136,7 +136,8 @@ func (w *Worker) writeTo(ctx context.Context, l *tcp.Leaving, warm bool, went *f
 	if err := w.movable(false); err != nil {
 		return err
 	}
-	if err := w.quietBeside(ctx, inVainLeast); err != nil { // what the guest would call back with is not sent
+	if err := w.quietBeside(ctx, inVainLeast); err != nil {
+		// What the guest would call back with is not sent.
 		return err
 	}
 	if err := w.awaitReplies(ctx, w.watch.busy); err != nil {
@@ -212,7 +213,9 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 	if err != nil {
 		err = fmt.Errorf("a session from another server: %w", err)
 		err = errors.Join(err, a.carrier.Welcome(uint32(unix.EIO), err.Error()))
-		select { // until its other end has read that: what it has sent meanwhile would have the connection reset
+		select {
+		// Until its other end has read that: what it has sent meanwhile would have the
+		// connection reset.
 		case <-a.carrier.Done():
 		case <-time.After(refusedLimit):
 		}

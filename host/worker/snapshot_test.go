@@ -91,7 +91,8 @@ func TestSnapshotTravels(t *testing.T) {
 // TestSnapshotThatPromises: numbers alone take no memory.
 func TestSnapshotThatPromises(t *testing.T) {
 	b := written(t, &snapshot{Virtiofs: &virtiofsState{}})
-	huge := append(bytes.Clone(b[:len(b)-8-6*4]), 0xff, 0xff, 0xff, 3) // requests, ahead of no images and no graphs
+	// Requests, ahead of no images and no graphs.
+	huge := append(bytes.Clone(b[:len(b)-8-6*4]), 0xff, 0xff, 0xff, 3)
 	if n := testing.AllocsPerRun(1, func() {
 		if _, err := readSnapshot(state.NewReader(bytes.NewReader(huge), 1<<40)); !errors.Is(err, state.ErrState) {
 			t.Error(err)

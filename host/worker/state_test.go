@@ -12,7 +12,8 @@ import (
 func TestBlobsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	w, _ := newFake(t, nil)
-	b, open, taken := &w.blobs, map[uint32][2]uint64{}, map[uint32][2]uint64{} // of so many bytes so many are there
+	// Of so many bytes so many are there.
+	b, open, taken := &w.blobs, map[uint32][2]uint64{}, map[uint32][2]uint64{}
 	for step := range 5000 {
 		id := rng.Uint32N(6)
 		x, ok := open[id]

@@ -15,8 +15,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// virtiofs is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has
-// lent, listed by the device process over the link. The link's goroutine feeds it.
+// virtiofs is the carrier of a guest process in a VM: its regions are pages of guest RAM that it
+// has lent, listed by the device process over the link. The link's goroutine feeds it.
 type virtiofs struct {
 	link *link.WorkerEnd
 	mem  *shm.Memory
@@ -183,8 +183,8 @@ func (l *virtiofs) Close() error {
 	return err
 }
 
-// virtiofsState is a virtiofs carrier that moves to another process. Descriptors: the doorbell, then
-// the guest's memory.
+// virtiofsState is a virtiofs carrier that moves to another process. Descriptors: the doorbell,
+// then the guest's memory.
 type virtiofsState struct {
 	Head    uint64
 	Guest   []link.MemoryRegion

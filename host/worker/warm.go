@@ -134,7 +134,8 @@ func (s *starter) startCold(conn int) error {
 	}
 	fds := [3]int{-1, -1, cfg}
 	for i, fd := range []int{int(l.Fd()), conn} {
-		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3); err != nil { // without close-on-exec
+		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3); err != nil {
+			// Without close-on-exec.
 			return fmt.Errorf("descriptors for a cold start: %w", err)
 		}
 	}

@@ -37,7 +37,8 @@ func TestWatchByChance(t *testing.T) {
 	if res := w.calls.openAt(3, 0); res != cuda.Success || want(2) != cuda.ErrorInvalidValue {
 		t.Fatal(res)
 	}
-	wanted, over, last, waits := false, false, uint64(0), uint32(0) // waits is what was to be told, and was not taken
+	// waits is what was to be told, and was not taken
+	wanted, over, last, waits := false, false, uint64(0), uint32(0)
 	for step := range 5000 {
 		event := uint32(0)
 		look := func() {

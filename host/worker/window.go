@@ -118,7 +118,8 @@ func (h *handover) mapWindow(fd, back int) (*precopy.Window, error) {
 	var mem []byte
 	var unmap func()
 	if err == nil {
-		mem, unmap, err = shm.Aside(fd, windowSize) // one worker has it before its session is made, the other behind it
+		// One worker has it before its session is made, the other behind it.
+		mem, unmap, err = shm.Aside(fd, windowSize)
 	}
 	if err != nil {
 		_ = conn.Close()

@@ -51,7 +51,8 @@ type Worker struct {
 	count    counting
 	room     room
 	throttle throttle
-	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
+	// Holds back what gives the GPU work; nil: nothing does. Set before the consumer runs.
+	gate *gate.Gate
 
 	keep        func(variables int) bool // keepInstance
 	instanceFee uint64                   // reserved by it, until the operation is over

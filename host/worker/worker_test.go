@@ -127,7 +127,9 @@ func (s *session) finish(t testing.TB) error {
 		if !s.driver.Closed {
 			t.Error("driver session is not closed")
 		}
-		if errors.Is(err, resume.ErrLost) { // a reset took the guest's goodbye with it: the worker has waited for another connection
+		if errors.Is(err, resume.ErrLost) {
+			// A reset took the guest's goodbye with it: the worker has waited for another
+			// connection.
 			return nil
 		}
 		return err
@@ -178,7 +180,8 @@ func testDeferredErrors(t *testing.T, s *session) {
 		t.Fatal(err)
 	}
 	s.must(t, cuda.Success, &wire.SessionFenceArgs{}, nil)
-	s.must(t, cuda.Success, &wire.MemAllocArgs{Size: 1}, nil) // makes an object: cannot carry another's error
+	// Makes an object: cannot carry another's error.
+	s.must(t, cuda.Success, &wire.MemAllocArgs{Size: 1}, nil)
 	s.must(t, cuda.ErrorInvalidValue, &wire.CtxSynchronizeArgs{}, nil)
 	s.must(t, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
 	s.driver.Host.SetSticky(cuda.ErrorIllegalAddress)
@@ -208,7 +211,8 @@ func testestPendingReply(t *testing.T, s *session) {
 	if err != nil || res != cuda.ErrorLaunchFailed {
 		t.Fatalf("%v, %v", res, err)
 	}
-	if d := time.Since(begin); d > remotetest.Limit/2 { // nothing but the wake-up ends the sleep before the limit
+	if d := time.Since(begin); d > remotetest.Limit/2 {
+		// Nothing but the wake-up ends the sleep before the limit.
 		t.Errorf("woken after %v", d)
 	}
 	if err := s.finish(t); err != nil {

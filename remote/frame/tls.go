@@ -113,7 +113,8 @@ func Tune(c net.Conn, limit time.Duration) error {
 	}
 	var serr error
 	err = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMaxMS, int(retryMost/time.Millisecond)) // as far as the kernel knows it
+		// As far as the kernel knows it.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMaxMS, int(retryMost/time.Millisecond))
 		for _, o := range []struct{ level, name, value int }{
 			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

@@ -168,7 +168,8 @@ func (a *Authority) writeList(more []Issued) error {
 		next.RevokedCertificateEntries = append(next.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now})
 	}
 	issuer := *a.cert
-	issuer.KeyUsage |= x509.KeyUsageCRLSign // one that was made before there were lists does not say so
+	// One that was made before there were lists does not say so.
+	issuer.KeyUsage |= x509.KeyUsageCRLSign
 	der, err := x509.CreateRevocationList(rand.Reader, next, &issuer, a.key)
 	if err != nil {
 		return fmt.Errorf("revocation list: %w", err)

@@ -151,7 +151,8 @@ func (p Pinned) config(protocols []string) (*tls.Config, error) {
 	peer := p.Peer
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: protocols, SessionTicketsDisabled: true,
-		DynamicRecordSizingDisabled: true, // records as long as they may be: what begins a session is not read as it comes
+		// Records as long as they may be: what begins a session is not read as it comes.
+		DynamicRecordSizingDisabled: true,
 		Certificates:                []tls.Certificate{{Certificate: [][]byte{p.Certificate}, PrivateKey: private}},
 		VerifyConnection:            func(s tls.ConnectionState) error { return verify(s, protocols, peer) },
 	}, nil
@@ -165,7 +166,8 @@ func verify(s tls.ConnectionState, protocols []string, peer KeyHash) error {
 	if got := sha256.Sum256(s.PeerCertificates[0].RawSubjectPublicKeyInfo); !bytes.Equal(got[:], peer[:]) {
 		return fmt.Errorf("%w: %x, not %v", ErrPeer, got, peer)
 	}
-	if !slices.Contains(protocols, s.NegotiatedProtocol) { // a client that offers no protocol at all would come so far
+	if !slices.Contains(protocols, s.NegotiatedProtocol) {
+		// A client that offers no protocol at all would come so far.
 		return fmt.Errorf("%w: it does not speak %s", ErrPeer, strings.Join(protocols, " or "))
 	}
 	return nil

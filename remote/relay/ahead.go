@@ -29,9 +29,12 @@ const AheadMemory = 2 * frame.AheadWindow
 
 // Times and sizes of rounds.
 const (
-	roundSilence = time.Minute      // in which nothing of one goes on: a server may look at much memory in which nothing has changed
-	forgetLimit  = 10 * time.Second // for a server to say that a round which nobody wants any more is over
-	passPart     = 256 << 10
+	// In which nothing of one goes on: a server may look at much memory in which nothing has
+	// changed.
+	roundSilence = time.Minute
+	// For a server to say that a round which nobody wants any more is over.
+	forgetLimit = 10 * time.Second
+	passPart    = 256 << 10
 )
 
 // ahead is what a move has of its rounds. Session.parks.mu guards it, unless it says otherwise.
@@ -130,7 +133,8 @@ func (m *Moving) Round(ctx context.Context, held uint32) (frame.Round, error) {
 	if !begun {
 		return frame.Round{}, err
 	}
-	defer context.AfterFunc(ctx, func() { m.callOff(ctx.Err()) })() // who sends to the other server fails then
+	// Who sends to the other server fails then.
+	defer context.AfterFunc(ctx, func() { m.callOff(ctx.Err()) })()
 	did := frame.Round{}
 	if err == nil {
 		did, err = m.passRound()
@@ -321,7 +325,8 @@ func (m *Moving) callOff(why error) {
 	m.ahead.tells.Lock()
 	defer m.ahead.tells.Unlock()
 	if m.ahead.n > 0 {
-		_ = s.out.send(frame.Header{Kind: frame.Stay}, nil) // a stream that is lost is the receiver's to find
+		// A stream that is lost is the receiver's to find.
+		_ = s.out.send(frame.Header{Kind: frame.Stay}, nil)
 	}
 	s.parks.mu.Lock()
 	defer s.parks.mu.Unlock()

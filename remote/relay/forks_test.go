@@ -80,7 +80,8 @@ func TestWidens(t *testing.T) {
 			t.Errorf("%s: %d branches, %d started, asked %v, %s", name, len(s.wide.list), started, conn.asked, log)
 		}
 	}
-	s := newSession(fakeCarrier{g: newGuest()}, newPausing(), "gpu1", quietLog) // of a stream that can have none
+	// Of a stream that can have none.
+	s := newSession(fakeCarrier{g: newGuest()}, newPausing(), "gpu1", quietLog)
 	s.wide.want = 2
 	s.widen()
 	s.wide.start = nil // it stands still
@@ -262,8 +263,9 @@ func TestBehindCounts(t *testing.T) {
 	for name, x := range map[string]struct {
 		wrote, count uint32
 		each         func(s *Session, b *branch, up *fakeFork, look int) // after each look's time
-		took         time.Duration                                       // until it is over; -1: at once
-		rule         bool
+		// Until it is over; -1: at once.
+		took time.Duration
+		rule bool
 	}{
 		"all are there":     {5, 5, nil, -1, false},
 		"more are there":    {5, 3, nil, -1, false},

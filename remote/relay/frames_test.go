@@ -163,7 +163,8 @@ func TestParksTell(t *testing.T) {
 				ring := &waitingRing{more: more}
 				s := &Session{ring: ring, bell: noBell{}, poked: make(chan struct{}, 1)}
 				s.grants.parked = true // as a recall leaves it
-				s.parks.out = true     // its consumer is at the network: Park takes the memory itself
+				// Its consumer is at the network: Park takes the memory itself.
+				s.parks.out = true
 				ctx, cancel := context.WithCancel(t.Context())
 				waiting, err := s.Park(ctx, func() error {
 					if late {

@@ -220,7 +220,8 @@ func TestRecalls(t *testing.T) {
 	if err := s.regrant(); err != nil || s.grants.closed || len(conn.grantsOf()) != 1 {
 		t.Errorf("%v, closed %v", err, s.grants.closed)
 	}
-	s.grants.owed, s.grants.answer = true, make(chan struct{}) // a park that ended before the answer
+	// A park that ended before the answer.
+	s.grants.owed, s.grants.answer = true, make(chan struct{})
 	if s.unpark(); s.grants.renew.Load() {
 		t.Error("granted again before the server has let go")
 	}

@@ -47,7 +47,8 @@ type grants struct {
 	renew   atomic.Bool       // the consumer is to grant again what was recalled
 	pinned  atomic.Int64
 
-	mu     sync.Mutex      // held while GRANT or RECALL are sent; nobody takes it who must not wait for the stream
+	// Held while GRANT or RECALL are sent; nobody takes it who must not wait for the stream.
+	mu     sync.Mutex
 	has    map[uint32]bool // what the server was told of, and not to let go of
 	closed bool            // a RECALL was sent, and nothing granted since
 
@@ -97,7 +98,8 @@ func (s *Session) grant(id uint32) error {
 	}
 	granted, err := g.expose(id)
 	if err != nil {
-		if !g.refused && !errors.Is(err, remote.ErrClosed) && !errors.Is(err, remote.ErrUnknownRegion) { // else it is granted later, or has ended
+		if !g.refused && !errors.Is(err, remote.ErrClosed) && !errors.Is(err, remote.ErrUnknownRegion) {
+			// Else it is granted later, or has ended.
 			g.refused = true
 			s.log.Warn("the GPU server does not reach memory of the program by itself: copies go in frames", "server", s.server, "why", err)
 		}
@@ -105,7 +107,8 @@ func (s *Session) grant(id uint32) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed || g.has[id] || granted.Size != g.known[id] { // one of that name has ended, and another come: the server hears of it next
+	if g.closed || g.has[id] || granted.Size != g.known[id] {
+		// One of that name has ended, and another come: the server hears of it next.
 		return nil
 	}
 	g.has[id] = true

@@ -95,7 +95,8 @@ func (r *reaching) kind(t *testing.T, want frame.Kind) {
 func (r *reaching) over(t *testing.T, g frame.Granted) {
 	t.Helper()
 	err := r.far.Fetch(make([]byte, 64), g, 0)
-	if !errors.Is(err, verbs.RemoteAccess) && !errors.Is(err, io.EOF) { // whose connection the relay may have ended before it hears why
+	if !errors.Is(err, verbs.RemoteAccess) && !errors.Is(err, io.EOF) {
+		// Whose connection the relay may have ended before it hears why.
 		t.Errorf("the server: %v", err)
 	}
 	if err := r.end(t); !errors.Is(err, relay.ErrServer) || !errors.Is(err, verbs.ErrQueue) || r.State() != remote.WorkerDead {

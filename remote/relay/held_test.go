@@ -125,7 +125,8 @@ func TestHeldBack(t *testing.T) {
 			}
 			x.Session.regions.Dropped(1)
 			x.one.await(func() bool { return countIn(x.one.out, frame.RegionEnd) == 1 })
-			if x.count(frame.Ring) != n+1 && time.Since(began) < time.Second { // of two that it waits
+			if x.count(frame.Ring) != n+1 && time.Since(began) < time.Second {
+				// Of two that it waits.
 				t.Error("it is not held back")
 			}
 			row.do(x)

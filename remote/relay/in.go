@@ -180,7 +180,8 @@ func (s *Session) writeFrame(l *lane, h frame.Header) error {
 	_, _ = l.in.Discard(frame.ExtentSize)
 	for {
 		h.Len = uint32(frame.ExtentSize + e.Size)
-		if l.undone = e.Append(h.Append(l.undone[:0])); e.Size == 0 { // what is left is a frame itself
+		if l.undone = e.Append(h.Append(l.undone[:0])); e.Size == 0 {
+			// What is left is a frame itself.
 			return nil
 		}
 		if l.in.Buffered() == 0 {

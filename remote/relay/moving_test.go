@@ -145,7 +145,8 @@ func TestEndsOfMoves(t *testing.T) {
 		t.Error("it has gone twice")
 	}
 
-	for _, rounds := range []bool{false, true} { // by what the other server says, whatever the first one did
+	for _, rounds := range []bool{false, true} {
+		// By what the other server says, whatever the first one did.
 		s, m, _, two = departing(t)
 		s.rounds = !rounds
 		hello := remote.Hello{Type: remote.MsgWelcome}

@@ -14,12 +14,14 @@ type parks struct {
 	want   func() error  // takes the memory away; nil: no park is asked for
 	took   chan error    // one place: how that went
 	resume chan struct{} // of the park that holds; nil: none does
-	out    bool          // the consumer is at the network, and touches no guest memory until it is back
-	over   bool
+	// The consumer is at the network, and touches no guest memory until it is back.
+	out  bool
+	over bool
 
 	// Of a session that stands still, or is about to.
-	still   bool
-	leaving bool                    // its goroutines are to end, and Session.away is not held meanwhile
+	still bool
+	// Its goroutines are to end, and Session.away is not held meanwhile.
+	leaving bool
 	halt    context.CancelCauseFunc // ends them; nil: they do not run
 	halted  chan struct{}           // closed when they have ended; nil: they do not run
 }
@@ -39,7 +41,8 @@ func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, er
 	p, took := &s.parks, make(chan error, 1)
 	want := func() error {
 		s.away.Lock()
-		s.ring.SetState(remote.WorkerSleeping) // whoever submits from here on rings, which may be what ends the park
+		// Whoever submits from here on rings, which may be what ends the park.
+		s.ring.SetState(remote.WorkerSleeping)
 		waiting = s.ring.Poll(0)
 		err := take()
 		if err != nil {

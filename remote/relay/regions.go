@@ -25,11 +25,12 @@ type change struct {
 type regions struct {
 	poke func()
 
-	mu      sync.Mutex
-	sizes   map[uint32]uint64
-	vas     map[uint32]uint64 // as far as they are known
-	again   map[uint32]bool   // that the server knows, and that are not reachable yet since the session came here
-	lends   bool              // the server may be granted them
+	mu    sync.Mutex
+	sizes map[uint32]uint64
+	vas   map[uint32]uint64 // as far as they are known
+	// That the server knows, and that are not reachable yet since the session came here.
+	again   map[uint32]bool
+	lends   bool // the server may be granted them
 	changes []change
 	flood   bool
 }

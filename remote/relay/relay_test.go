@@ -332,7 +332,8 @@ func TestPark(t *testing.T) {
 		if r.State() != remote.WorkerSleeping {
 			t.Error("a guest that submits now does not ring")
 		}
-		r.say(t, frame.Header{Kind: frame.Word, Arg: frame.Pair(3, round+1)}, nil) // the receiver has it, or it waits in the stream
+		// The receiver has it, or it waits in the stream.
+		r.say(t, frame.Header{Kind: frame.Word, Arg: frame.Pair(3, round+1)}, nil)
 		if err := r.relay.Resume(func() error {
 			if r.Word(3) == round+1 {
 				t.Error("a word came while the session was parked")

@@ -100,9 +100,10 @@ var errUnwatched = errors.New("regions of this carrier cannot be passed on")
 
 // lane is one of the session's streams, and what its goroutines have of it.
 type lane struct {
-	input     input
-	in        *bufio.Reader // of input
-	undone    []byte        // the receiver's: the frame that is under way, as far as it is not in the buffer
+	input input
+	in    *bufio.Reader // of input
+	// The receiver's: the frame that is under way, as far as it is not in the buffer.
+	undone    []byte
 	out       out
 	answering *read // the READ that is answered
 	rounds    bool  // its server sends memory ahead of a session

@@ -47,7 +47,8 @@ const MostUnread = 4 * streamBuffer
 
 // State is a session that stands still, without its stream and its guest's memory.
 type State struct {
-	Sent, Head uint64   // positions in the ring: what the server has been sent, and what it has done with
+	// Positions in the ring: what the server has been sent, and what it has done with.
+	Sent, Head uint64
 	Unread     []byte   // of the stream, read and not followed yet
 	Reads      []Asked  // READs that wait for an answer, or for the rest of it
 	Regions    []Change // all that the server knows, or is to be told

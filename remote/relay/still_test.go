@@ -27,7 +27,8 @@ func (s *Session) stands(t *testing.T, conn *pausing, says []byte) State {
 		t.Fatal(err)
 	}
 	conn.say(says)
-	conn.await(func() bool { return len(conn.in) == 0 }) // it is on its way to memory that is out of reach
+	// It is on its way to memory that is out of reach.
+	conn.await(func() bool { return len(conn.in) == 0 })
 	st, err := s.StandStill()
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +163,8 @@ func TestStandsStillInVainWithinAFrame(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.say(says)
-		conn.await(func() bool { return len(conn.in) == 0 }) // it is on its way to memory that is out of reach
+		// It is on its way to memory that is out of reach.
+		conn.await(func() bool { return len(conn.in) == 0 })
 		conn.fail = errTest
 		for range 2 {
 			if _, err := s.StandStill(); !errors.Is(err, errTest) {

@@ -168,7 +168,8 @@ func branchRules() map[string][]byte {
 		"WRITE of flags": encode(frame.Header{Kind: frame.Write, Flags: 1}, frame.Extent{Region: 1}.Append(nil)),
 	}
 	for name, b := range broken() {
-		if strings.HasPrefix(name, "write") && name != "write beyond" || name == "too long" { // the region is longer here
+		if strings.HasPrefix(name, "write") && name != "write beyond" || name == "too long" {
+			// The region is longer here.
 			list[name] = b
 		}
 	}

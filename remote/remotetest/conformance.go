@@ -395,7 +395,8 @@ func testRegions(t *testing.T, s *session) {
 		if err := s.EndRegion(5); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(Limit); ; time.Sleep(time.Millisecond) { // word of it travels beside the ring
+		for end := time.Now().Add(Limit); ; time.Sleep(time.Millisecond) {
+			// Word of it travels beside the ring.
 			if _, err := m.Await(ctx, 5); errors.Is(err, remote.ErrUnknownRegion) {
 				break
 			}

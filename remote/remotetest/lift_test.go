@@ -84,7 +84,8 @@ func (x *lifted) end(t *testing.T) {
 	if err := errors.Join(x.client.Close(), <-done); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(Limit); x.Left() != 0; time.Sleep(time.Millisecond) { // a way that was given up may still be
+	for end := time.Now().Add(Limit); x.Left() != 0; time.Sleep(time.Millisecond) {
+		// A way that was given up may still be.
 		if time.Now().After(end) {
 			t.Fatalf("%d queue pairs and registrations are left", x.Left())
 		}

@@ -239,7 +239,8 @@ func (m *Mover) move(h *host, n int) (*host, error) {
 		if err := h.relay.Resume(mem.Attach); err != nil && !errors.Is(err, relay.ErrOver) {
 			return h, fmt.Errorf("resume: %w", err)
 		}
-		_ = h.stream.Ready(ctx) // a guest that ends before is awaited by its server for as long as one that moves
+		// A guest that ends before is awaited by its server for as long as one that moves.
+		_ = h.stream.Ready(ctx)
 		return h, nil
 	}
 	st, err := h.relay.StandStill()

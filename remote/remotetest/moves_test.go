@@ -25,7 +25,8 @@ func TestMovesOnFabric(t *testing.T) {
 					t.Errorf("%s: nothing goes by RDMA", a.Port().Device)
 				}
 			}
-			for end := time.Now().Add(Limit); f.Left() != 0; time.Sleep(time.Millisecond) { // a way that was given up may still be
+			for end := time.Now().Add(Limit); f.Left() != 0; time.Sleep(time.Millisecond) {
+				// A way that was given up may still be.
 				if time.Now().After(end) {
 					t.Fatalf("%d queue pairs and registrations are left", f.Left())
 				}

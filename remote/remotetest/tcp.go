@@ -53,7 +53,8 @@ func ConnectTCP(conn net.Conn) (*Guest, error) {
 	c.mem = c.mem[off:][:remote.Region0Size]
 	Prepare(c.mem)
 	g := New(c.mem, c)
-	g.Word32(remote.ControlPageWorkerStateOffset).Store(remote.WorkerSleeping) // so that each publication comes to Ring
+	// So that each publication comes to Ring.
+	g.Word32(remote.ControlPageWorkerStateOffset).Store(remote.WorkerSleeping)
 	h := remote.Hello{Type: remote.MsgHello, Va: Address(c.mem), Size: remote.Region0Size, Pid: uint32(os.Getpid())}
 	if _, err := conn.Write(Frame(tcpHello, 0, 0, remote.FormatHello(h, ""))); err != nil {
 		return nil, errors.Join(err, conn.Close())

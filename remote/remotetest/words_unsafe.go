@@ -168,7 +168,8 @@ func (g *Guest) answer(slot, seq, result, total uint32, payload []byte) {
 	off := remote.SlotsOffset + uint64(slot)*uint64(remote.SlotSize) + uint64(unsafe.Sizeof(*s))
 	copy(g.Mem[off:off+uint64(remote.SlotPayload)], payload)
 	s.Result, s.PayloadLen, s.ReplyLen = result, uint32(len(payload)), total
-	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Swap(seq) // a full fence under the race detector, too
+	// A full fence under the race detector, too.
+	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Swap(seq)
 	wake((*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
 }
 

@@ -399,7 +399,8 @@ func TestBranchesLeak(t *testing.T) {
 		return g <= goroutines && n <= files
 	}
 	goroutines, files := count()
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // of what went before
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		// Of what went before.
 		if g, n := count(); g < goroutines || n < files {
 			goroutines, files = min(g, goroutines), min(n, files)
 		}

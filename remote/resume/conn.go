@@ -29,7 +29,8 @@ const (
 // by who writes it, and encrypted and sent by routineSend meanwhile; what is less leaves at once,
 // by who writes it.
 const (
-	bulk  = 96 << 10  // more than a carrier's buffer: a copy of 64 KiB, and the first of a larger one, wakes nobody
+	// More than a carrier's buffer: a copy of 64 KiB, and the first of a larger one, wakes nobody.
+	bulk  = 96 << 10
 	part  = 128 << 10 // is kept at once
 	batch = 256 << 10 // is sent at once
 	ahead = 1 << 20   // may be kept, and not be sent, while there is a connection
@@ -68,7 +69,8 @@ type Conn struct {
 	got     uint64   // bytes delivered
 	told    uint64   // of them acknowledged
 	until   time.Time
-	lift    Lifted     // of the first connection; in a process that the stream came to its Way comes later
+	// Of the first connection; in a process that the stream came to its Way comes later.
+	lift    Lifted
 	granted func()     // told of that; nil: nobody is
 	pending []net.Conn // the server's: shake hands, the oldest first
 
@@ -323,7 +325,8 @@ func (c *Conn) dropLocked(to uint64) error {
 // broken notes that a connection is lost, if it is still the stream's. From here on nothing of it
 // is delivered.
 func (c *Conn) broken(up Way, why error) {
-	up.Abort() // before there is another: what is under way by RDMA would come behind what that brings
+	// Before there is another: what is under way by RDMA would come behind what that brings.
+	up.Abort()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.up == up && c.err == nil {

@@ -15,7 +15,8 @@ func TestGoodbyeBehindAWrite(t *testing.T) {
 	r := newRig(t, time.Millisecond, nil)
 	r.server.patient = minute
 	b := frames(1, 1<<10)
-	if _, err := r.server.Write(b); err != nil { // the client does not read it: its system answers what follows by a reset
+	if _, err := r.server.Write(b); err != nil {
+		// The client does not read it: its system answers what follows by a reset.
 		t.Fatal(err)
 	}
 	if err := r.client.Close(); err != nil {

@@ -104,7 +104,8 @@ func TestAttempts(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // it ends between two attempts, and where none is to be made
+	synctest.Test(t, func(t *testing.T) {
+		// It ends between two attempts, and where none is to be made.
 		for _, lost := range []bool{true, false} {
 			c := bareConn(digest{}, time.Hour)
 			if lost {

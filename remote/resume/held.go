@@ -96,7 +96,8 @@ func (c *Conn) holdAlone() error {
 	})
 	defer over.Stop()
 	c.poke()
-	for c.err == nil && (c.sending || c.hold.tells && c.writableLocked() != nil) { // the server waits no longer than for any other that is lost
+	for c.err == nil && (c.sending || c.hold.tells && c.writableLocked() != nil) {
+		// The server waits no longer than for any other that is lost.
 		c.changed.Wait()
 	}
 	c.hold.tells = false

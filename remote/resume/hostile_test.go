@@ -190,7 +190,8 @@ func TestServerShowsWhoItIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Abort)
-		if err := r.client.greet(s); errors.Is(err, ErrProof) == c.ok { // that it has a connection is another matter
+		if err := r.client.greet(s); errors.Is(err, ErrProof) == c.ok {
+			// That it has a connection is another matter.
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -44,14 +44,19 @@ type kept struct {
 	chunks     [][]byte
 	skip       int // bytes of chunks[0] before start
 	free       [][]byte
-	growing    bool // somebody fills what grow gave, of which so many bytes lie behind those of the last chunk
-	tail       int
-	budget     Budget // nil: none
-	have       int    // chunks in memory
-	booked     int    // chunks, no less than have but for what was booked without a budget
-	owed       int    // of them, those that were not asked for: before more is kept that can wait, the budget has room for them, or they are given back
-	refused    time.Time
-	pin        uint64 // what lies at or behind this position is being read, and its memory is not used again while it is; noPin: nothing
+	// Somebody fills what grow gave, of which so many bytes lie behind those of the last chunk.
+	growing bool
+	tail    int
+	budget  Budget // nil: none
+	have    int    // chunks in memory
+	booked  int    // chunks, no less than have but for what was booked without a budget
+	// Of them, those that were not asked for: before more is kept that can wait, the budget has
+	// room for them, or they are given back.
+	owed    int
+	refused time.Time
+	// What lies at or behind this position is being read, and its memory is not used again while it
+	// is; noPin: nothing.
+	pin uint64
 }
 
 const noPin = ^uint64(0)

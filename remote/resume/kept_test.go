@@ -57,7 +57,8 @@ func (b *budget) used() uint64 {
 func TestKept(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		k, b := kept{pin: noPin}, &budget{limit: keptLeast*keptChunk + rnd.Uint64N(1<<rnd.IntN(25))} // from the least up
+		// From the least up.
+		k, b := kept{pin: noPin}, &budget{limit: keptLeast*keptChunk + rnd.Uint64N(1<<rnd.IntN(25))}
 		if err := k.begin(b); err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,8 @@ func TestAdoptRefuses(t *testing.T) {
 // TestAdoptNothing: a state without a descriptor is none, however many its regions say that they
 // need.
 func TestAdoptNothing(t *testing.T) {
-	for _, need := range []uint64{1, 2, 1 << 63, ^uint64(0) - 2, ^uint64(0) - 1, ^uint64(0)} { // 2 more are 0 for one of them
+	for _, need := range []uint64{1, 2, 1 << 63, ^uint64(0) - 2, ^uint64(0) - 1, ^uint64(0)} {
+		// 2 more are 0 for one of them
 		if u, err := AdoptUnix(UnixState{Regions: []RegionState{{Size: need, Part: 1}}}, nil); err == nil {
 			t.Errorf("%#x files: %v", need, u)
 		}

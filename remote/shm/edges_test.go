@@ -201,7 +201,8 @@ func TestMessageRules(t *testing.T) {
 			t.Errorf("%s: %d descriptors, want %d", x.name, n, want)
 		}
 	}
-	if err := errors.Join(u.Close(), u.Err()); err != nil { // an end that was asked for has no reason
+	if err := errors.Join(u.Close(), u.Err()); err != nil {
+		// An end that was asked for has no reason.
 		t.Error(err)
 	}
 }
@@ -410,8 +411,10 @@ func TestUnmapRules(t *testing.T) {
 			if err := m.Unmap(1); err != nil {
 				t.Error(err)
 			}
-			m.mu.Lock()                                                                                        // which is had behind the pages' end
-			if reachable(mem) || m.regions[1].mapped || m.regions[1].mem != nil || len(m.vacated.spans) != 0 { // nobody has chosen where they lie
+			// Which is had behind the pages' end.
+			m.mu.Lock()
+			if reachable(mem) || m.regions[1].mapped || m.regions[1].mem != nil || len(m.vacated.spans) != 0 {
+				// Nobody has chosen where they lie.
 				t.Errorf("%d bytes stay, or where they lay", size)
 			}
 			m.mu.Unlock()

@@ -26,8 +26,10 @@ const (
 )
 
 var (
-	asideStart = sync.OnceValue(func() uintptr { return uintptr(rand.Uint64N(asideSize>>21)) << 21 }) // of this process
-	asideNext  atomic.Uintptr                                                                         // offset of the next from there
+	// Of this process.
+	asideStart = sync.OnceValue(func() uintptr { return uintptr(rand.Uint64N(asideSize>>21)) << 21 })
+	// Offset of the next from there.
+	asideNext atomic.Uintptr
 )
 
 // reserve takes size bytes of address space with nothing behind them; at exactly the address at

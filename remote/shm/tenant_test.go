@@ -168,7 +168,8 @@ func TestDoorbells(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(blocking)
-	if err := errors.Join(sys.CheckEvent(blocking), sys.Drain(blocking)); err != nil { // it is empty: a read would wait
+	if err := errors.Join(sys.CheckEvent(blocking), sys.Drain(blocking)); err != nil {
+		// It is empty: a read would wait.
 		t.Error(err)
 	}
 }

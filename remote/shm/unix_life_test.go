@@ -37,7 +37,8 @@ func TestThawedIsFollowed(t *testing.T) {
 	} {
 		guest, u := begun(t)
 		u.pid = 7
-		if err := u.mem.WriteAt(0, make([]byte, len(controlPage())), 0); err != nil { // which nobody reads again
+		if err := u.mem.WriteAt(0, make([]byte, len(controlPage())), 0); err != nil {
+			// Which nobody reads again.
 			t.Fatal(err)
 		}
 		u = next(u)

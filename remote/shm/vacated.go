@@ -63,7 +63,8 @@ const block = 32 << 20
 // nearly reports whether at+size is vacated, but for less than a block at its end.
 func (v *vacated) nearly(at, size uintptr) bool {
 	i := v.from(at)
-	if i < len(v.spans) && v.spans[i].addr+v.spans[i].size == at { // it ends there, and touches no other
+	if i < len(v.spans) && v.spans[i].addr+v.spans[i].size == at {
+		// It ends there, and touches no other.
 		i++
 	}
 	if i == len(v.spans) || size == 0 || at+size < at {

@@ -22,7 +22,8 @@ func NewEvent() (int, error) {
 func Signal(fd int) {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(fd, one[:]) // EAGAIN: the counter is full, so it is set and who waits has not looked since
+	// EAGAIN: the counter is full, so it is set and who waits has not looked since
+	_, _ = unix.Write(fd, one[:])
 }
 
 // Drain resets an eventfd, of whichever kind, that poll has said to be set. Somebody else's read in

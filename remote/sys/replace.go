@@ -39,7 +39,8 @@ func Replace(name string, b []byte, mode fs.FileMode) error {
 		err = f.Chmod(mode)
 	}
 	if err == nil {
-		err = f.Sync() // else the new name may outlive a crash of the machine, and the bytes may not
+		// Else the new name may outlive a crash of the machine, and the bytes may not.
+		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), name)

@@ -33,7 +33,8 @@ func (r *ring) publish(tail uint64) bool {
 // Behind implements remote.Foresight.
 func (r *ring) Behind(at uint64, in *remote.Incoming) (next uint64, ok bool) {
 	head, tail := r.Ring.Head(), r.tail.Load()
-	if at < head || at >= tail || r.Record(at, tail, in) != nil { // of what is no record Next says so
+	if at < head || at >= tail || r.Record(at, tail, in) != nil {
+		// Of what is no record Next says so.
 		return at, false
 	}
 	return at + uint64(len(in.Bytes)), true

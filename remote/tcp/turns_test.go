@@ -166,7 +166,8 @@ func TestRegionBounds(t *testing.T) {
 	breaks("one more", m.declare(maxRegions, remote.Declared{Size: 1}))
 	changed := m.changed
 	m.reach.granted[5], m.reach.granted[6] = frame.Granted{Size: 1}, frame.Granted{Size: 2}
-	if err := m.end(5); err != nil || len(m.reach.granted) != 1 || m.reach.granted[6].Size != 2 { // what is declared by that number next has not been granted
+	if err := m.end(5); err != nil || len(m.reach.granted) != 1 || m.reach.granted[6].Size != 2 {
+		// What is declared by that number next has not been granted.
 		t.Error(err, m.reach.granted)
 	}
 	breaks("ends again", m.end(5))
@@ -200,7 +201,8 @@ func TestRegionBounds(t *testing.T) {
 	if _, err := m.Begin(5, make([]byte, 11), 0); !errors.Is(err, remote.ErrOutOfBounds) {
 		t.Error(err)
 	}
-	for n, ok := range map[int]bool{1: true, frame.MaxRead: true, frame.MaxRead + 1: false} { // one READ's
+	for n, ok := range map[int]bool{1: true, frame.MaxRead: true, frame.MaxRead + 1: false} {
+		// One READ's.
 		if _, err := m.Begin(7, make([]byte, n), 0); (err == nil) != ok {
 			t.Errorf("%d bytes ahead: %v", n, err)
 		}
@@ -278,7 +280,8 @@ func TestParts(t *testing.T) {
 	if err := c.mem.WriteAt(1, make([]byte, writePart+5), 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.send(frame.Header{Kind: frame.Word}, nil, nil); err != nil { // which takes them along
+	if err := c.send(frame.Header{Kind: frame.Word}, nil, nil); err != nil {
+		// Which takes them along.
 		t.Fatal(err)
 	}
 	if list := conn.sent(); len(list) != 3 || list[0].Len != frame.ExtentSize+writePart || list[1].Len != frame.ExtentSize+5 || list[2].Kind != frame.Word {

@@ -19,10 +19,11 @@ const (
 	receives     = 256
 	mostMessages = 128
 	sends        = 256
-	reserved     = 64       // of sends, for credit
-	signalEach   = 32       // work requests of which one is signaled
-	chunk        = 64 << 10 // bytes of one work request: the other end copies while more is on its way
-	inline       = 128
+	reserved     = 64 // of sends, for credit
+	signalEach   = 32 // work requests of which one is signaled
+	// Bytes of one work request: the other end copies while more is on its way.
+	chunk  = 64 << 10
+	inline = 128
 )
 
 // Spinning: how long who waits for completions polls before it sleeps.

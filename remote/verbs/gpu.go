@@ -198,7 +198,8 @@ func (r *GPURegions) endLocked(x *gpuRegion) {
 	if x.mem == nil {
 		return
 	}
-	if err := x.mem.Close(); err != nil { // the kernel keeps its pages, whoever frees them; there are no more of it
+	if err := x.mem.Close(); err != nil {
+		// The kernel keeps its pages, whoever frees them; there are no more of it.
 		r.refuseLocked(fmt.Errorf("a registration does not end: %w", err))
 	}
 }

@@ -64,7 +64,8 @@ func TestHostileImmediates(t *testing.T) {
 			f.Hold(false) // they arrive at once
 			var err error
 			for err == nil {
-				err = second(conn.Read(make([]byte, verbs.MostWindow))) // as much as there was before is read
+				// As much as there was before is read.
+				err = second(conn.Read(make([]byte, verbs.MostWindow)))
 			}
 			if !errors.Is(err, remote.ErrProtocol) {
 				t.Errorf("ended with %v", err)

@@ -224,7 +224,8 @@ func agreed(near, far Offer) string {
 
 func passOffer(from io.Reader, to io.Writer, alone bool) (Offer, error) {
 	peer, err := ReadOffer(from)
-	peer.offer.Alone, peer.offer.Rails = alone, 0 // whatever the end says itself: what is agreed on about rails is not passed on
+	// Whatever the end says itself: what is agreed on about rails is not passed on.
+	peer.offer.Alone, peer.offer.Rails = alone, 0
 	if err == nil {
 		_, err = to.Write(peer.offer.Append(nil))
 	}

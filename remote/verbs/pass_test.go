@@ -269,7 +269,8 @@ func FuzzPass(f *testing.F) {
 		go func() { _, _ = io.Copy(io.Discard, near) }()
 		go func() {
 			_, _ = near.Write(says)
-			time.Sleep(time.Millisecond) // a pipe that is closed takes what was to be said to it along
+			// A pipe that is closed takes what was to be said to it along.
+			time.Sleep(time.Millisecond)
 			_ = near.Close()
 		}()
 		_, _ = verbs.Pass(context.Background(), client, server, func(string) error { return nil }, func(context.Context, error, uint64) (net.Conn, uint64, error) {

@@ -273,7 +273,8 @@ func TestPassAgainInVain(t *testing.T) {
 		begun := append(bytes.Clone(good), 0, 0, 0, 0)
 		_, _ = far.Write(begun)
 		_, _ = near.Write(append(bytes.Clone(begun), "CWVLST\x00\x0112345678"...))
-		if c.answer != nil { // the client hears of the connection, and what has come of it; the time is over then
+		if c.answer != nil {
+			// The client hears of the connection, and what has come of it; the time is over then.
 			_, _ = near.Write(good)
 			heard, b := []byte{}, make([]byte, 512)
 			for !bytes.HasSuffix(heard, []byte("no adapter for now")) {

@@ -266,7 +266,8 @@ func (c *Conn) lose(r *rail, why error, wrote bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err = c.awaitLocked(&end, func() bool { return r.gone || c.cut })
-	if err == nil && !r.gone || errors.Is(err, errDeadline) { // what it wrote may still be on its way: the parts are nobody's to write again
+	if err == nil && !r.gone || errors.Is(err, errDeadline) {
+		// What it wrote may still be on its way: the parts are nobody's to write again.
 		err = c.failLocked(errors.New("the other end does not give up a queue pair for copies that has failed"))
 	}
 	return err

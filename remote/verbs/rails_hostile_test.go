@@ -81,7 +81,8 @@ func TestHostileRails(t *testing.T) {
 			} else {
 				near = other{near, x.begins, x.change}
 			}
-			ended := [2]chan error{make(chan error, 1), make(chan error, 1)} // the client's, the server's
+			// The client's, the server's.
+			ended := [2]chan error{make(chan error, 1), make(chan error, 1)}
 			up := func(base net.Conn, ports []*verbstest.Adapter, client bool, to chan error) {
 				c, err := verbs.UpgradeWide(context.Background(), base, adapters(ports), "", client, 3)
 				if err == nil {

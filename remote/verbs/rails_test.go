@@ -150,7 +150,9 @@ func (w wide) copies(t *testing.T, rounds int) {
 				if err := far.Fetch(got, g, uint64(u*each+off)); err != nil || !bytes.Equal(got, p) {
 					t.Errorf("%d bytes at %d: %v, or other bytes", len(p), off, err)
 				}
-				if err := far.Settle(); err != nil || !bytes.Equal(here, p) { // what goes by the stream's queue pair is there before the stream's next, not before
+				if err := far.Settle(); err != nil || !bytes.Equal(here, p) {
+					// What goes by the stream's queue pair is there before the stream's next, not
+					// before.
 					t.Errorf("%d bytes at %d are not there, %v", len(p), off, err)
 				}
 			}
@@ -279,7 +281,8 @@ func TestRailGone(t *testing.T) {
 	done := w.begin(true, p, g)
 	until(t, "the rail is not given up", func() bool { return w.farConn.Pairs() == 1 })
 	w.Stick(nil)
-	const least, most = 6 * verbs.PieceSize, 9 * verbs.PieceSize // that are lost: five written without word that they are there, and what was under way
+	// That are lost: five written without word that they are there, and what was under way.
+	const least, most = 6 * verbs.PieceSize, 9 * verbs.PieceSize
 	until(t, "the others are not written", func() bool { return w.MovedBy(w.farPorts[0], verbs.Write) >= railCopy-most })
 	if n := w.MovedBy(w.farPorts[0], verbs.Write); n > railCopy-least || len(done) != 0 {
 		t.Errorf("%d bytes are written, or the copy has ended", n)

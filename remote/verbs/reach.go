@@ -19,9 +19,11 @@ const (
 // writes by itself. Conn.mu guards it, but not the bytes of pieces, which are whoever's that took
 // them.
 type reach struct {
-	granters []Adapter // the client's, if the server reaches memory: that of the frames, and those of rails, by their numbers; nil: none has the number
-	land     *buffer   // the server's, of pieces; nil: it reaches none
-	rails    []*rail   // further queue pairs for copies, by their numbers: these are told of
+	// The client's, if the server reaches memory: that of the frames, and those of rails, by their
+	// numbers; nil: none has the number.
+	granters []Adapter
+	land     *buffer // the server's, of pieces; nil: it reaches none
+	rails    []*rail // further queue pairs for copies, by their numbers: these are told of
 	told     func(string)
 
 	free   []uint64 // offsets of pieces in land
@@ -67,7 +69,8 @@ func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
 		if a == nil {
 			continue
 		}
-		if m, err := a.Register(mem, RemoteRead|RemoteWrite); err == nil { // else these bytes go by the others
+		if m, err := a.Register(mem, RemoteRead|RemoteWrite); err == nil {
+			// Else these bytes go by the others.
 			g.More[i], all = frame.Key{Is: true, Address: m.Address(), Key: m.RemoteKey()}, append(all, m)
 		}
 	}
@@ -129,7 +132,8 @@ func (c *Conn) transfer(op Op, p []byte, g frame.Granted, off uint64, parts func
 	}
 	defer c.leave()
 	x := &spread{op: op, p: p, g: g, off: off, wide: len(p) >= railLeast && len(c.reach.rails) > 0}
-	if x.wide { // what was written before, by the queue pair of the frames, is not overtaken by another
+	if x.wide {
+		// What was written before, by the queue pair of the frames, is not overtaken by another.
 		if err := c.Settle(); err != nil {
 			return err
 		}

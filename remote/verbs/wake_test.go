@@ -113,7 +113,9 @@ func TestCreditLater(t *testing.T) {
 			came.Add(int64(n))
 		}
 	}()
-	const batch, batches = 32, 258 // credit for each, of which at most 255 are posted; what is not is for as many messages as a peer may have under way
+	// Credit for each, of which at most 255 are posted; what is not is for as many messages as a
+	// peer may have under way.
+	const batch, batches = 32, 258
 	for i := range batches {
 		for range batch {
 			write(t, p, 1)

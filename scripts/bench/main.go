@@ -143,7 +143,8 @@ func deviceCost(o options) (share float64, rss int64, err error) {
 	before, start := cpuOfTree(c.Process.Pid), time.Now()
 	time.Sleep(time.Duration(o.idle) * time.Second)
 	used := cpuOfTree(c.Process.Pid) - before
-	return used.Seconds() / time.Since(start).Seconds(), rssOf(c.Process.Pid), nil // the worker that waits ready is another process
+	// The worker that waits ready is another process.
+	return used.Seconds() / time.Since(start).Seconds(), rssOf(c.Process.Pid), nil
 }
 
 // goals of the project's issues: a limit on the value without a native baseline, on the ratio with

@@ -13,14 +13,16 @@ import (
 
 // process is what one process of ours is and costs.
 type process struct {
-	pid                      int
-	role                     string // daemon, scheduler, device, worker...
-	pss, anon, file, private int64  // bytes; pss is the first two's share of what is mapped, less shared guest memory
+	pid  int
+	role string // daemon, scheduler, device, worker...
+	// bytes; pss is the first two's share of what is mapped, less shared guest memory
+	pss, anon, file, private int64
 	shmem                    int64
-	kernel                   int64 // page tables and the threads' stacks in the kernel, which no process's own figures show
-	threads, fds             int
-	cpu                      time.Duration
-	wakeups                  int64 // times that a thread slept and was woken
+	// Page tables and the threads' stacks in the kernel, which no process's own figures show.
+	kernel       int64
+	threads, fds int
+	cpu          time.Duration
+	wakeups      int64 // times that a thread slept and was woken
 }
 
 // ours finds all processes that run a program, whoever started them, by the file's identity:

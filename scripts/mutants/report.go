@@ -67,7 +67,8 @@ func writeDiff(w io.Writer, file string, c change) error {
 	}
 	now := string(c.whole[from:c.from]) + c.by + string(c.whole[c.to:to])
 	before, behind := bytes.SplitAfter(c.whole[:from], []byte("\n")), bytes.SplitAfter(c.whole[to:], []byte("\n"))
-	before, behind = before[:len(before)-1], behind[:len(behind)-1] // each ends with a newline, and what is behind it is empty
+	// Each ends with a newline, and what is behind it is empty.
+	before, behind = before[:len(before)-1], behind[:len(behind)-1]
 	line := len(before) + 1
 	before, behind = before[max(0, len(before)-around):], behind[:min(around, len(behind))]
 	was, is := bytes.SplitAfter(c.whole[from:to], []byte("\n")), bytes.SplitAfter([]byte(now), []byte("\n"))

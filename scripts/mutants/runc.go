@@ -131,7 +131,8 @@ func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v ver
 	if err != nil {
 		return 0, "", err
 	}
-	defer func() { err = errors.Join(err, os.WriteFile(where, was, 0o600)) }() // younger than what was built of the mutant: built again for the next
+	// Younger than what was built of the mutant: built again for the next.
+	defer func() { err = errors.Join(err, os.WriteFile(where, was, 0o600)) }()
 	t := r.as[m.area]
 	if _, ok := ends(r.make(ctx, space, t.programs...)); !ok {
 		return broken, "", nil
@@ -145,7 +146,8 @@ func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v ver
 		if by == unended && ctx.Err() != nil {
 			return v, by, nil
 		}
-		if again, _ := judged(r.test(ctx, space, p)); again == killed { // one that fails now and then has noticed nothing
+		if again, _ := judged(r.test(ctx, space, p)); again == killed {
+			// One that fails now and then has noticed nothing.
 			return v, filepath.Base(p) + ": " + by, nil
 		}
 	}

@@ -14,11 +14,14 @@ import (
 
 // Options of a Device. Zero values take the defaults.
 type Options struct {
-	RequestQueues int          // that QEMU may use at most (num-request-queues); default 64, idle ones cost nothing
-	MaxBackground uint16       // asynchronous requests that the guest may have pending; default 1024
-	MaxHandles    int          // control files open at once; default 4096
-	MaxPages      int          // pieces of guest memory in pending requests (about 100 bytes here each); default 1 Mi
-	Logger        *slog.Logger // default slog.Default()
+	// That QEMU may use at most (num-request-queues); default 64, idle ones cost nothing.
+	RequestQueues int
+	// Asynchronous requests that the guest may have pending; default 1024.
+	MaxBackground uint16
+	MaxHandles    int // control files open at once; default 4096
+	// Pieces of guest memory in pending requests (about 100 bytes here each); default 1 Mi.
+	MaxPages int
+	Logger   *slog.Logger // default slog.Default()
 
 	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep
 	// it short.

@@ -28,7 +28,8 @@ func (r *request) open(n *node) syscall.Errno {
 	}
 	out := fuse.OpenOut{OpenFlags: fuse.FOPEN_KEEP_CACHE}
 	if _, live := n.content.(Live); live {
-		out.OpenFlags = fuse.FOPEN_DIRECT_IO // which also reads beyond the size that the guest knows
+		// Which also reads beyond the size that the guest knows.
+		out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	}
 	if n.control != nil {
 		fh, errno := r.d.open(n, r.caller())

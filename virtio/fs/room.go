@@ -26,8 +26,9 @@ const (
 // room is what is known of it. Any goroutine reads it.
 type room struct {
 	entries atomic.Int64 // of the first request queue; 0: none ran
-	spread  atomic.Bool  // requests take an entry for each piece of memory: there are no indirect descriptors
-	pages   atomic.Int64 // of the largest READ of a control file since INIT
+	// Requests take an entry for each piece of memory: there are no indirect descriptors.
+	spread atomic.Bool
+	pages  atomic.Int64 // of the largest READ of a control file since INIT
 }
 
 // Starts tells how a queue is, before it has requests.

@@ -58,9 +58,11 @@ func TestRoomOfQueues(t *testing.T) {
 		q              vhostuser.QueueConfig
 		pages, pending int
 	}{
-		{0, vhostuser.QueueConfig{Size: 64, IndirectDesc: true}, 256, 1024}, // not what requests go by
+		// Not what requests go by.
+		{0, vhostuser.QueueConfig{Size: 64, IndirectDesc: true}, 256, 1024},
 		{1, vhostuser.QueueConfig{Size: 128, IndirectDesc: true}, 124, 128},
-		{2, vhostuser.QueueConfig{Size: 1024, IndirectDesc: true}, 124, 128}, // nor one that guests may not use
+		// Nor one that guests may not use.
+		{2, vhostuser.QueueConfig{Size: 1024, IndirectDesc: true}, 124, 128},
 		{1, vhostuser.QueueConfig{Size: 1024}, 256, 3},
 		{1, vhostuser.QueueConfig{Size: 4, IndirectDesc: true}, 1, 4},
 		{1, vhostuser.QueueConfig{Size: 4096, IndirectDesc: true}, 256, 4096},

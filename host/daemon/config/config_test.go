@@ -91,7 +91,8 @@ func TestWrong(t *testing.T) {
 		"[metrics]\nlisten = '127.0.0.1'":                           {"metrics.listen", "127.0.0.1:9435"},
 		"[metrics]\nlisten = ':0'":                                  {"metrics.listen"},
 		"[metrics]\nlisten = ':http'":                               {"metrics.listen"},
-		"[devices]\nwarm_workers = -1\nlog = 'x'":                   {"devices.warm_workers = -1", "devices.log"}, // all at once
+		// All at once.
+		"[devices]\nwarm_workers = -1\nlog = 'x'": {"devices.warm_workers = -1", "devices.log"},
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil {

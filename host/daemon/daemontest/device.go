@@ -233,7 +233,8 @@ func (d *device) serve(socket, control string) error {
 		}
 	})
 	d.serveRoom(mux)
-	told := false // of the migration that is under way; each one is told of, also if nobody asked between two
+	// Of the migration that is under way; each one is told of, also if nobody asked between two.
+	told := false
 	mux.HandleFunc("PUT /fake", func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		defer d.mu.Unlock()

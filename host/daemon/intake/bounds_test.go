@@ -22,7 +22,8 @@ func TestBoundsByChance(t *testing.T) {
 		i, all, of := &Intake{}, 0, map[string]int{}
 		for n := range 12000 {
 			who := string(rune('a' + rng.IntN(20)))
-			if leaving := n/2000%2 == 1; rng.IntN(4) > 0 == leaving { // they fill up, then most leave
+			if leaving := n/2000%2 == 1; rng.IntN(4) > 0 == leaving {
+				// They fill up, then most leave.
 				if of[who] > 0 {
 					c.leave(i, who)
 					if all, of[who] = all-1, of[who]-1; of[who] == 0 {

@@ -105,7 +105,8 @@ func (i *Intake) Serve(ctx context.Context, ln *net.TCPListener, serve func(cont
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()
-		closed, end := context.WithCancel(context.WithoutCancel(ctx)) // who serves closes it, in its own time
+		// Who serves closes it, in its own time.
+		closed, end := context.WithCancel(context.WithoutCancel(ctx))
 		defer end()
 		served <- serve(ctx, &controls{i, ln.Addr(), closed, end})
 	}()
@@ -128,7 +129,8 @@ func (i *Intake) accept(ctx context.Context, ln *net.TCPListener) error {
 		}
 		if err != nil {
 			var temporary interface{ Temporary() bool }
-			if errors.As(err, &temporary) && temporary.Temporary() { // no descriptors, or the connection is gone already
+			if errors.As(err, &temporary) && temporary.Temporary() {
+				// No descriptors, or the connection is gone already.
 				i.Log.Warn("a connection is not taken", "error", err)
 				select {
 				case <-time.After(50 * time.Millisecond):

@@ -24,8 +24,9 @@ type File struct {
 	Heir   string `json:"heir,omitempty"`
 	Before string `json:"before,omitempty"`
 	// Upstream and Addresses are for the host that has it.
-	Upstream  *api.Upstream `json:"upstream,omitempty"`
-	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
+	Upstream *api.Upstream `json:"upstream,omitempty"`
+	// HOST:PORT of the server, for data connections
+	Addresses []string `json:"addresses,omitempty"`
 	// Beside is another server's lease of the same vGPU, while its programs go from one to the
 	// other: which of the two they go by its device process knows.
 	Beside *File `json:"beside,omitempty"`
@@ -41,7 +42,9 @@ type Coming string
 const (
 	ComesMade Coming = "made" // it was made for that VM, and ends
 	ComesHad  Coming = "had"  // it had a lease of its own before, and takes another
-	ComesKept Coming = "kept" // it is of a fleet's claim, and waits: it has no lease until the VM brings its own, or the fleet says that the claim is this host's
+	// It is of a fleet's claim, and waits: it has no lease until the VM brings its own, or the
+	// fleet says that the claim is this host's.
+	ComesKept Coming = "kept"
 )
 
 // mostFile bounds what is read.

@@ -33,7 +33,8 @@ func TestHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			for said := ""; said == ""; time.Sleep(time.Millisecond) { // else its trap might come too late
+			for said := ""; said == ""; time.Sleep(time.Millisecond) {
+				// Else its trap might come too late.
 				b, err := os.ReadFile(out.Name())
 				if err != nil {
 					t.Fatal(err)

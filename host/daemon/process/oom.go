@@ -27,12 +27,14 @@ func KilledForMemory(pid int, since time.Time) (scope string, killed bool) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return "", false
 	}
-	from := time.Duration(now.Nano()) - time.Since(since) - time.Second // the log's clock is not quite that one
-	buf := make([]byte, 8<<10)                                          // longer than any record
+	// The log's clock is not quite that one.
+	from := time.Duration(now.Nano()) - time.Since(since) - time.Second
+	buf := make([]byte, 8<<10) // longer than any record
 	for range mostRecords {
 		n, err := unix.Read(fd, buf)
 		switch {
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR): // records were overwritten before they were read
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR):
+			// Records were overwritten before they were read.
 			continue
 		case err != nil || n <= 0: // EAGAIN: that was all
 			return scope, killed

@@ -19,11 +19,14 @@ func TestMemoryKill(t *testing.T) {
 		own + "Out of memory: Killed process 770 (causeway)\n":                                         "",
 		own + "oom_reaper: reaped process 77 (causeway)\n":                                             "",
 		own + "tricky: Killed process 77 (x)\n":                                                        "",
-		own + "nothing\n Out of memory: Killed process 77 (x)\n":                                       "", // in a key
-		"14,712,5140900,-;Out of memory: Killed process 77 (x)\n":                                      "", // root wrote it
-		"6,712,4999999,-;Out of memory: Killed process 77 (x)\n":                                       "", // another of that id
-		"6,712;Out of memory: Killed process 77 (x)\n":                                                 "",
-		"x,712,5140900,-;Out of memory: Killed process 77 (x)\n":                                       "",
+		// In a key.
+		own + "nothing\n Out of memory: Killed process 77 (x)\n": "",
+		// Root wrote it.
+		"14,712,5140900,-;Out of memory: Killed process 77 (x)\n": "",
+		// Another of that id.
+		"6,712,4999999,-;Out of memory: Killed process 77 (x)\n": "",
+		"6,712;Out of memory: Killed process 77 (x)\n":           "",
+		"x,712,5140900,-;Out of memory: Killed process 77 (x)\n": "",
 		"": "",
 	} {
 		scope, ok := memoryKill(record, 77, 5*time.Second)
@@ -88,7 +91,8 @@ func memoryGroup(t *testing.T, limit int) string {
 			continue
 		}
 		t.Cleanup(func() { _ = os.Remove(dir) })
-		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0) // where there is none, this is no control group
+		// Where there is none, this is no control group.
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 		if err != nil {
 			continue
 		}

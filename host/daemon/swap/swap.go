@@ -21,10 +21,12 @@ import (
 
 // Times of a policy.
 const (
-	Idle     = 300 * time.Millisecond // a program that did nothing for so long does nothing
-	Stay     = time.Second            // how long a session is left alone that was brought to the GPU
-	Turn     = 2 * time.Second        // how long a program works before one that waits for as long takes its place
-	Patience = 30 * time.Second       // how long an allocation waits when nothing can be suspended
+	Idle = 300 * time.Millisecond // a program that did nothing for so long does nothing
+	// How long a session is left alone that was brought to the GPU.
+	Stay = time.Second
+	// How long a program works before one that waits for as long takes its place.
+	Turn     = 2 * time.Second
+	Patience = 30 * time.Second // how long an allocation waits when nothing can be suspended
 )
 
 // grain is how much room is given at once, where there is that much.

@@ -36,7 +36,8 @@ func testHostFunc(t *testing.T, g *Guest) {
 			t.Fatalf("function %d never ran", want.id)
 		}
 	}
-	var args wire.LaunchHostFuncArgs // each call's in turn: a worker decodes an operation where the last of its kind was
+	// Each call's in turn: a worker decodes an operation where the last of its kind was.
+	var args wire.LaunchHostFuncArgs
 	launch := func(stream wire.Stream, id uint64, status uint32) {
 		t.Helper()
 		args = wire.LaunchHostFuncArgs{Stream: stream, ID: id, Status: status}

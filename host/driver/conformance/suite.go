@@ -260,7 +260,8 @@ func testPinned(t *testing.T, g *Guest) {
 			t.Fatalf("pinned[%d] = %d", i, v)
 		}
 	}
-	for _, size := range []uint64{4, 8192, 500000} { // from behind a kernel, out of quiet, into device memory and back
+	for _, size := range []uint64{4, 8192, 500000} {
+		// From behind a kernel, out of quiet, into device memory and back.
 		want := random(int(size))
 		copy(mem, want)
 		p := g.alloc(size)
@@ -359,7 +360,8 @@ func testErrors(t *testing.T, g *Guest) {
 func testPoison(t *testing.T, g *Guest) {
 	f := g.kernel(g.load(kernels), "fault")
 	res := g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: f, Stream: 1, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1})
-	if res != cuda.ErrorIllegalAddress { // the kernel may have failed before its launch returns, which says so then
+	if res != cuda.ErrorIllegalAddress {
+		// The kernel may have failed before its launch returns, which says so then.
 		g.ok(res, "Launch")
 	}
 	if res := g.sync(); res != cuda.ErrorIllegalAddress {

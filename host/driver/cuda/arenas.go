@@ -56,12 +56,14 @@ type arenas struct {
 
 // addressRange is a device's. It backs its arena's pages.
 type addressRange struct {
-	s      *session
-	dev    uint32
-	all    bind.Mem
-	pages  map[uint64]backed
-	theirs map[uint64]uint64 // pages of other sessions': where what was opened of them begins, by where they do
-	next   *backed           // what backs the next pages that are given out, or nothing does: another session's
+	s     *session
+	dev   uint32
+	all   bind.Mem
+	pages map[uint64]backed
+	// pages of other sessions': where what was opened of them begins, by where they do
+	theirs map[uint64]uint64
+	// What backs the next pages that are given out, or nothing does: another session's.
+	next *backed
 	*arena.Arena
 }
 
@@ -211,7 +213,8 @@ func (s *session) obtain(c *wire.Call, size uint64) (bind.Address, cuda.Result) 
 	if size == 0 {
 		return bind.Address{}, cuda.ErrorInvalidValue
 	}
-	if s.capturing() { // what a capture forbids the driver forbids: it is asked for memory that is given back
+	if s.capturing() {
+		// What a capture forbids the driver forbids: it is asked for memory that is given back.
 		if res := s.CaptureUnsafe(c); res != cuda.Success {
 			return bind.Address{}, res
 		}
@@ -333,7 +336,8 @@ func (s *session) endArenas(list []allocation) {
 
 // pitchOf is the distance of rows in an allocation of cuMemAllocPitch.
 func pitchOf(width, height uint64, element uint32) (pitch, size uint64, res cuda.Result) {
-	const unit, most = 512, 1<<31 - 1 // as the driver does, with CU_DEVICE_ATTRIBUTE_MAX_PITCH of every GPU
+	// As the driver does, with CU_DEVICE_ATTRIBUTE_MAX_PITCH of every GPU.
+	const unit, most = 512, 1<<31 - 1
 	if width == 0 || height == 0 || width > most || !slices.Contains([]uint32{4, 8, 16}, element) {
 		return 0, 0, cuda.ErrorInvalidValue
 	}

@@ -137,7 +137,8 @@ func TestRegionsOutliveContexts(t *testing.T) {
 // TestRowsAreBookedFirst: rows beyond the limit are refused before the driver takes memory for them
 // that others could have.
 func TestRowsAreBookedFirst(t *testing.T) {
-	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocPitch_v2": cudatest.Busy("cuCtxDestroy_v2")}), drivertest.NewHost()) // which is counted
+	// Which is counted.
+	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocPitch_v2": cudatest.Busy("cuCtxDestroy_v2")}), drivertest.NewHost())
 	for height, want := range map[uint64]cuda.Result{1 << 20: cuda.ErrorOutOfMemory, 1 << 62: cuda.ErrorOutOfMemory, 0: cuda.ErrorInvalidValue} {
 		cudatest.SetBusy(0)
 		res := s.MemAllocPitch(&wire.Call{Ctx: 1, Replier: silent{}}, &wire.MemAllocPitchArgs{Width: 4096, Height: height, Element: 4}, &wire.MemAllocPitchReply{})

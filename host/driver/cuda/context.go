@@ -164,7 +164,8 @@ func (s *session) dropRegistrations(owner uint32) bool {
 		return true
 	}
 	if !s.capturing() && s.useContext(owner) == cuda.Success {
-		s.drv.CtxSynchronize() // the driver waits for the context's own work when it ends it; the guest has waited before
+		// The driver waits for the context's own work when it ends it; the guest has waited before.
+		s.drv.CtxSynchronize()
 	}
 	if !s.quiet() {
 		return false
@@ -298,7 +299,9 @@ func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArg
 
 // CtxCreate makes a context of the guest's own.
 func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
-	s.letWarm() // a program with contexts of its own seldom wants the primary one beside them, which costs memory
+	// A program with contexts of its own seldom wants the primary one beside them, which costs
+	// memory.
+	s.letWarm()
 	var handle bind.Context
 	if res := s.enter(a.Ctx, func() (res cuda.Result) { handle, res = s.drv.CtxCreate(a.Flags, a.Dev); return res }); res != cuda.Success {
 		return res

@@ -28,7 +28,8 @@ func (s *session) MemcpyBatch(c *wire.Call, a *wire.MemcpyBatchArgs) cuda.Result
 		return s.note(s.drv.MemcpyEach(&s.batch, st.handle))
 	}
 	res = s.drv.MemcpyBatch(&s.batch, bind.MemcpyAttributes{Order: int32(a.Order), Flags: a.Flags}, st.handle)
-	if res == cuda.ErrorNotSupported && a.Order != sourceInCall { // single copies read their sources later
+	if res == cuda.ErrorNotSupported && a.Order != sourceInCall {
+		// Single copies read their sources later.
 		res = s.drv.MemcpyEach(&s.batch, st.handle)
 	}
 	return s.note(res)

@@ -80,7 +80,8 @@ func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda
 		s.after = bind.NewBuffer(4) // for the session's life: streams remember it
 	}
 	ended, n := s.afterWord(), uint32(0)
-	if ended.load() == s.afters { // no other is under way, which this one's end would say nothing of
+	if ended.load() == s.afters {
+		// No other is under way, which this one's end would say nothing of.
 		s.afters++
 		n = s.afters
 		s.marks(st, ended, n)

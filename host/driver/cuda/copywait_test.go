@@ -23,7 +23,8 @@ func movingSession(t *testing.T) (s *session, pinned, device bind.Buffer) {
 	}
 	host := drivertest.NewHost()
 	s = agreeing(t, agreeingDriver(others), host)
-	pinned, device = bind.NewBuffer(1<<20), bind.NewBuffer(1<<20) // for the length of the process: copies may still be looked at
+	// For the length of the process: copies may still be looked at.
+	pinned, device = bind.NewBuffer(1<<20), bind.NewBuffer(1<<20)
 	host.Regions[0] = driver.Region{ID: 0, Kind: wire.RegionStaging, Mem: bind.NewBuffer(4096).Bytes()}
 	if res := s.CtxCreate(&wire.Call{Replier: silent{}}, &wire.CtxCreateArgs{Ctx: 16}); res != cuda.Success {
 		t.Fatal(res)
@@ -100,7 +101,9 @@ func TestPromptBytes(t *testing.T) {
 		case 4: // work that is not known to be done
 			st, _ := s.stream(&wire.Call{Ctx: 16}, wire.StreamLegacy)
 			st.submitted++
-		case 5: // nor that of a stream which this one waits for; the last copy says of it too that it is
+		case 5:
+			// Nor that of a stream which this one waits for; the last copy says of it too that it
+			// is.
 			other.submitted++
 		}
 		ended := make(chan struct{}, 1)

@@ -8,21 +8,23 @@ import (
 )
 
 type event struct {
-	handle  bind.Event
-	ctx     uint32
-	plain   bool              // nobody but this session's EventRecord records it
-	timed   bool              // it has a time
-	taken   bool              // it was recorded, or may have been
-	carried *carried          // since when a move has brought it, nil: it was recorded since, or never
+	handle bind.Event
+	ctx    uint32
+	plain  bool // nobody but this session's EventRecord records it
+	timed  bool // it has a time
+	taken  bool // it was recorded, or may have been
+	// Since when a move has brought it, nil: it was recorded since, or never.
+	carried *carried
 	token   driver.ShareToken // of another session's event, zero: it is none
 	awaited bool              // another session's, which is not here yet (rejoin.go)
 	// Its last record was operation at of a stream: once that is known to be done the driver, which
 	// takes a microsecond for an event that none of its own waits has seen, need not be asked. Only
 	// while nothing else may have recorded it.
-	on         *stream
-	at         uint64
-	epoch      uint64
-	submitters [maxSubmitters]uint64 // number of the last call of each submitter that records it or waits for it, 0: none, or made
+	on    *stream
+	at    uint64
+	epoch uint64
+	// Number of the last call of each submitter that records it or waits for it, 0: none, or made.
+	submitters [maxSubmitters]uint64
 }
 
 // EventCreate makes an event.
@@ -86,7 +88,8 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) && !s.capturing() { // else a capture may forbid the question
+	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) && !s.capturing() {
+		// Else a capture may forbid the question.
 		return cuda.Success
 	}
 	s.settleEvent(e)

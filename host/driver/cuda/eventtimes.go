@@ -148,7 +148,8 @@ func (s *session) setEventTimes(size uint64, r io.Reader) error {
 				s.origins = map[uint32]bind.Event{}
 			}
 			s.origins[e.ctx] = o
-			between[e.ctx] = max(float64(time.Since(then))/float64(time.Millisecond), 0) // hosts' clocks may differ
+			// hosts' clocks may differ
+			between[e.ctx] = max(float64(time.Since(then))/float64(time.Millisecond), 0)
 		}
 		e.carried = &carried{between[e.ctx] + math.Float64frombits(binary.LittleEndian.Uint64(table[4:]))}
 	}

@@ -9,7 +9,8 @@ import (
 
 const (
 	fenceCount = 256
-	bounceSize = 4096 // bytes of pinned memory that go with each fence, for small copies to the guest
+	// Bytes of pinned memory that go with each fence, for small copies to the guest.
+	bounceSize = 4096
 )
 
 // fence is a word of pinned memory that the GPU writes, with some pinned bytes beside it. One wait

@@ -18,7 +18,8 @@ type function struct {
 	layout *bind.Layout
 	local  uint32 // bytes of local memory that a thread needs
 	roomy  uint64 // where that is known to be there: session.mark
-	there  uint64 // of a kernel: the context in which its library's variables are known: see instanceAt
+	// Of a kernel: the context in which its library's variables are known: see instanceAt.
+	there uint64
 }
 
 func (f *function) isKernel() bool { return !f.kernel.IsZero() }

@@ -38,7 +38,8 @@ func FuzzReplayed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cudatest.RestartLiving()
 		var s *session
-		t.Cleanup(func() { s.letGo(func(uint32) bool { return true }) }) // otherwise the end of the process does
+		// Otherwise the end of the process does.
+		t.Cleanup(func() { s.letGo(func(uint32) bool { return true }) })
 		s, _ = ownSessionOn(t, drv, 1<<30)
 		s.Before(wire.OpSessionInit, false)
 		var d wire.Dispatcher

@@ -120,7 +120,8 @@ func TestGaugeLegacy(t *testing.T) {
 		{[]uint32{streamLegacy}, []uint64{streamLegacy}},
 		{[]uint32{40, streamLegacy}, []uint64{40, streamLegacy}},
 		{[]uint32{streamLegacy, 40}, []uint64{40}},
-		{[]uint32{streamLegacy, 16}, []uint64{streamLegacy, 16}}, // does not wait for the legacy stream
+		// Does not wait for the legacy stream.
+		{[]uint32{streamLegacy, 16}, []uint64{streamLegacy, 16}},
 		{[]uint32{40, streamLegacy, 40}, []uint64{40}},
 	} {
 		cudatest.Reset(0)

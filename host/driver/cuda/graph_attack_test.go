@@ -128,7 +128,8 @@ func TestFunctionsGoWithTheirCode(t *testing.T) {
 			module := x.fresh()
 			x.must(x.LibraryGetModule(x.call(), &wire.LibraryGetModuleArgs{Library: code, Module: module}))
 			x.must(x.ModuleGetFunction(x.call(), &wire.ModuleGetFunctionArgs{Func: f, Module: module, Name: []byte("k")}, &wire.ModuleGetFunctionReply{}))
-			return x.ModuleUnload(x.call(), &wire.ModuleUnloadArgs{Module: module}) // whose code stays
+			// Whose code stays.
+			return x.ModuleUnload(x.call(), &wire.ModuleUnloadArgs{Module: module})
 		}, func(x *attacker, code wire.ID) cuda.Result {
 			return x.LibraryUnload(x.call(), &wire.LibraryUnloadArgs{Library: code})
 		}},

@@ -231,7 +231,8 @@ func (s *session) addMemoryNode(c *wire.Call, g *graph, a *wire.GraphAddNodeArgs
 
 // allocDevice is the device that the parameters of an allocation node name.
 func allocDevice(params []byte) (uint32, bool) {
-	const location = wire.AllocNodeSize + 8 // behind the types of allocation and of handles, the location's type and id
+	// Behind the types of allocation and of handles, the location's type and id.
+	const location = wire.AllocNodeSize + 8
 	if len(params) < location+8 || binary.LittleEndian.Uint32(params[location:]) != deviceLocation {
 		return 0, false
 	}

@@ -26,7 +26,8 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 		return res
 	}
 	in := cmp.Or(f.ctx, c.Ctx)
-	if s.capturing() && s.captured(st, s.ofLaunch(f, in)...) { // local memory is taken by what is made of the graph
+	if s.capturing() && s.captured(st, s.ofLaunch(f, in)...) {
+		// Local memory is taken by what is made of the graph.
 		return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
 	}
 	grow, res := s.outgrows(c, f, in)

@@ -52,7 +52,8 @@ func (s *session) freeMemory(id uint32, handle bind.Context) {
 		return
 	}
 	for _, a := range s.allocs {
-		if a.ctx == id && !a.pooled && s.arenaOf(a.at.Value()) == nil { // those of arenas go behind the next synchronisation
+		if a.ctx == id && !a.pooled && s.arenaOf(a.at.Value()) == nil {
+			// Those of arenas go behind the next synchronisation.
 			s.drv.MemFree(a.at)
 		}
 	}

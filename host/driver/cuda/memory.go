@@ -189,7 +189,9 @@ func (s *session) freeOrdered(ptr uint64, m allocation, st *stream) (done bool, 
 	switch captured := s.inCapture(st); {
 	case captured && m.graph != nil:
 		return true, s.captureFree(m.graph, st)
-	case captured: // a capture frees what graphs have allocated: the driver knows this memory for none of theirs
+	case captured:
+		// A capture frees what graphs have allocated: the driver knows this memory for none of
+		// theirs.
 		return true, max(s.note(s.drv.MemFreeAsync(m.at, st.handle)), cuda.ErrorInvalidValue)
 	case m.graph != nil:
 		return true, s.freeGraphMem(m.graph)

@@ -32,7 +32,8 @@ func newJITOptions(pairs []byte, infoCap, errCap uint32) *jitOptions {
 		if key == cuda.JITWallTime {
 			o.wall = o.Add(cuda.JITWallTime, 0)
 		} else {
-			o.AddPlain(key, value) // not those that hold pointers of the guest: the log buffers are ours
+			// Not those that hold pointers of the guest: the log buffers are ours.
+			o.AddPlain(key, value)
 		}
 	}
 	log := func(room uint32, buffer, size int32) (bind.Buffer, int) {

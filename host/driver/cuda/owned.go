@@ -5,8 +5,9 @@ import "maps"
 // ofContext is an object that ends with a context: a pointer to nothing, for the driver, from then
 // on.
 type ofContext interface {
-	of() uint32                  // the guest's number of the context, 0: none
-	ended(s *session, id uint32) // what else is to be forgotten with it; the driver has ended it, or is about to
+	of() uint32 // the guest's number of the context, 0: none
+	// What else is to be forgotten with it; the driver has ended it, or is about to.
+	ended(s *session, id uint32)
 }
 
 // owned is a table of such objects. They leave it with their context, so that nothing that is

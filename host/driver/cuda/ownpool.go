@@ -32,7 +32,8 @@ type ownPool struct {
 	ended     bool // the guest has destroyed it: it goes with its last memory
 
 	used, usedMost uint64 // bytes that are allocated
-	held, heldMost uint64 // bytes of addresses that have memory behind them: what is kept back is among them
+	// Bytes of addresses that have memory behind them: what is kept back is among them.
+	held, heldMost uint64
 	kept           map[uint64][]keptBlock
 	idle           uint64 // bytes of addresses that are kept back
 }
@@ -47,8 +48,10 @@ type keptBlock struct {
 }
 
 const (
-	keptSeen = 16        // blocks of a size that are looked at for one that is free
-	keptMost = 256 << 20 // bytes that are kept back beside as much as is allocated, before older ones are looked through
+	keptSeen = 16 // blocks of a size that are looked at for one that is free
+	// Bytes that are kept back beside as much as is allocated, before older ones are looked
+	// through.
+	keptMost = 256 << 20
 )
 
 // ownDefault is a device's own pool.

@@ -203,7 +203,8 @@ func TestOwnPoolsByChance(t *testing.T) {
 						t.Fatal(res)
 					}
 					ids[i] = begin()
-					for j := range undone { // who looks no more for its work, waits for the whole context
+					for j := range undone {
+						// Who looks no more for its work, waits for the whole context.
 						if undone[j].st == o {
 							undone[j].n = 0
 						}

@@ -17,16 +17,19 @@ free memory, and now and then.
 
 // pooling is what a session's pools hold. Worker goroutine.
 type pooling struct {
-	live     uint64                         // bytes of live allocations
-	spare    uint64                         // bytes held besides, booked
-	graphs   uint64                         // bytes booked for graphs' allocation nodes, part of session.used
+	live  uint64 // bytes of live allocations
+	spare uint64 // bytes held besides, booked
+	// Bytes booked for graphs' allocation nodes, part of session.used.
+	graphs   uint64
 	changes  uint                           // since the driver was asked
 	imported map[uint32]bool                // pools whose memory another session is charged for
 	theirs   map[uint64][]driver.ShareToken // memory of other sessions' pools, by its address
-	defaults map[uint32]bind.MemoryPool     // default pools of devices that were used without being asked for
-	own      map[uint32]*ownPool            // of a session that may move (ownpool.go): those that the guest has names for
-	devices  map[uint32]*ownPool            // its devices' own
-	all      []*ownPool
+	// Default pools of devices that were used without being asked for.
+	defaults map[uint32]bind.MemoryPool
+	// Of a session that may move (ownpool.go): those that the guest has names for.
+	own     map[uint32]*ownPool
+	devices map[uint32]*ownPool // its devices' own
+	all     []*ownPool
 }
 
 // settleEvery is after how many operations the driver is asked anyway.
@@ -136,7 +139,8 @@ func (s *session) makeDefault(dev uint32) {
 	if s.pooling.defaults == nil {
 		s.pooling.defaults = map[uint32]bind.MemoryPool{}
 	}
-	s.pooling.defaults[dev], _ = s.drv.DeviceGetDefaultMemPool(dev) // a device that has none has none anywhere
+	// A device that has none has none anywhere.
+	s.pooling.defaults[dev], _ = s.drv.DeviceGetDefaultMemPool(dev)
 }
 
 // settleGraphs books what graphs hold by the driver's account: nodes are booked when they are

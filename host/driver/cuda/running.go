@@ -19,7 +19,9 @@ var _ driver.Precopier = (*session)(nil)
 // running is memory that can be read while the session works: allocations of its ranges. Other
 // memory moves when the session stands still.
 type running struct {
-	mu   sync.RWMutex // held for reading while the GPU reads, for writing while memory is put behind addresses or taken away
+	// Held for reading while the GPU reads, for writing while memory is put behind addresses or
+	// taken away.
+	mu   sync.RWMutex
 	live map[uint64]block
 }
 

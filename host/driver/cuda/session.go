@@ -68,10 +68,11 @@ type session struct {
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
 	inline, carry bind.Buffer // C memory for copies that must not start in pinned memory
-	after         bind.Buffer // a word: how many copies of copyAfterAll, of those that were counted, have ended
-	afters        uint32      // how many were counted
-	batch         bind.Batch
-	printing      bool // a loaded image may print: waits must go through the driver
+	// A word: how many copies of copyAfterAll, of those that were counted, have ended.
+	after    bind.Buffer
+	afters   uint32 // how many were counted
+	batch    bind.Batch
+	printing bool // a loaded image may print: waits must go through the driver
 }
 
 type context_ struct {
@@ -80,9 +81,11 @@ type context_ struct {
 	primary bool
 	green   bool // a green context's, with which it ends
 	retains int
-	local   uint32                  // bytes of local memory that a thread is known to have; 0: nobody has asked
-	lingers bool                    // it is about to be forgotten, and goes on in session.lingering
-	hidden  *stream                 // non-blocking stream of ours that waits for events, nil until needed
+	// Bytes of local memory that a thread is known to have; 0: nobody has asked.
+	local   uint32
+	lingers bool // it is about to be forgotten, and goes on in session.lingering
+	// non-blocking stream of ours that waits for events, nil until needed
+	hidden  *stream
 	answers [wire.SlotCount]answers // behind copies from the GPU
 }
 

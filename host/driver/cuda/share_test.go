@@ -179,8 +179,9 @@ func TestSharedByChance(t *testing.T) {
 // and is closed at the driver as often.
 func TestOpenedAsOftenAsClosed(t *testing.T) {
 	drv := agreeingDriver(map[string]uint64{
-		"cuIpcOpenMemHandle_v2": cudatest.Mapping("cuMemSetAccess"), // which leaves the address as it is: the same each time
-		"cuIpcCloseMemHandle":   cudatest.Busy("cuCtxDestroy_v2"),   // which is counted
+		// Which leaves the address as it is: the same each time.
+		"cuIpcOpenMemHandle_v2": cudatest.Mapping("cuMemSetAccess"),
+		"cuIpcCloseMemHandle":   cudatest.Busy("cuCtxDestroy_v2"), // which is counted
 	})
 	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
 	s := agreeing(t, drv, m.Host)

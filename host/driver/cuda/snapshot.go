@@ -16,13 +16,14 @@ var _ driver.Movable = (*session)(nil)
 // What a session exports is named by its address, or, where it has none, by one of these and the
 // number of the object.
 const (
-	ofArray    = 1 << 63               // and a level behind the number
-	ofPhysical = 1<<63 | 1<<62         // memory of cuMemCreate
-	ofEvents   = 1<<63 | 1<<62 | 1     // times: see eventtimes.go
-	ofDevices  = 1<<63 | 1<<62 | 2     // parts of them: see greenorigin.go
-	ofGraphs   = 1<<63 | 1<<62 | 3     // memory that launches have left: see graph_memory_exec.go
-	ofTiles    = 1<<63 | 1<<62 | 4     // memory behind tiles: see tiles.go
-	ofReleased = 1<<63 | 1<<62 | 5     // and a number of such memory as that has it: the guest has released it
+	ofArray    = 1 << 63           // and a level behind the number
+	ofPhysical = 1<<63 | 1<<62     // memory of cuMemCreate
+	ofEvents   = 1<<63 | 1<<62 | 1 // times: see eventtimes.go
+	ofDevices  = 1<<63 | 1<<62 | 2 // parts of them: see greenorigin.go
+	ofGraphs   = 1<<63 | 1<<62 | 3 // memory that launches have left: see graph_memory_exec.go
+	ofTiles    = 1<<63 | 1<<62 | 4 // memory behind tiles: see tiles.go
+	// And a number of such memory as that has it: the guest has released it.
+	ofReleased = 1<<63 | 1<<62 | 5
 	levelBits  = 8                     // numbers have 32
 	pieceSize  = 4 << 20               // bytes that are copied at once
 	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
@@ -232,7 +233,8 @@ func (m *mover) reached(p *physical, f func(bind.Mem) error) (err error) {
 	if res != cuda.Success {
 		return res
 	}
-	dev = m.s.ctxs.m[m.s.current].dev // which copies, and is another if the session has no context there
+	// Which copies, and is another if the session has no context there.
+	dev = m.s.ctxs.m[m.s.current].dev
 	at, res := d.MemAddressReserve(p.size, 0, 0, 0)
 	if res != cuda.Success {
 		return res

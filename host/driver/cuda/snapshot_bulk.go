@@ -95,7 +95,8 @@ func (m *mover) fillBulk(mem bind.Mem, r io.Reader) (err error) {
 		n := min(mem.Size()-done, piece)
 		to, _ := mem.Slice(done, n)
 		from, _ := two[done/piece%2].Slice(0, n)
-		if _, err := io.ReadFull(r, from.Bytes()); err != nil { // while the GPU is at the other piece
+		if _, err := io.ReadFull(r, from.Bytes()); err != nil {
+			// While the GPU is at the other piece.
 			return err
 		}
 		if err := m.wait(cuda.Success); err != nil {

@@ -302,7 +302,8 @@ func TestTablesOfContexts(t *testing.T) {
 				if of.Kind() == reflect.Pointer {
 					of = of.Elem()
 				}
-				if _, has := of.FieldByName("ctx"); of.Kind() == reflect.Struct && has && of.Name() != "green" { // that is its own context
+				if _, has := of.FieldByName("ctx"); of.Kind() == reflect.Struct && has && of.Name() != "green" {
+					// That is its own context.
 					t.Errorf("%s holds objects of contexts and is no table of such", name)
 				}
 			case v.Type().Field(i).Anonymous && f.Kind() == reflect.Struct:

@@ -15,7 +15,8 @@ type graphState struct {
 	execs   table[*graphExec]
 	objects table[bind.UserObject]
 
-	graphOf map[bind.Graph]*graph         // by the driver's handle, also those that the guest never named
+	// By the driver's handle, also those that the guest never named.
+	graphOf map[bind.Graph]*graph
 	nodeOf  map[bind.GraphNode]*graphNode // by the driver's handle: those with an id
 
 	captures []*streamCapture
@@ -67,11 +68,12 @@ type streamCapture struct {
 	stream *stream
 	thread uint32 // guest thread that began it
 	mode   uint32
-	id     uint64     // as the driver numbers captures
-	seen   *graph     // the graph, if the guest has asked for it
-	into   *graph     // that was there before, nil: its own
-	needs  needs      // of its own graph
-	allocs []uint64   // memory that it allocates
-	graph  bind.Graph // of which it is, if it allocates from the session's ranges, and what was freed in it
-	freed  []freedMem
+	id     uint64   // as the driver numbers captures
+	seen   *graph   // the graph, if the guest has asked for it
+	into   *graph   // that was there before, nil: its own
+	needs  needs    // of its own graph
+	allocs []uint64 // memory that it allocates
+	// Of which it is, if it allocates from the session's ranges, and what was freed in it.
+	graph bind.Graph
+	freed []freedMem
 }

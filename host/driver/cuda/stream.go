@@ -19,12 +19,14 @@ type stream struct {
 	handle      bind.Stream
 	ctx         uint32
 	nonBlocking bool
-	green       uint32     // of this green context: takes work whatever context of the device is current; 0: of none
+	// Of this green context: takes work whatever context of the device is current; 0: of none.
+	green       uint32
 	submitter   *submitter // has its latest calls, nil if none ever had
 	submittedAt uint64     // number of the last of them
 	latest      uint64     // gauge.order when it last got work
 	dirty       bool       // among gauge.dirty
-	joint       bind.Event // event of ours that marks its work in a wait for the whole context, none until needed
+	// event of ours that marks its work in a wait for the whole context, none until needed
+	joint bind.Event
 
 	// submitted counts operations put on the stream; done of them are known to have finished. Once
 	// the GPU has written markSeq (or a later number) to markWord, markAt of them have.

@@ -29,7 +29,8 @@ func number[H any](h H) uint64 { return *(*uint64)(unsafe.Pointer(&h)) }
 
 // everywhere is a registration of all addresses, each for the GPU what it is for this process.
 func everywhere() registration {
-	all := [4]uint64{1, 1 << 62, 1, 1 << 62} // host and mem: where they begin, and how long they are
+	// Host and mem: where they begin, and how long they are.
+	all := [4]uint64{1, 1 << 62, 1, 1 << 62}
 	return registration{Registered: *(*bind.Registered)(unsafe.Pointer(&all))}
 }
 

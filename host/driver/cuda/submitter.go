@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	submitterSpin  = 40 * time.Microsecond // how long a submitter looks for its next call before it says that it will sleep
+	// How long a submitter looks for its next call before it says that it will sleep.
+	submitterSpin  = 40 * time.Microsecond
 	submitterDoze  = 10 * time.Microsecond // how long it looks on then
 	submitterDoubt = time.Millisecond      // when it looks a last time
 	spinPauses     = 64                    // pauses between looks at the clock
@@ -23,13 +24,16 @@ type submitter struct {
 	s     *session
 	index int
 	mem   bind.Queue
-	put_  uint64         // calls put; the worker goroutine's
-	seen  uint64         // done, when the worker goroutine last looked: the submitter's core keeps its line
-	done  *atomic.Uint64 // calls made; written by the submitter
+	put_  uint64 // calls put; the worker goroutine's
+	// done, when the worker goroutine last looked: the submitter's core keeps its line
+	seen uint64
+	done *atomic.Uint64 // calls made; written by the submitter
 	// then gets the result of the call in its place of the queue; nil: a failure is deferred.
 	// Written before the call is put.
-	then   [bind.QueueDepth]func(cuda.Result)
-	handed atomic.Uint64 // orders then for those who do not see the order of sent and done in C memory: the race detector
+	then [bind.QueueDepth]func(cuda.Result)
+	// Orders then for those who do not see the order of sent and done in C memory: the race
+	// detector.
+	handed atomic.Uint64
 	asleep atomic.Bool
 	wake   chan struct{}
 	quit   chan struct{}

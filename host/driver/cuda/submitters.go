@@ -59,7 +59,8 @@ func (ls *submitters) init() {
 func (s *session) Before(op wire.Op, behind bool) {
 	ls := &s.submitters
 	info := op.Info()
-	own := info != nil && info.Order != wire.OrderAll // it orders itself among those in submitters, or no submitter sees it
+	// It orders itself among those in submitters, or no submitter sees it.
+	own := info != nil && info.Order != wire.OrderAll
 	if !own {
 		s.epoch++
 	}

@@ -62,7 +62,9 @@ type tiles struct {
 	oneTail          bool   // of all layers
 	cells            map[tileCell]tile
 	maps             map[*tileMap]struct{}
-	lost             bool // they are followed no more: what is released of their memory is the driver's, and charged to nobody
+	// They are followed no more: what is released of their memory is the driver's, and charged to
+	// nobody.
+	lost bool
 }
 
 // tile is what decides for it, and how many that map memory there count, if only for other tiles.
@@ -161,7 +163,8 @@ func (t *tiles) each(m *arrayMap, f func(tileCell)) {
 		return
 	}
 	from, to := t.box(m)
-	if from[0] == to[0] || from[1] == to[1] { // of nothing in one direction, and perhaps of very much in the others
+	if from[0] == to[0] || from[1] == to[1] {
+		// Of nothing in one direction, and perhaps of very much in the others.
 		return
 	}
 	c := tileCell{level: m.word(24), layer: m.word(28)}

@@ -35,7 +35,8 @@ func (s *session) hostProp(dev uint32) (*bind.MemAllocationProp, bool) {
 		return nil, false
 	}
 	p := allocationProp(dev, 0, 0)
-	p.Location = bind.MemLocation{Type: memLocationNUMA, Id: max(node, 0)} // -1: the host has no nodes to tell apart
+	// -1: the host has no nodes to tell apart
+	p.Location = bind.MemLocation{Type: memLocationNUMA, Id: max(node, 0)}
 	return p, true
 }
 
@@ -194,7 +195,8 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	}
 	m, res := end(s, &s.mems, a.Memhandle, func(m *physical) cuda.Result { return s.drv.MemRelease(m.handle) })
 	if res == cuda.Success {
-		s.unshare(sharePhysical, uint64(a.Memhandle)) // counted for who has it open, before it counts no more here
+		// Counted for who has it open, before it counts no more here.
+		s.unshare(sharePhysical, uint64(a.Memhandle))
 		s.chargedNoMore(m)
 	}
 	return res

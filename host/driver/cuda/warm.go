@@ -43,10 +43,13 @@ func (b *Backend) Warm(o driver.Options) error {
 	if res == cuda.Success {
 		w.fences, res = newFencePool(d)
 	}
-	if res == cuda.Success && o.Migratable { // in every process of such a session, before anything is loaded for it: it moves variables everywhere alike
+	if res == cuda.Success && o.Migratable {
+		// In every process of such a session, before anything is loaded for it: it moves variables
+		// everywhere alike.
 		w.sums = loadSums(d)
 	}
-	if res == cuda.Success && !o.Migratable { // then what was allocated once would move the variables of what is loaded later
+	if res == cuda.Success && !o.Migratable {
+		// Then what was allocated once would move the variables of what is loaded later.
 		res = firsts(d, w.fences)
 	}
 	if res != cuda.Success {

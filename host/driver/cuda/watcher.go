@@ -16,10 +16,13 @@ import (
 )
 
 const (
-	watchSpin    = 500 * time.Microsecond // a wait younger than this is polled without sleeping
-	watchEager   = 30 * time.Microsecond  // how long it polls on after the last wait
-	watchFar     = 200 * time.Microsecond // the same where the guest is across a link: its next wait comes a round trip later, and would find the watcher in a nap
-	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
+	watchSpin  = 500 * time.Microsecond // a wait younger than this is polled without sleeping
+	watchEager = 30 * time.Microsecond  // how long it polls on after the last wait
+	// The same where the guest is across a link: its next wait comes a round trip later, and would
+	// find the watcher in a nap.
+	watchFar = 200 * time.Microsecond
+	// How long the watcher stays half awake after the last wait.
+	watchLinger  = 5 * time.Millisecond
 	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
 	watchPauses  = 64               // pauses between looks at waits that the GPU answers

@@ -65,7 +65,8 @@ func (h *weighing) look(field string, v reflect.Value) {
 			h.look(field+"[]", it.Value())
 		}
 	case reflect.Slice, reflect.Array:
-		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8 { // bytes are contents
+		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8 {
+			// Bytes are contents.
 			h.counts[field] += v.Len()
 		}
 		if holds(v.Type().Elem()) {

@@ -12,7 +12,8 @@ func (ar *arena) commit(lo, size uint64) error {
 		return err
 	}
 	if size >= chunkSize {
-		_ = unix.Madvise(ar.mem[from:to], unix.MADV_HUGEPAGE) // fewer page faults, where the kernel can
+		// Fewer page faults, where the kernel can.
+		_ = unix.Madvise(ar.mem[from:to], unix.MADV_HUGEPAGE)
 	}
 	return nil
 }

@@ -70,7 +70,8 @@ func (s *session) StreamGetAttribute(c *wire.Call, a *wire.StreamGetAttributeArg
 	case v != nil:
 		copy(r.Value, v)
 	case a.Attr == cuda.LaunchAttrSynchronizationPolicy:
-		binary.LittleEndian.PutUint32(r.Value, 0xffffffff) // as a real driver says before it was set
+		// As a real driver says before it was set.
+		binary.LittleEndian.PutUint32(r.Value, 0xffffffff)
 	}
 	return cuda.Success
 }

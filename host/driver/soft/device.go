@@ -127,8 +127,9 @@ func (g *gpu) limits() map[int]int32 {
 
 // features are there always.
 var features = map[int]int32{
-	cuda.DeviceAttrGPUOverlap:                             1,
-	cuda.DeviceAttrHostRegisterSupported:                  1, // over any carrier, at least for copies
+	cuda.DeviceAttrGPUOverlap: 1,
+	// Over any carrier, at least for copies.
+	cuda.DeviceAttrHostRegisterSupported:                  1,
 	cuda.DeviceAttrConcurrentKernels:                      1,
 	cuda.DeviceAttrClusterLaunch:                          1,
 	cuda.DeviceAttrUnifiedAddressing:                      1,

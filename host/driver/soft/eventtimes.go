@@ -46,7 +46,8 @@ func (s *session) setEventTimes(size uint64, r io.Reader) error {
 		return fmt.Errorf("times of events: %w", err)
 	}
 	made := time.Now()
-	if between := made.Sub(time.Unix(0, int64(binary.LittleEndian.Uint64(table)))); between > 0 { // clocks may differ
+	if between := made.Sub(time.Unix(0, int64(binary.LittleEndian.Uint64(table)))); between > 0 {
+		// Clocks may differ.
 		made = made.Add(-between)
 	}
 	for table = table[8:]; len(table) > 0; table = table[timeEntry:] {

@@ -81,7 +81,8 @@ func FuzzShared(f *testing.F) {
 		for id := range s.mems {
 			s.MemRelease(c, &wire.MemReleaseArgs{Memhandle: id})
 		}
-		if memory := how%5 == 0 || how%5 == 2 || how%5 == 4; memory && host.open != len(s.mems) { // what is mapped yet
+		if memory := how%5 == 0 || how%5 == 2 || how%5 == 4; memory && host.open != len(s.mems) {
+			// What is mapped yet.
 			t.Errorf("memory of another's is open %d times, and %d times more than it was let go of", len(s.mems), host.open)
 		}
 	})

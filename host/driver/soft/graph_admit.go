@@ -87,7 +87,8 @@ func (s *session) admitWork(c *wire.Call, id wire.Stream, a wire.Args, r wire.Re
 	if x == nil {
 		return false, cuda.Success
 	}
-	if _, ok := a.(*wire.GraphLaunchArgs); ok { // an executable graph is no longer the graph that it was made of
+	if _, ok := a.(*wire.GraphLaunchArgs); ok {
+		// An executable graph is no longer the graph that it was made of.
 		return true, invalidate(x, cuda.ErrorNotSupported)
 	}
 	kind, params, ok := nodeOf(a)

@@ -214,7 +214,8 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 		}
 		n.off = o.off
 	}
-	p.places = x.plan.places // nodes of the graph that was instantiated name the nodes, as CUDA documents
+	// nodes of the graph that was instantiated name the nodes, as CUDA documents
+	p.places = x.plan.places
 	x.plan = p
 	gone := x.users // the references of the graph replace them, as CUDA documents
 	x.retain(g)

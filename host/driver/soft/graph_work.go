@@ -114,7 +114,8 @@ func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cud
 	default:
 		res = cuda.ErrorNotSupported
 	}
-	if res == cuda.ErrorInvalidValue && c.Replay && (kind == wire.NodeMemcpy || kind == wire.NodeMemset) { // its memory is gone since
+	if res == cuda.ErrorInvalidValue && c.Replay && (kind == wire.NodeMemcpy || kind == wire.NodeMemset) {
+		// Its memory is gone since.
 		n.work.steps, res = []func() cuda.Result{stray}, cuda.Success
 	}
 	return res

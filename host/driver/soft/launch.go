@@ -180,9 +180,10 @@ var faultResults = map[exec.FaultKind]cuda.Result{
 	exec.IllegalInstruction: cuda.ErrorIllegalInstruction,
 	exec.Assert:             cuda.ErrorAssert,
 	exec.Trap:               cuda.ErrorLaunchFailed,
-	exec.StackOverflow:      cuda.ErrorIllegalAddress, // as GPUs of today see it: the stack is memory
-	exec.InvalidPC:          cuda.ErrorInvalidPc,
-	exec.Deadlock:           cuda.ErrorLaunchTimeout,
+	// As GPUs of today see it: the stack is memory.
+	exec.StackOverflow: cuda.ErrorIllegalAddress,
+	exec.InvalidPC:     cuda.ErrorInvalidPc,
+	exec.Deadlock:      cuda.ErrorLaunchTimeout,
 }
 
 // fault is the CUDA error for what stopped a kernel.

@@ -20,7 +20,8 @@ type library struct {
 	managed  *managedVars  // nil: not moved
 	retired  []*allocation // variables from before that: see reload
 	settings map[kernelOn]*settings
-	shape    *module // some instance, or code whose variables lie nowhere, for names and attributes; never nil
+	// Some instance, or code whose variables lie nowhere, for names and attributes; never nil.
+	shape *module
 }
 
 // kernel is a library's entry function, in whichever context.

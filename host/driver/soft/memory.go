@@ -13,7 +13,8 @@ func (s *session) obtain(c *wire.Call, r request) (*allocation, cuda.Result) {
 	if at, ok := c.Place(); ok {
 		r.at = at
 	} else if c.Replay {
-		r.far = true // an operation without a record made this first: stay clear of recorded addresses
+		// An operation without a record made this first: stay clear of recorded addresses.
+		r.far = true
 	}
 	a, res := s.space.alloc(r)
 	if res == cuda.Success && !c.Replay {

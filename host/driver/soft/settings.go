@@ -81,7 +81,8 @@ func (x *settings) change(code *exec.Kernel, attr, value int32) cuda.Result {
 		which, least, most = carveout, -1, 100
 	case cuda.FuncAttrNonPortableClusterSizeAllowed:
 		which, most = nonPortable, 1
-	case cuda.FuncAttrClusterSchedulingPolicyPreference: // blocks of a cluster run on one core anyway
+	case cuda.FuncAttrClusterSchedulingPolicyPreference:
+		// Blocks of a cluster run on one core anyway.
 		return cuda.Success
 	case cuda.FuncAttrRequiredClusterWidth, cuda.FuncAttrRequiredClusterHeight, cuda.FuncAttrRequiredClusterDepth:
 		return cuda.ErrorNotSupported

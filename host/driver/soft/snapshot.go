@@ -30,7 +30,9 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	for _, e := range *s.space.intervals.Load() {
 		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.kind == mappedMemory || e.a.kind == ipcMemory || e.a.freed || m != nil && !m.live.Load() {
-			continue // what is not live of graphs holds nothing; what is mapped follows once, however often it is; what others share goes with them
+			// What is not live of graphs holds nothing; what is mapped follows once, however often
+			// it is; what others share goes with them.
+			continue
 		}
 		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
 			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)

@@ -74,7 +74,9 @@ type space struct {
 	live     uint64             // bytes allocated
 	dying    uint64             // bytes freed, but not released
 	liveOn   [MaxDevices]uint64 // bytes allocated, of each device
-	locals   [MaxDevices]int64  // bytes that threads of each device's contexts take beyond what they take at first: see locals.go
+	// bytes that threads of each device's contexts take beyond what they take at first: see
+	// locals.go
+	locals   [MaxDevices]int64
 	serials  uint64
 	arenas   []*arena
 	closed   bool
@@ -89,7 +91,9 @@ type arena struct {
 	mem         []byte
 	file        *memoryFile         // what other processes may map; nil until then
 	public      map[uint64]struct{} // offsets of chunks that lie in it
-	cursor      uint64              // where the search for free addresses goes on: reuse comes late, so that stale pointers are found
+	// Where the search for free addresses goes on: reuse comes late, so that stale pointers are
+	// found.
+	cursor uint64
 }
 
 func newSpace(devices int, physical uint64, budget driver.Budget) (*space, error) {
@@ -279,7 +283,9 @@ func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
 	if r.size > arenaSize || align > arenaSize {
 		return 0, false
 	}
-	if r.kind == variable { // where they lie depends on nothing but the modules that are there, and what threads take, as on real GPUs
+	if r.kind == variable {
+		// Where they lie depends on nothing but the modules that are there, and what threads take,
+		// as on real GPUs.
 		return s.scanLocked(ar.base+arenaSize/4*3+uint64(max(s.locals[r.device], 0)), ar.limit, r.size, align)
 	}
 	if r.far {

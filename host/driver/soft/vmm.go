@@ -29,10 +29,11 @@ type reservation struct {
 
 // physical is memory without an address: a file in memory, which other processes may map too.
 type physical struct {
-	file    *memoryFile
-	size    uint64
-	device  int
-	host    bool              // of the host's memory, of which the session's budget is the caller's matter
+	file   *memoryFile
+	size   uint64
+	device int
+	// Of the host's memory, of which the session's budget is the caller's matter.
+	host    bool
 	foreign bool              // another session's, which it is charged to
 	token   driver.ShareToken // foreign
 }
@@ -225,7 +226,8 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		}
 	}
 	m := &mapping{in: v, of: p, mem: v.mem[off : off+a.Size : off+a.Size], access: map[uint32]uint32{}}
-	if p.file != nil && p.file.mapAt(m.mem, 0) != nil { // else it is awaited, and mapped when it comes
+	if p.file != nil && p.file.mapAt(m.mem, 0) != nil {
+		// Else it is awaited, and mapped when it comes.
 		return cuda.ErrorMapFailed
 	}
 	if s.mappings == nil {

@@ -60,10 +60,11 @@ type Agent struct {
 	pods  cache.SharedIndexInformer
 	queue workqueue.TypedRateLimitingInterface[string]
 
-	noting   sync.Mutex // of two pods with one claim the first has it
-	mu       sync.Mutex
-	reported map[string]map[types.UID]string // by pods' keys, of the pod and its claims: why it is not served, as the last event has it
-	domains  map[string]*turn                // a domain's description has one writer
+	noting sync.Mutex // of two pods with one claim the first has it
+	mu     sync.Mutex
+	// By pods' keys, of the pod and its claims: why it is not served, as the last event has it.
+	reported map[string]map[types.UID]string
+	domains  map[string]*turn // a domain's description has one writer
 }
 
 // Times.

@@ -29,7 +29,8 @@ func TestLife(t *testing.T) {
 	r.is("p", corev1.PodRunning)
 	r.holds("1 made, 1 in vm1")
 	r.stop()
-	r.h.set(func() { r.h.vgpus = map[string]api.Wish{} }) // a reboot: the domain's definition has it, causewayd has nothing
+	// A reboot: the domain's definition has it, causewayd has nothing.
+	r.h.set(func() { r.h.vgpus = map[string]api.Wish{} })
 	r.start(r.Records)
 	r.holds("1 made, 1 in vm1")
 	r.h.set(func() { r.h.deaf = true })

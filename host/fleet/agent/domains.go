@@ -62,7 +62,8 @@ func (c *Command) run(ctx context.Context, verb, domain, vgpu string) error {
 		text = text[:mostText]
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == exitUnknown && strings.HasPrefix(text, ErrNoDomain.Error()) { // and not: no such vGPU
+	if errors.As(err, &exit) && exit.ExitCode() == exitUnknown && strings.HasPrefix(text, ErrNoDomain.Error()) {
+		// And not: no such vGPU.
 		return fmt.Errorf("%w: %s", ErrNoDomain, strings.TrimPrefix(text, ErrNoDomain.Error()+": "))
 	}
 	return errors.New(text)

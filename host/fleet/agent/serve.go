@@ -152,7 +152,9 @@ func (a *Agent) note(r *Record) error {
 		switch {
 		case had.UID != r.UID:
 			continue
-		case had.PodUID == r.PodUID && had.Domain != r.Domain: // an annotation can be changed; who forgets the first domain leaves it with a device that leads nowhere
+		case had.PodUID == r.PodUID && had.Domain != r.Domain:
+			// An annotation can be changed; who forgets the first domain leaves it with a device
+			// that leads nowhere.
 			return fmt.Errorf("%w: it has it in %s, not in %s", ErrRenamed, had.Domain, r.Domain)
 		case had.PodUID == r.PodUID:
 			continue

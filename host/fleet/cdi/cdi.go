@@ -68,7 +68,8 @@ func (d Dir) Write(c Claim, edits map[string]specs.ContainerEdits) error {
 		err = os.MkdirAll(string(d), 0o755)
 	}
 	if err == nil {
-		err = sys.Replace(d.path(c.UID), append(b, '\n'), 0o644) // which has a name that no runtime reads while it is written
+		// Which has a name that no runtime reads while it is written.
+		err = sys.Replace(d.path(c.UID), append(b, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write the container specification: %w", err)

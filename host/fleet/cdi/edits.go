@@ -46,7 +46,8 @@ func (l Libraries) Container(folder string) specs.ContainerEdits {
 	if l.has("bin/nvidia-smi") { // an image's own is hidden, as with NVIDIA's toolkit
 		e.Mounts = append(e.Mounts, bind(filepath.Join(l.Folder, "bin/nvidia-smi"), "/usr/bin/nvidia-smi"))
 	}
-	if hook := filepath.Join(l.Folder, "bin/cdi-hook"); l.has("bin/cdi-hook") { // for what asks `ldconfig -p`
+	if hook := filepath.Join(l.Folder, "bin/cdi-hook"); l.has("bin/cdi-hook") {
+		// For what asks `ldconfig -p`.
 		e.Hooks = append(e.Hooks, &specs.Hook{HookName: "createContainer", Path: hook, Args: []string{"cdi-hook"}})
 	}
 	return e

@@ -25,7 +25,8 @@ func MovesAs(c *resourceapi.ResourceClaim) string {
 		return ""
 	}
 	end := len(owner.Name) - suffixLength
-	if len(owner.Name) == longestMade && owner.Name[end] != '-' { // it was cut off, and the dash with it
+	if len(owner.Name) == longestMade && owner.Name[end] != '-' {
+		// It was cut off, and the dash with it.
 		end++
 	} else if end <= len(launcherPrefix) || owner.Name[end] != '-' {
 		return ""

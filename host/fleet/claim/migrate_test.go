@@ -19,8 +19,9 @@ func of(c *resourceapi.ResourceClaim, kind, pod string) {
 func TestMovesAs(t *testing.T) {
 	long := "virt-launcher-" + strings.Repeat("n", 43)
 	for _, c := range []struct{ kind, pod, want string }{
-		{"Pod", long + "-x7k2p", "team/" + long},       // 63 bytes
-		{"Pod", long + "nx7k2p", "team/" + long + "n"}, // and cut off: all of these 58 are the name's
+		{"Pod", long + "-x7k2p", "team/" + long}, // 63 bytes
+		// And cut off: all of these 58 are the name's.
+		{"Pod", long + "nx7k2p", "team/" + long + "n"},
 		{"Pod", long + "n9zzzz", "team/" + long + "n"},
 		{"Pod", long + "nx7k2", ""},
 		{"Pod", strings.Repeat("n", 63), ""},

@@ -161,7 +161,8 @@ func (c *cluster) NodeOf(ctx context.Context, namespace, name string, uid types.
 	defer cancel()
 	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && (p.UID != uid || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed): // it is over, and the claim will say so
+	case apierrors.IsNotFound(err) || err == nil && (p.UID != uid || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed):
+		// It is over, and the claim will say so.
 		return "", true, nil
 	case err != nil:
 		return "", false, err

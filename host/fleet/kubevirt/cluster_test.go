@@ -201,7 +201,8 @@ func TestMigration(t *testing.T) {
 	f.running("fresh", "node1", "node1", false)
 	f.pods[len(f.pods)-1].Status.ResourceClaimStatuses = nil
 	for vmi, says := range map[string]string{
-		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "moves": "", "migratable": "", // with its programs
+		// With its programs.
+		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "moves": "", "migratable": "",
 		"stuck": "not all of it can be moved now: process 230: a stream captures", "both": "holds the GPU gpu-1 of node1 for the node node1",
 		"template": "is of a template, and the VM would leave the GPU gpu-1 of fleet/gpu1", "bound": "holds the GPU gpu-1 of fleet/gpu1 for the node node1",
 		"busy": "which would end: end the programs, or shut the VM down, and migrate then; VMs with a claim of the class causeway-kubevirt-migratable", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",

@@ -20,13 +20,17 @@ const Label = "causeway.dev/vgpu"
 const (
 	launcherLabel    = "kubevirt.io" // the value is launcher
 	launcher         = "virt-launcher"
-	domainAnnotation = "kubevirt.io/domain"                              // the VMI's name
-	compute          = "compute"                                         // the container with QEMU
-	virtiofsPrefix   = "virtiofs-"                                       // and the filesystem's name: its virtiofsd's container
-	SocketFolder     = "/var/run/kubevirt/virtiofs-containers"           // where both have the sockets
-	socketArgument   = "--socket-path=" + SocketFolder + "/"             // of virtiofsd
-	User             = 107                                               // whom KubeVirt runs QEMU as
-	perhapsNewer     = "is KubeVirt newer than docs/KUBERNETES.md says?" // where its pods have another shape
+	domainAnnotation = "kubevirt.io/domain" // the VMI's name
+	compute          = "compute"            // the container with QEMU
+	// And the filesystem's name: its virtiofsd's container.
+	virtiofsPrefix = "virtiofs-"
+	// Where both have the sockets.
+	SocketFolder   = "/var/run/kubevirt/virtiofs-containers"
+	socketArgument = "--socket-path=" + SocketFolder + "/" // of virtiofsd
+	// Whom KubeVirt runs QEMU as.
+	User = 107
+	// Where its pods have another shape.
+	perhapsNewer = "is KubeVirt newer than docs/KUBERNETES.md says?"
 )
 
 // ErrVM says that a VM is not written as one with vGPUs has to be.

@@ -70,7 +70,8 @@ func checkPod(ctx context.Context, c Cluster, pod *corev1.Pod) error {
 		said := sessions(rc, r)
 		is := said.Status
 		switch {
-		case direct && claim.OnNetwork(r) && !bound: // its pods of two nodes have it while the VM moves, with its programs
+		case direct && claim.OnNetwork(r) && !bound:
+			// Its pods of two nodes have it while the VM moves, with its programs.
 		case direct: // for one node, also where the GPU is another host's: its lease is
 			return stays("its claim %s/%s holds the GPU %s of %s for the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have another's",
 				pod.Namespace, name, r.Device, r.Pool, pod.Spec.NodeName)

@@ -137,7 +137,8 @@ func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 		return 0
 	}
 	if err == nil && s.Epoch > k.epoch() {
-		if err = k.Leader.Confirm(ctx, s.Epoch); err == nil { // of this host alone: what others hear is none of its business
+		if err = k.Leader.Confirm(ctx, s.Epoch); err == nil {
+			// Of this host alone: what others hear is none of its business.
 			k.above = s.Epoch
 		}
 	}

@@ -32,7 +32,8 @@ type Causewayd interface {
 
 // Driver serves the kubelet. Its fields are not changed once it does.
 type Driver struct {
-	v1alpha1.UnimplementedDRAResourceHealthServer // by its own word: all is implemented that there is now
+	// By its own word: all is implemented that there is now.
+	v1alpha1.UnimplementedDRAResourceHealthServer
 
 	Node      string
 	Pool      string // of the node's GPUs; "": Node's own

@@ -50,7 +50,8 @@ const (
 // anew.
 func NewKubelet(socket string) (*Kubelet, error) {
 	again := backoff.DefaultConfig
-	again.BaseDelay, again.MaxDelay = 100*time.Millisecond, time.Second // a kubelet that starts anew asks at once
+	// A kubelet that starts anew asks at once.
+	again.BaseDelay, again.MaxDelay = 100*time.Millisecond, time.Second
 	c, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostAnswer)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: askTime}))
 	if err != nil {

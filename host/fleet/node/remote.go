@@ -18,8 +18,9 @@ import (
 // remoteDevices are the devices of other hosts that claims have here, by which their vGPUs are
 // known to the kubelet.
 type remoteDevices struct {
-	mu  sync.Mutex
-	has map[types.UID][]claim.Device // of claims that are prepared; none: the claim has no such device
+	mu sync.Mutex
+	// Of claims that are prepared; none: the claim has no such device.
+	has map[types.UID][]claim.Device
 }
 
 func (f *remoteDevices) note(uid types.UID, devices []claim.Device) {

@@ -32,8 +32,9 @@ type Sessions struct {
 	Every time.Duration
 	Log   *slog.Logger
 
-	reported map[types.UID]string    // what was written last
-	stayed   map[string]bool         // by vGPU: something of it could not be moved when it was last looked
+	reported map[types.UID]string // what was written last
+	// By vGPU: something of it could not be moved when it was last looked.
+	stayed   map[string]bool
 	lastOpen map[types.UID]time.Time // when a session was last seen
 }
 
@@ -176,7 +177,8 @@ func (s *Sessions) write(ctx context.Context, c cdi.Claim, states []state) error
 	changed := false
 	for _, is := range states {
 		at := slices.IndexFunc(read.Devices(), func(d claim.Device) bool { return d.Name == is.vgpu })
-		if at >= 0 && (bound || !read.Devices()[at].Network) { // of a GPU that binds to no node none may write, and the VM moves with its programs
+		if at >= 0 && (bound || !read.Devices()[at].Network) {
+			// Of a GPU that binds to no node none may write, and the VM moves with its programs.
 			changed = setSessions(rc, &read.Devices()[at], is) || changed
 		}
 	}

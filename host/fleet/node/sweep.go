@@ -90,7 +90,8 @@ func (d *Driver) again(ctx context.Context, rc *resourceapi.ResourceClaim) error
 			return err
 		}
 	}
-	if _, err = d.prepare(ctx, rc); err != nil && d.Refused != nil { // the file says that it is tried again
+	if _, err = d.prepare(ctx, rc); err != nil && d.Refused != nil {
+		// The file says that it is tried again.
 		d.Refused(claim.ID{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, err)
 	}
 	return err

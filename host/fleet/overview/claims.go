@@ -84,7 +84,8 @@ func asked(c *resourceapi.ResourceClaim, capacity resourceapi.QualifiedName, non
 			q, ok := amount(r.FirstAvailable[j].Capacity, capacity)
 			if !ok {
 				var err error
-				if q, err = resource.ParseQuantity(none); err != nil { // all of a GPU, which is more than any
+				if q, err = resource.ParseQuantity(none); err != nil {
+					// All of a GPU, which is more than any.
 					continue
 				}
 			}

@@ -13,10 +13,11 @@ import (
 // index finds what concerns a claim, so that a fleet's claims are not held against all of its pods
 // and events each.
 type index struct {
-	gpus        map[[2]string]*GPU          // by node and device
-	pods        map[[2]string][]*corev1.Pod // that have not ended, by the namespace and name of claims that they name
-	refused     map[object]*corev1.Event    // the last warning of a claim
-	unscheduled map[object]*corev1.Event    // the last word of the scheduler of why a pod waits
+	gpus map[[2]string]*GPU // by node and device
+	// That have not ended, by the namespace and name of claims that they name.
+	pods        map[[2]string][]*corev1.Pod
+	refused     map[object]*corev1.Event // the last warning of a claim
+	unscheduled map[object]*corev1.Event // the last word of the scheduler of why a pod waits
 }
 
 // object is what an event is of. Who may make events in a namespace can name any UID in them: those

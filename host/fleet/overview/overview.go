@@ -38,8 +38,10 @@ type Fleet struct {
 
 // Node is one with GPUs of Causeway's.
 type Node struct {
-	Name  string   `json:"name"`
-	State string   `json:"state"`           // Ready, NotReady, Gone: slices name it, and there is no such Node; Network: a GPU host that is no Node
+	Name string `json:"name"`
+	// Ready, NotReady, Gone: slices name it, and there is no such Node; Network: a GPU host that is
+	// no Node
+	State string   `json:"state"`
 	Notes []string `json:"notes,omitempty"` // draining, cordoned
 	GPUs  []GPU    `json:"gpus"`
 

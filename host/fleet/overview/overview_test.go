@@ -106,7 +106,8 @@ func TestRead(t *testing.T) {
 	now := time.Now()
 	f := newFake()
 	allocate(f.add("runs", "causeway", "512Mi", corev1.PodRunning), "512Mi", "25")
-	f.event("ResourceClaim", "uid-runs", "CausewayRefused", "causewayd does not run", now) // an hour ago, and over
+	// An hour ago, and over.
+	f.event("ResourceClaim", "uid-runs", "CausewayRefused", "causewayd does not run", now)
 	allocate(f.add("bad", "causeway", "256Mi", corev1.PodPending), "256Mi", "0")
 	f.event("ResourceClaim", "uid-bad", "CausewayRefused", "unknown field\nshare", now)
 	allocate(f.add("idle", "causeway", "64Mi", corev1.PodSucceeded), "64Mi", "10")
@@ -229,7 +230,8 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", a, err, says)
 		}
 	}
-	for _, text := range []string{"512Mi", "512MiB", " 512Mi", "512M"} { // as manifests have it, too
+	for _, text := range []string{"512Mi", "512MiB", " 512Mi", "512M"} {
+		// As manifests have it, too.
 		c, err := (&Ask{Memory: text, Count: 1}).Claim()
 		if err != nil {
 			t.Errorf("%q: %v", text, err)

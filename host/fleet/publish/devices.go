@@ -17,7 +17,8 @@ import (
 // Taints of devices. All keep new claims away and none ends what runs: a VM's programs may go on
 // with a GPU that gets no new ones.
 const (
-	TaintDrained     = claim.Driver + "/drained"     // an operator, or a fault, keeps new vGPUs away from it
+	// An operator, or a fault, keeps new vGPUs away from it.
+	TaintDrained     = claim.Driver + "/drained"
 	TaintUnreachable = claim.Driver + "/unreachable" // the node's causewayd does not answer
 )
 

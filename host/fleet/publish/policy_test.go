@@ -141,7 +141,8 @@ func TestSlicePolicies(t *testing.T) {
 		{dra, sliceOf(ours, "a", "fleet/gpu1"), false},
 		{dra, sliceOf(ours, "", "a"), false},
 		{dra, sliceOf("gpu.example.com", "a", "a"), false},
-		{strings.ReplaceAll(dra, ":causeway:", ":gpus:"), sliceOf(ours, "b", "b"), false}, // an overlay names another namespace
+		// An overlay names another namespace.
+		{strings.ReplaceAll(dra, ":causeway:", ":gpus:"), sliceOf(ours, "b", "b"), false},
 		{strings.ReplaceAll(fleet, ":causeway:", ":gpus:"), sliceOf(ours, "", "gpu1"), false},
 		{unbound, sliceOf(ours, "a", "a"), false},
 		{unbound, sliceOf(ours, "", ""), false},
@@ -212,7 +213,8 @@ func TestClaimPolicies(t *testing.T) {
 		{"causeway-16g", `"memory":"17179869185"`, true, false},
 		{"causeway-16g", ``, true, false}, // all that the GPU has
 		{"causeway-16g", `"compute":"1"`, true, false},
-		{"causeway-16g", `"gpu.causeway.dev/memory":"1Gi"`, false, false}, // another capacity to the scheduler, which no device has
+		// Another capacity to the scheduler, which no device has.
+		{"causeway-16g", `"gpu.causeway.dev/memory":"1Gi"`, false, false},
 		{"causeway", `"memory":"1Gi","gpu.causeway.dev/compute":"5"`, false, false},
 		{"causeway-1g6", `"memory":"1Gi"`, true, false},
 		{"causeway-99999g", `"memory":"1Gi"`, true, false},

@@ -57,7 +57,8 @@ func TestMany(t *testing.T) {
 			mux.ServeHTTP(to, httptest.NewRequest(http.MethodGet, path, nil))
 		}
 		get()
-		if n := testing.AllocsPerRun(20, get); n > 200 { // and tens of thousands for one that is made
+		if n := testing.AllocsPerRun(20, get); n > 200 {
+			// And tens of thousands for one that is made.
 			t.Errorf("%s: %v allocations", path, n)
 		}
 	}

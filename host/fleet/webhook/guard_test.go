@@ -165,7 +165,8 @@ func TestGuardAtOnce(t *testing.T) {
 	gone := httptest.NewRequest(http.MethodPost, "/pods", nil)
 	ctx, cancel := context.WithCancel(gone.Context())
 	cancel()
-	g.ServeHTTP(httptest.NewRecorder(), gone.WithContext(ctx)) // returns: all places are taken, and it has left
+	// Returns: all places are taken, and it has left.
+	g.ServeHTTP(httptest.NewRecorder(), gone.WithContext(ctx))
 	select {
 	case <-in:
 		t.Fatal("more at once than there are places")

@@ -21,7 +21,8 @@ type Limits struct {
 	CPUWeight uint32 // relative to other groups under load, 1 to 10000; the kernel's default is 100
 	CPU       uint32 // most per cent of one processor: 250 is two and a half
 	Memory    uint64 // bytes of the host's memory, not counting the guest's RAM, which QEMU has
-	High      uint64 // bytes from which on the group is slowed down and its caches are taken first; version 2 only
+	// Bytes from which on the group is slowed down and its caches are taken first; version 2 only.
+	High      uint64
 	Processes uint32 // and threads
 }
 
@@ -216,8 +217,10 @@ func (g *Group) Close() error {
 	}
 	var errs []error
 	for _, d := range g.dirs {
-		if err := put(d.root, "cgroup.procs", "0"); err != nil { // not ours, where root delegated a part
-			_ = put(filepath.Dir(d.path), "cgroup.procs", "0") // if that fails too, removing says it
+		if err := put(d.root, "cgroup.procs", "0"); err != nil {
+			// Not ours, where root delegated a part.
+			// If that fails too, removing says it.
+			_ = put(filepath.Dir(d.path), "cgroup.procs", "0")
 		}
 		var err error
 		for end := time.Now().Add(gone); ; time.Sleep(5 * time.Millisecond) {

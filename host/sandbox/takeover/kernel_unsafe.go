@@ -86,7 +86,8 @@ func kernel() []Attempt {
 	const bad = ^uintptr(0)
 	again := []syscall.Errno{unix.EINVAL, unix.EBADF, unix.EFAULT, unix.ENOENT, unix.ENOEXEC, unix.ENOTTY, unix.ESTALE, unix.ENODEV, unix.ENOTBLK, unix.EOPNOTSUPP, unix.EOVERFLOW}
 	return []Attempt{
-		{Name: "mount: a file system", Do: onThread(func() error { // in a mount namespace of the thread's own, where it may
+		{Name: "mount: a file system", Do: onThread(func() error {
+			// In a mount namespace of the thread's own, where it may.
 			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 				return err
 			}

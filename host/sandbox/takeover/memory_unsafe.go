@@ -17,9 +17,11 @@ import (
 type Mark struct {
 	Name   string // whose memory it is
 	Text   string
-	Holder int  // a process that has it
-	OwnVM  bool // of the same VM: the worker's descriptors are of all its memory, so no wall stands there
-	Behind bool // further up in the VM's memory than the worker's own pages, which can only grow that way
+	Holder int // a process that has it
+	// Of the same VM: the worker's descriptors are of all its memory, so no wall stands there.
+	OwnVM bool
+	// Further up in the VM's memory than the worker's own pages, which can only grow that way.
+	Behind bool
 }
 
 // errOutOfReach says that nothing of what a worker holds led to a mark.
@@ -93,7 +95,8 @@ func byGrowth(text []byte) error {
 	}
 	errs := []error{errOutOfReach}
 	for _, from := range list {
-		at, _, e := unix.Syscall6(unix.SYS_MREMAP, from, 0, growth, unix.MREMAP_MAYMOVE, 0, 0) // of nothing: another mapping
+		// Of nothing: another mapping.
+		at, _, e := unix.Syscall6(unix.SYS_MREMAP, from, 0, growth, unix.MREMAP_MAYMOVE, 0, 0)
 		if e != 0 {
 			errs = append(errs, errno("mremap", e))
 			continue

@@ -38,7 +38,8 @@ func build(t *testing.T) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) { // paths must not be what stops the attacker
+	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		// Paths must not be what stops the attacker.
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,8 @@ func victims(t *testing.T, program string) *takeover.Target {
 	t.Cleanup(func() { _ = udp.Close() })
 	target.UDP = udp.LocalAddr().String()
 
-	for name, mode := range map[string]os.FileMode{"disk.qcow2": 0o644, "vm1-gpu0.log": 0o666} { // careless modes
+	for name, mode := range map[string]os.FileMode{"disk.qcow2": 0o644, "vm1-gpu0.log": 0o666} {
+		// Careless modes.
 		if err := os.WriteFile(at(name), []byte("secret"), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +151,8 @@ func victims(t *testing.T, program string) *takeover.Target {
 		t.Fatal(err)
 	}
 	target.Folders = []string{at("anybody")}
-	if err := unix.Mknod(at("nvidia9"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil { // /dev/null in disguise
+	if err := unix.Mknod(at("nvidia9"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		// /dev/null in disguise.
 		t.Fatal(err)
 	}
 	_ = os.Chmod(at("nvidia9"), 0o666)

@@ -40,7 +40,8 @@ func TestFencesByChance(t *testing.T) {
 	g := still(t, gauge)
 	g.est = 1
 	g.Grant.Set(metered, time.Second)
-	since, fences, free, loose := uint64(0), 0, false, false // operations behind the last fence; fences so far; whether it is free, and was
+	// Operations behind the last fence; fences so far; whether it is free, and was.
+	since, fences, free, loose := uint64(0), 0, false, false
 	ops, marked := uint64(0), []uint64{0}
 	fence := func() { since, fences, marked = 0, fences+1, append(marked, ops) }
 	for step := range 20000 {

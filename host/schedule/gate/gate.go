@@ -73,10 +73,11 @@ const (
 	leastOps  = 2    // one runs, one waits
 	firstOps  = 8    // while nothing is known of what they take
 	grace     = 60 * time.Microsecond
-	stand     = 10 * time.Millisecond // how long the consumer sleeps at the gate before it looks around
-	napLeast  = 20 * time.Microsecond
-	napMost   = 500 * time.Microsecond
-	napTold   = 2 * time.Millisecond // while a gauge tells: only busy time goes on
+	// How long the consumer sleeps at the gate before it looks around.
+	stand    = 10 * time.Millisecond
+	napLeast = 20 * time.Microsecond
+	napMost  = 500 * time.Microsecond
+	napTold  = 2 * time.Millisecond // while a gauge tells: only busy time goes on
 )
 
 // New makes a gate and starts its goroutines.
@@ -229,7 +230,8 @@ func (g *Gate) stand(ctx context.Context) error {
 			continue
 		}
 		g.Grant.Await(w, stand)
-		if g.Usage.Active.Load() == 0 { // a worker that had the session before may have said so just now
+		if g.Usage.Active.Load() == 0 {
+			// A worker that had the session before may have said so just now.
 			g.Usage.Active.Store(1)
 			g.ring()
 		}

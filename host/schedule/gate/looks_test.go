@@ -63,7 +63,8 @@ func TestSegments(t *testing.T) {
 func TestLooks(t *testing.T) {
 	const ms = time.Millisecond
 	for what, c := range map[string]struct {
-		ops, fences, pass uint64 // operations, each fence behind the last of them, and those that passed
+		// Operations, each fence behind the last of them, and those that passed.
+		ops, fences, pass uint64
 		est               time.Duration
 		after             time.Duration // the look
 		want              time.Duration // an operation takes
@@ -111,7 +112,8 @@ func TestLooks(t *testing.T) {
 			t.Errorf("%s: at the next look it was busy for %v more", what, time.Duration(g.Usage.Busy.Load()-was))
 		}
 	}
-	g := meteredGate(t, &fakeGauge{}) // as the consumer finds it: it fenced just as this side saw that it was idle
+	// As the consumer finds it: it fenced just as this side saw that it was idle.
+	g := meteredGate(t, &fakeGauge{})
 	g.fenced = 1
 	if g.lookLocked(time.Now()); g.idle.Load() {
 		t.Error("it is idle with a fence on its way")

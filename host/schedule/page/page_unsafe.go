@@ -16,9 +16,11 @@ type Word uint32
 
 // Flags of a Word.
 const (
-	Open    Word = 1 << iota // work may be submitted
-	Metered                  // work is fenced and counted; without it, and Open, nothing is: the session has the GPU to itself
-	flags   = Open | Metered
+	Open Word = 1 << iota // work may be submitted
+	// Work is fenced and counted; without it, and Open, nothing is: the session has the GPU to
+	// itself.
+	Metered
+	flags = Open | Metered
 )
 
 // Free reports whether the session may do as it likes.
@@ -87,8 +89,10 @@ func (g Grant) Await(old Word, d time.Duration) { sys.FutexWait(g.word, uint32(o
 type Usage struct {
 	Active  *atomic.Uint32 // 1: has work on the GPU, or wants to submit some
 	Drained *atomic.Uint32 // the last closed Word for which nothing was left on the GPU
-	Busy    *atomic.Uint64 // nanoseconds in which work of the session was unfinished; not counted while free
-	Waited  *atomic.Uint64 // nanoseconds in which the session's ring stood still for want of a grant
+	// Nanoseconds in which work of the session was unfinished; not counted while free.
+	Busy *atomic.Uint64
+	// Nanoseconds in which the session's ring stood still for want of a grant.
+	Waited  *atomic.Uint64
 	Waits   *atomic.Uint64 // how often it did
 	Waiting *atomic.Uint32 // 1: it does now
 }

@@ -137,7 +137,8 @@ func TestHonestAccounts(t *testing.T) {
 				return func(_ *program, got time.Duration) time.Duration { return got + got/10 }
 			},
 			"late": func(late map[*program]time.Duration) func(*program, time.Duration) time.Duration {
-				return func(p *program, got time.Duration) time.Duration { // a fifth of a period is in the next account
+				return func(p *program, got time.Duration) time.Duration {
+					// A fifth of a period is in the next account.
 					told := got - got/5 + late[p]
 					late[p] = got / 5
 					return told

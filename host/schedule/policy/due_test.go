@@ -18,22 +18,24 @@ func TestNextLook(t *testing.T) {
 		want int // that want the GPU
 		due  time.Duration
 	}{
-		"one alone":                              {func(_, o *Share) { o.active = false }, 1, 0},
-		"two":                                    {func(_, o *Share) { o.opened = false }, 2, ms}, // the least slice, which is not over
+		"one alone": {func(_, o *Share) { o.active = false }, 1, 0},
+		// The least slice, which is not over.
+		"two":                                    {func(_, o *Share) { o.opened = false }, 2, ms},
 		"the holder waits for work that is left": {func(h, _ *Share) { h.Mode = Closed }, 1, Patience - ms},
 		"it is not left by one that had nothing": {func(h, o *Share) { h.Mode, o.opened = Closed, false }, 1, 0},
 		"nor by one that is drained":             {func(h, o *Share) { h.Mode, o.drained = Closed, true }, 1, 0},
 		"nor by one that is quiet":               {func(h, o *Share) { h.Mode, o.active = Closed, false }, 1, 0},
 		"nor by the holder itself":               {func(h, o *Share) { h.Mode, h.opened, h.closedAt, o.active = Closed, true, now, false }, 1, 0},
 		"the holder does not wait":               {func(*Share, *Share) {}, 1, 0},
-		"a bucket that fills":                    {func(_, o *Share) { o.Limits, o.throttled = capped, true }, 1, 4 * ms}, // 2 ms, at half the time
-		"one that is not empty":                  {func(_, o *Share) { o.Limits, o.throttled, o.tokens = capped, true, float64(ms) }, 1, 2 * ms},
-		"of one that is quiet":                   {func(_, o *Share) { o.Limits, o.throttled, o.active = capped, true, false }, 1, 0},
-		"a bucket that drains":                   {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Metered, float64(3*ms) }, 1, 6 * ms},
-		"of one that is quiet, and may begin":    {func(_, o *Share) { o.Limits, o.Mode, o.tokens, o.active = capped, Metered, float64(3*ms), false }, 1, 0},
-		"of one that is free":                    {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Free, float64(3*ms) }, 1, 0},
-		"one that may come back":                 {func(_, o *Share) { o.active, o.leftAt = false, now.Add(-Calm/4) }, 1, Calm * 3 / 4},
-		"not beside one that is free":            {func(h, o *Share) { h.Mode, o.active, o.leftAt = Free, false, now.Add(-Calm/4) }, 1, 0},
+		// 2 ms, at half the time
+		"a bucket that fills":                 {func(_, o *Share) { o.Limits, o.throttled = capped, true }, 1, 4 * ms},
+		"one that is not empty":               {func(_, o *Share) { o.Limits, o.throttled, o.tokens = capped, true, float64(ms) }, 1, 2 * ms},
+		"of one that is quiet":                {func(_, o *Share) { o.Limits, o.throttled, o.active = capped, true, false }, 1, 0},
+		"a bucket that drains":                {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Metered, float64(3*ms) }, 1, 6 * ms},
+		"of one that is quiet, and may begin": {func(_, o *Share) { o.Limits, o.Mode, o.tokens, o.active = capped, Metered, float64(3*ms), false }, 1, 0},
+		"of one that is free":                 {func(_, o *Share) { o.Limits, o.Mode, o.tokens = capped, Free, float64(3*ms) }, 1, 0},
+		"one that may come back":              {func(_, o *Share) { o.active, o.leftAt = false, now.Add(-Calm/4) }, 1, Calm * 3 / 4},
+		"not beside one that is free":         {func(h, o *Share) { h.Mode, o.active, o.leftAt = Free, false, now.Add(-Calm/4) }, 1, 0},
 		"beside one that is capped": {func(h, o *Share) {
 			h.Limits, h.tokens, o.active, o.leftAt = capped, float64(ms), false, now.Add(-Calm/4)
 		}, 1, 2 * ms}, // by its own bucket
@@ -43,7 +45,8 @@ func TestNextLook(t *testing.T) {
 		"the first of several": {func(h, o *Share) { h.Mode, o.closedAt = Closed, now.Add(-Patience+ms/2) }, 2, ms / 2},
 		"not before a moment":  {func(h, o *Share) { h.Mode, o.closedAt = Closed, epoch }, 1, shortNext},
 	} {
-		g := &GPU{Quantum: 3 * ms, last: now, sliceAt: now.Add(ms / 2), sliceEnd: now.Add(2 * ms)} // a slice is 3 ms, the least 0.5
+		// A slice is 3 ms, the least 0.5.
+		g := &GPU{Quantum: 3 * ms, last: now, sliceAt: now.Add(ms / 2), sliceEnd: now.Add(2 * ms)}
 		h, o := holder(), other()
 		c.set(h, o)
 		g.holder, g.shares = h, []*Share{h, o}
@@ -108,10 +111,12 @@ func TestWhoTypes(t *testing.T) {
 		suspect time.Duration
 		want    *Share
 	}{
-		"both use much":                {0.5, 0.5, false, 0, nil},
-		"one little":                   {0.12, 0.5, false, 0, a}, // an eighth is a quarter of its half
-		"not little enough":            {0.125, 0.5, false, 0, nil},
-		"of a smaller part":            {0.12, 0.5, true, 0, nil}, // of a quarter of the GPU it would be a sixteenth
+		"both use much": {0.5, 0.5, false, 0, nil},
+		// An eighth is a quarter of its half.
+		"one little":        {0.12, 0.5, false, 0, a},
+		"not little enough": {0.125, 0.5, false, 0, nil},
+		// Of a quarter of the GPU it would be a sixteenth.
+		"of a smaller part":            {0.12, 0.5, true, 0, nil},
 		"little of a smaller part":     {0.06, 0.5, true, 0, a},
 		"both little, one less":        {0.05, 0.04, false, 0, b},
 		"both little, the other":       {0.03, 0.04, false, 0, a},

@@ -12,7 +12,8 @@ const (
 	Patience = 15 * time.Millisecond // how long a slice waits for the end of the work before it
 	Calm     = time.Second           // how long one that became quiet is still expected back
 
-	FlightInteractive = 60 * time.Microsecond // work in flight while one that types may come; less gains nothing beside the GPU's own switch
+	// Work in flight while one that types may come; less gains nothing beside the GPU's own switch.
+	FlightInteractive = 60 * time.Microsecond
 
 	// Slices. A software GPU takes longer to go from one to another: what it waits for are the
 	// CPUs.
@@ -32,13 +33,26 @@ func (g *GPU) quantum() time.Duration {
 	return Quantum
 }
 
-func (g *GPU) minSlice() time.Duration { return g.quantum() / 6 }              // before it ends for the sake of one that is behind
-func (g *GPU) flight() time.Duration   { return g.quantum() / 2 }              // work in flight while several want the GPU, or under a cap
-func (g *GPU) grace() time.Duration    { return g.quantum() / 4 }              // of a slice that is not charged if nothing was on the GPU: wake-ups take their time
-func (g *GPU) maxLag() time.Duration   { return 10 * g.quantum() }             // of GPU time that one can be owed for the past
-func (g *GPU) maxSlack() time.Duration { return 2 * g.quantum() }              // reports of busy time may come so late
-func (g *GPU) capSlice() float64       { return float64(g.quantum()) * 2 / 3 } // what an empty bucket is filled with before its owner goes on
-func (g *GPU) capBurst() float64       { return 5 * g.capSlice() }             // what a bucket holds
+// Before it ends for the sake of one that is behind.
+func (g *GPU) minSlice() time.Duration { return g.quantum() / 6 }
+
+// Work in flight while several want the GPU, or under a cap.
+func (g *GPU) flight() time.Duration { return g.quantum() / 2 }
+
+// Of a slice that is not charged if nothing was on the GPU: wake-ups take their time.
+func (g *GPU) grace() time.Duration { return g.quantum() / 4 }
+
+// Of GPU time that one can be owed for the past.
+func (g *GPU) maxLag() time.Duration { return 10 * g.quantum() }
+
+// Reports of busy time may come so late.
+func (g *GPU) maxSlack() time.Duration { return 2 * g.quantum() }
+
+// What an empty bucket is filled with before its owner goes on.
+func (g *GPU) capSlice() float64 { return float64(g.quantum()) * 2 / 3 }
+
+// What a bucket holds.
+func (g *GPU) capBurst() float64 { return 5 * g.capSlice() }
 
 // Mode is what a virtual GPU may do.
 type Mode int
@@ -105,7 +119,8 @@ type Share struct {
 	cardAt         time.Time // of the driver's last account
 	onCard         bool      // it had something
 	suspect        time.Time // until then it is not interactive
-	penalty        float64   // nanoseconds charged by the driver's account, divided by weight, for which it is barred
+	// Nanoseconds charged by the driver's account, divided by weight, for which it is barred.
+	penalty float64
 }
 
 // Throttled reports whether the cap holds it back.

@@ -26,8 +26,10 @@ func TestTimesOfSlices(t *testing.T) {
 func TestTurns(t *testing.T) {
 	const ms = time.Millisecond
 	now := epoch.Add(time.Hour)
-	over, least := now.Add(-3*ms), now.Add(-ms/2) // a slice that ends now, and one that has lasted as long as the least
-	behind := float64(3 * ms)                     // as far as a slice of the other, whose weight is one
+	// A slice that ends now, and one that has lasted as long as the least.
+	over, least := now.Add(-3*ms), now.Add(-ms/2)
+	// As far as a slice of the other, whose weight is one.
+	behind := float64(3 * ms)
 	for what, c := range map[string]struct {
 		set    func(h, o *Share)
 		at     time.Time // the holder's slice began; zero: nobody holds it
@@ -44,7 +46,8 @@ func TestTurns(t *testing.T) {
 		"not so far":                              {func(_, o *Share) { o.virtual -= behind }, least, false, false, true},
 		"far by its weight":                       {func(_, o *Share) { o.Weight, o.virtual = 3, o.virtual-behind/3-1 }, least, true, true, false},
 		"the slice is over, the other is behind":  {func(_, o *Share) { o.virtual-- }, over, true, true, false},
-		"over, and it is behind itself":           {func(_, o *Share) { o.virtual++ }, over, false, true, true}, // what was said of its beginning stays
+		// What was said of its beginning stays.
+		"over, and it is behind itself":           {func(_, o *Share) { o.virtual++ }, over, false, true, true},
 		"the other types":                         {func(_, o *Share) { o.recent, o.virtual = 0, 1e12 }, now, true, true, true},
 		"both type":                               {func(h, o *Share) { h.recent, o.recent = 0.1, 0 }, now, false, false, true},
 		"the holder types":                        {func(h, _ *Share) { h.recent = 0 }, now, false, false, true},
@@ -198,9 +201,10 @@ func TestTakeTurns(t *testing.T) {
 		"one":                        {Share{cardAt: now}, 1e12, 8e9, true},
 		"the other was there before": {Share{onCard: true, cardAt: now.Add(-2*period - 1)}, 1e12, 8e9, true},
 		"but of late":                {Share{onCard: true, cardAt: now.Add(-2 * period)}, 1e12, 8e9, false},
-		"they take turns":            {Share{onCard: true, cardAt: now}, 7e9, 6e9, true}, // 9 of 8 seconds
-		"each as if it were alone":   {Share{onCard: true, cardAt: now}, 7e9 + 1, 6e9, false},
-		"not enough was seen":        {Share{onCard: true, cardAt: now}, 0, 6e9 - 1, false},
+		// 9 of 8 seconds
+		"they take turns":          {Share{onCard: true, cardAt: now}, 7e9, 6e9, true},
+		"each as if it were alone": {Share{onCard: true, cardAt: now}, 7e9 + 1, 6e9, false},
+		"not enough was seen":      {Share{onCard: true, cardAt: now}, 0, 6e9 - 1, false},
 	} {
 		other, s := c.other, &Share{onCard: true, cardAt: now, Held: 10 * time.Second, returned: time.Second, BusyTotal: 3 * time.Second}
 		g := &GPU{shares: []*Share{s, &other}, last: now, together: now, claimed: c.claimed, there: c.there}

@@ -75,7 +75,8 @@ func (h *Host) Set(link string, index int, s vf.Settings) error {
 			}
 		}
 	case s.MinRate != nil || s.MaxRate != nil:
-		if b, _ := os.ReadFile(h.carrier(&h.nics[i])); string(b) == "0\n" { // no part of a speed that is not agreed on
+		if b, _ := os.ReadFile(h.carrier(&h.nics[i])); string(b) == "0\n" {
+			// No part of a speed that is not agreed on.
 			return syscall.EINVAL
 		}
 		name, do = "rate", func() {
@@ -102,7 +103,9 @@ func (h *Host) Set(link string, index int, s vf.Settings) error {
 	switch err := h.Fail[name]; {
 	case err != nil:
 		return err
-	case guid != ib && name != "state": // an Ethernet port has no GUIDs to be set, one of InfiniBand nothing but those and its state
+	case guid != ib && name != "state":
+		// An Ethernet port has no GUIDs to be set, one of InfiniBand nothing but those and its
+		// state.
 		return syscall.EOPNOTSUPP
 	case !h.Deaf[name]:
 		do()

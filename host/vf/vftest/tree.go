@@ -64,8 +64,10 @@ func New(t testing.TB, nics ...NIC) *Host {
 	for _, driver := range []string{"mlx5_core", "mlx4_core", "vfio-pci"} {
 		h.mkdir(h.sys("bus/pci/drivers", driver))
 	}
-	h.device("0000:00:00.0", map[string]string{"class": "0x060000", "vendor": "0x8086"}) // a bridge: no NIC
-	h.device("0000:3f:00.0", map[string]string{"class": "0x020000", "vendor": "0x14e4"}) // a NIC that has none
+	// A bridge: no NIC.
+	h.device("0000:00:00.0", map[string]string{"class": "0x060000", "vendor": "0x8086"})
+	// A NIC that has none.
+	h.device("0000:3f:00.0", map[string]string{"class": "0x020000", "vendor": "0x14e4"})
 	h.device("0000:81:00.0", map[string]string{"class": "0x010802", "sriov_totalvfs": "32"})
 	for _, n := range nics {
 		h.physical(n)

@@ -5,12 +5,13 @@ type PageKind byte
 
 // Kinds of shared pages.
 const (
-	PageMemory PageKind = iota + 1 // memory budget of the virtual GPU, read and written by all its sessions
-	PageMeter                      // counters of the session, written by its worker
-	PageGrant                      // what the scheduler grants, mapped read-only by the worker
-	PageUsage                      // what the worker tells the scheduler
-	PageBell                       // no page: an eventfd by which the worker has the scheduler look
-	PageHost                       // budget of the host's memory, as PageMemory is of the GPU's
+	// Memory budget of the virtual GPU, read and written by all its sessions.
+	PageMemory PageKind = iota + 1
+	PageMeter           // counters of the session, written by its worker
+	PageGrant           // what the scheduler grants, mapped read-only by the worker
+	PageUsage           // what the worker tells the scheduler
+	PageBell            // no page: an eventfd by which the worker has the scheduler look
+	PageHost            // budget of the host's memory, as PageMemory is of the GPU's
 	pageKinds
 )
 

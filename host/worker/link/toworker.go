@@ -9,8 +9,8 @@ import (
 )
 
 // Configure gives a worker its session. It is the first message but for Warm. The answer is the
-// session's end, or with CarrierVirtiofs Started, with Config.Adopt Adopted. With Config.Parked Start
-// comes next, with the doorbell: Started says that the driver has, and Adopted follows.
+// session's end, or with CarrierVirtiofs Started, with Config.Adopt Adopted. With Config.Parked
+// Start comes next, with the doorbell: Started says that the driver has, and Adopted follows.
 type Configure struct {
 	forWorker
 	Config Config
@@ -134,8 +134,9 @@ func (m *EndRegion) fields(c *coder) { c.u32(&m.Region) }
 // Start says that all of region 0 is there. Answer: Started.
 type Start struct {
 	forWorker
-	Doorbell File   // an eventfd
-	Memory   []File // with Config.Parked: the memory of a session that was exported with some; perhaps none
+	Doorbell File // an eventfd
+	// With Config.Parked: the memory of a session that was exported with some; perhaps none.
+	Memory []File
 }
 
 func (m *Start) fields(c *coder) {

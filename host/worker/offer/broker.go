@@ -49,9 +49,10 @@ var (
 
 // Memory is the GPU memory behind an offer.
 type Memory struct {
-	Bytes   uint64 // 0: there is none, or none that outlives its owner
-	Of      uint64 // which of its owner's it is, where several offers are of the same; 0: of its own
-	Lasting bool   // its token is good for as long as anybody has it open, its owner or not
+	Bytes uint64 // 0: there is none, or none that outlives its owner
+	// Which of its owner's it is, where several offers are of the same; 0: of its own.
+	Of      uint64
+	Lasting bool // its token is good for as long as anybody has it open, its owner or not
 }
 
 // Broker keeps what the workers of one virtual GPU share. The zero value is ready.

@@ -14,9 +14,10 @@ import (
 
 // places are a driver's, in which memory waits for the operations that allocate it.
 type places struct {
-	t        testing.TB
-	session  memory // what operations will have allocated when the last round comes; nil: whatever is said to be
-	none     bool   // nothing can wait here
+	t testing.TB
+	// What operations will have allocated when the last round comes; nil: whatever is said to be.
+	session  memory
+	none     bool // nothing can wait here
 	expected memory
 	landed   memory
 	settled  bool

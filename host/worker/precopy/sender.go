@@ -20,7 +20,8 @@ import (
 type Round struct {
 	Looked uint64 // at
 	Sent   uint64 // blocks, without those that are all zeros
-	Cut    bool   // the context ended before the round did: what was not looked at is as in the round before
+	// The context ended before the round did: what was not looked at is as in the round before.
+	Cut bool
 }
 
 // Sender remembers what the receiver has. One goroutine owns it.
@@ -116,7 +117,9 @@ func (s *Sender) Last(ctx context.Context, export Export, w io.Writer) (Round, e
 		at := Range{addr, size}
 		c := s.known[addr]
 		if c == nil || c.Range != at {
-			c = &copied{Range: at} // nothing comes after this round that would want sums of a range that it is the first to see
+			// Nothing comes after this round that would want sums of a range that it is the first
+			// to see.
+			c = &copied{Range: at}
 		}
 		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil || s.same && c.looked {
 			return err

@@ -51,7 +51,8 @@ func (w *Window) next(flush func() error) ([]byte, error) {
 		free := make([]byte, w.slots())
 		n, err := w.back.Read(free)
 		if errors.Is(err, io.EOF) {
-			err = unix.EPIPE // the receiver has refused, or ended, as one does that closes the stream
+			// The receiver has refused, or ended, as one does that closes the stream.
+			err = unix.EPIPE
 		}
 		if err != nil {
 			return nil, fmt.Errorf("a free slot: %w", err)

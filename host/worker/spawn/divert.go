@@ -28,7 +28,8 @@ type route struct {
 	to    link.Relay
 	calls calls
 	ahead bool // memory of the session goes there, and the session has not
-	gone  bool // the relay is not to go there any more, and may have asked for it before it heard that
+	// The relay is not to go there any more, and may have asked for it before it heard that.
+	gone bool
 }
 
 // errLeft answers a relay that asks for a connection to where its session does not go on.

@@ -27,7 +27,8 @@ func TestEveryKind(t *testing.T) {
 	p.wake.Store(&wake)
 	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
 	p.diverts.mu.Lock()
-	p.diverts.routes[remote.LeaseID{2}] = &route{to: *p.relay.Load()} // which the sample of Connect names
+	// Which the sample of Connect names.
+	p.diverts.routes[remote.LeaseID{2}] = &route{to: *p.relay.Load()}
 	diverted := make(chan link.Diverted, 1)
 	p.diverts.asked[12] = diverted // what the sample of Diverted answers
 	p.diverts.mu.Unlock()

@@ -162,7 +162,8 @@ func TestRedeemLater(t *testing.T) {
 		if err := b.Send(link.Redeem{Request: 3, Token: token, Await: true}); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, b, 4, link.Redeem{Request: 4, Token: token}); r.Errno == 0 { // who does not wait is told at once
+		if r := ask(t, b, 4, link.Redeem{Request: 4, Token: token}); r.Errno == 0 {
+			// Who does not wait is told at once.
 			t.Error("redeemed what nobody shares")
 		}
 		if r := ask(t, a, 5, link.Offer{Request: 5, Token: token, Blob: []byte("late")}); r.Errno != 0 {

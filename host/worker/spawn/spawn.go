@@ -147,7 +147,8 @@ func (s *Spawner) process() (*Process, error) {
 		cmd.Env = hostEnv(os.Environ())
 	}
 	if s.OneArena {
-		cmd.Env = append(cmd.Env[:len(cmd.Env):len(cmd.Env)], "MALLOC_ARENA_MAX=1") // mallopt(3), M_ARENA_MAX
+		// mallopt(3), M_ARENA_MAX
+		cmd.Env = append(cmd.Env[:len(cmd.Env):len(cmd.Env)], "MALLOC_ARENA_MAX=1")
 	}
 	cmd.Stderr = s.Stderr
 	if cmd.Stderr == nil {

@@ -43,7 +43,8 @@ func TestConformance(t *testing.T) {
 		sysfs, a, _ := fabric(t)
 		remotetest.Conformance(t, func() (remotetest.Ends, error) { return l.RDMA(a, "127.0.0.1", sysfs) })
 	})
-	t.Run("flaps", func(t *testing.T) { // its queue pairs are lost again and again, and the session goes on over others
+	t.Run("flaps", func(t *testing.T) {
+		// Its queue pairs are lost again and again, and the session goes on over others.
 		sysfs, a, f := fabric(t)
 		defer f.Flap(0)
 		lost, refused := f.Lost(), f.Refused()

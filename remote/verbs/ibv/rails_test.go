@@ -45,7 +45,8 @@ func openTwo(t *testing.T) (ds *ibv.Devices, nic string) {
 		run(t, "rdma link delete rxe1")
 		run(t, "/usr/bin/ip link delete ve2")
 	})
-	for end := time.Now().Add(remotetest.Limit); ; time.Sleep(10 * time.Millisecond) { // its port becomes active, and has its address
+	for end := time.Now().Add(remotetest.Limit); ; time.Sleep(10 * time.Millisecond) {
+		// Its port becomes active, and has its address.
 		ds, err := ibv.Open("", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +61,8 @@ func openTwo(t *testing.T) (ds *ibv.Devices, nic string) {
 		}
 		if ready == 2 {
 			t.Cleanup(func() {
-				if err := ds.Close(); err != nil { // also if anything is left of its queue pairs and memory
+				if err := ds.Close(); err != nil {
+					// Also if anything is left of its queue pairs and memory.
 					t.Error(err)
 				}
 			})

@@ -116,7 +116,8 @@ func TestWrongKey(t *testing.T) {
 	if got, err := p.Failed(); got != verbs.RemoteAccess || err != nil {
 		t.Errorf("the end that writes: %v, %v", got, err)
 	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, verbs.Flushed) && !errors.Is(err, verbs.RemoteAccess) { // adapters differ in what they tell it
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, verbs.Flushed) && !errors.Is(err, verbs.RemoteAccess) {
+		// Adapters differ in what they tell it.
 		t.Errorf("the other: %v", err)
 	}
 	if err := errors.Join(c.Close(), p.Close()); err != nil {

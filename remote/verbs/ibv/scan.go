@@ -117,7 +117,8 @@ func inPartition(sys fs.FS, p *verbs.Port, want verbs.Partition) bool {
 		}
 		key, err := verbs.ParsePartition(s)
 		if want == 0 {
-			p.Partition = key // an empty first entry is 0, as no table is: the queue pairs say what comes of it
+			// An empty first entry is 0, as no table is: the queue pairs say what comes of it.
+			p.Partition = key
 			return true
 		}
 		if err == nil && key.Same(want) && (p.Partition == 0 || key.Full() && !p.Partition.Full()) {

@@ -83,7 +83,8 @@ func (f *Fabric) movedLocked(a *Adapter, j job) {
 	n := uint64(j.Length)
 	f.moved[j.Op] += n
 	count(f.by, a, j.Op, n)
-	if m := f.regions[j.RemoteKey]; n > 0 && m.may&verbs.RemoteRead != 0 { // which there is: the work could be done
+	if m := f.regions[j.RemoteKey]; n > 0 && m.may&verbs.RemoteRead != 0 {
+		// Which there is: the work could be done.
 		count(f.reached, a, j.Op, n)
 	}
 }

@@ -23,11 +23,12 @@ type queue struct {
 	work     []job
 	receives int
 	posted   uint64 // the newest work request's number
-	polled   uint64 // of the newest whose completion was taken: the send queue has room for all up to it
-	cq       []verbs.Completion
-	armed    bool
-	news     chan struct{} // one place
-	wg       sync.WaitGroup
+	// Of the newest whose completion was taken: the send queue has room for all up to it.
+	polled uint64
+	cq     []verbs.Completion
+	armed  bool
+	news   chan struct{} // one place
+	wg     sync.WaitGroup
 }
 
 // job is work under way; bytes are its inline ones.
@@ -196,7 +197,8 @@ func (q *queue) memoryLocked(to *queue, j job) (local, remote []byte, s verbs.St
 		return nil, nil, verbs.LocalProtection
 	}
 	if remote, ok = q.f.atLocked(to.a, j.RemoteKey, j.Remote, j.Length, may); !ok {
-		to.failLocked(verbs.Completion{Status: verbs.Flushed}) // the responder's end fails, too, and is told no more than that
+		// The responder's end fails, too, and is told no more than that.
+		to.failLocked(verbs.Completion{Status: verbs.Flushed})
 		return nil, nil, verbs.RemoteAccess
 	}
 	return local, remote, verbs.Success

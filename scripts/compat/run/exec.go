@@ -54,7 +54,8 @@ func execute(ctx context.Context, r *row, prefix []string, libDir, dir string, l
 		"NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1", "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=2")
 	cmd.Env = append(cmd.Env, r.env...)
 	if os.Getenv("CAUSEWAY_LOG") == "" {
-		cmd.Env = append(cmd.Env, "CAUSEWAY_LOG=info") // stderr is not compared, and says what was refused
+		// Stderr is not compared, and says what was refused.
+		cmd.Env = append(cmd.Env, "CAUSEWAY_LOG=info")
 	}
 	var out, errs limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

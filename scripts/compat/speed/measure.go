@@ -16,7 +16,8 @@ import (
 type program struct {
 	file, binary string
 	args         []string
-	spawn        int // how often it is started on each side, by a spawner that lives on; 0: it is a server itself
+	// How often it is started on each side, by a spawner that lives on; 0: it is a server itself.
+	spawn int
 }
 
 func (p *program) String() string {

@@ -206,7 +206,9 @@ func (q *queue) reap() {
 			delete(q.waiting, u.Head)
 			c.used = u.Len
 			q.putPage(c.in)
-			if c.answer { // READs that lend pages come for as long as a program lives, and nobody asks for their answers
+			if c.answer {
+				// READs that lend pages come for as long as a program lives, and nobody asks for
+				// their answers
 				copy(structBytes(&c.header), c.out.Bytes)
 				q.putPage(c.out)
 			}

@@ -39,7 +39,9 @@ type Arena struct {
 	base, size uint64
 	backing    Backing
 	chunks     []chunk // backed, sorted by address
-	cursor     uint64  // where the search for addresses goes on: they are used again late, so that stale pointers are found
+	// Where the search for addresses goes on: they are used again late, so that stale pointers are
+	// found.
+	cursor uint64
 	// pages that are shared, by the number of bits of what may be their longest free run, in units.
 	// A page is in one list; full ones are in the first.
 	byRoom [bits.UintSize]pageList
@@ -74,7 +76,8 @@ func (a *Arena) Alloc(size uint64) (uint64, error) {
 	n := unitsOf(size)
 	for class := bits.Len(n); class < len(a.byRoom); class++ {
 		list := a.byRoom[class]
-		for i := len(list) - 1; i >= max(len(list)-tries, 0); i-- { // one that is found wanting leaves the list, and the last takes its place
+		for i := len(list) - 1; i >= max(len(list)-tries, 0); i-- {
+			// One that is found wanting leaves the list, and the last takes its place.
 			p := list[i]
 			if p.room < n {
 				continue

@@ -50,7 +50,8 @@ func (s *Space) AttributeValue(id uint32, b []byte, event func(id uint32) (Event
 		}
 		v.LaunchCompletionEvent().Event = e // both begin with it
 		return v, true, cuda.Success
-	case cuda.LaunchAttrAccessPolicyWindow: // where it begins, and how many bytes it has; none: there is no window
+	case cuda.LaunchAttrAccessPolicyWindow:
+		// Where it begins, and how many bytes it has; none: there is no window.
 		if v.words[1] == 0 {
 			return v, false, cuda.Success
 		}

@@ -131,7 +131,8 @@ func ArrayOperand(a Array, p Placement) Operand {
 	return Operand{kind: cuda.MemoryTypeArray, array: a, at: Placement{X: p.X, Y: p.Y, Z: p.Z}}
 }
 
-// MappedOperand is a side of a copy that lies in a mapping that the guest shares, from an offset on.
+// MappedOperand is a side of a copy that lies in a mapping that the guest shares, from an offset
+// on.
 func MappedOperand(mapping []byte, offset uint64, p Placement, b Box) (Operand, bool) {
 	span, ok := p.span(b)
 	if !ok {

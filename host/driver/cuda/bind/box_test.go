@@ -56,7 +56,8 @@ func TestFirst(t *testing.T) {
 		{Placement{X: 3, Y: 2, Pitch: 100}, Box{5, 1, 1}, 203},
 		{Placement{X: 3, Y: 2}, Box{5, 4, 1}, 2*8 + 3}, // no pitch: rows of 3 + 5 bytes
 		{Placement{X: 3, Y: 2, Z: 7, Pitch: 100, Height: 10}, Box{5, 4, 1}, 7203},
-		{Placement{X: 3, Y: 2, Z: 7, Pitch: 100}, Box{5, 4, 1}, (7*6+2)*100 + 3}, // no height: slices of 2 + 4 rows
+		// No height: slices of 2 + 4 rows.
+		{Placement{X: 3, Y: 2, Z: 7, Pitch: 100}, Box{5, 4, 1}, (7*6+2)*100 + 3},
 	} {
 		if got := c.p.first(c.b); got != c.want {
 			t.Errorf("%+v %+v begins at %d, not %d", c.p, c.b, got, c.want)

@@ -148,7 +148,8 @@ func (s *Space) MemOps(b []byte) ([]StreamBatchMemOpParams, cuda.Result) {
 	var list []StreamBatchMemOpParams
 	for ; len(b) >= MemOpSize; b = b[MemOpSize:] {
 		op, _ := decode[StreamBatchMemOpParams](b[:MemOpSize])
-		w, res := op.Pad(), cuda.Success // operation; address; value; flags; an alias, the driver's own
+		// Operation; address; value; flags; an alias, the driver's own.
+		w, res := op.Pad(), cuda.Success
 		w[4], w[5] = 0, 0
 		switch *op.Operation() {
 		case wait32, write32:

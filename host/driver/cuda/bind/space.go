@@ -13,9 +13,11 @@ type Space struct {
 	driver *Driver
 	pinned []pinned
 	graphs map[uint64]uint64 // size by address
-	gone   map[uint64]bool   // addresses of those whose node is gone: what was instantiated from it may have it yet
-	far    []Mem             // where memory of the host's is mapped that the driver has made for this guest
-	block  func(addr uint64) (Mem, bool)
+	// Addresses of those whose node is gone: what was instantiated from it may have it yet.
+	gone map[uint64]bool
+	// Where memory of the host's is mapped that the driver has made for this guest.
+	far   []Mem
+	block func(addr uint64) (Mem, bool)
 }
 
 // pinned is a region of the guest that it pinned and that is registered with the driver, at one
@@ -260,7 +262,8 @@ func (s *Space) Attribute(attr uint32, addr uint64) (uint64, cuda.Result) {
 	if !slices.Contains(guestAttributes, attr) {
 		return 0, cuda.ErrorNotSupported
 	}
-	if m, ours := s.held(addr); ours { // the driver knows the pages, not what of them is one allocation
+	if m, ours := s.held(addr); ours {
+		// The driver knows the pages, not what of them is one allocation.
 		switch {
 		case m.IsZero():
 			return 0, cuda.ErrorInvalidValue

@@ -45,7 +45,8 @@ func opBulk(w *warp, o *op) {
 			w.bulkTo(o, lane, to, bar, from)
 			continue
 		}
-		for m := uint32(uint16(w.r[b.mask][lane])); m != 0; m &= m - 1 { // the same place in other blocks
+		for m := uint32(uint16(w.r[b.mask][lane])); m != 0; m &= m - 1 {
+			// The same place in other blocks.
 			block := uint64(firstLane(m)+1) << clusterShift
 			w.bulkTo(o, lane, to%ownShared|block, bar%ownShared|block, from)
 		}

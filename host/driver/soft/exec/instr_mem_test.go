@@ -48,7 +48,8 @@ func TestAtomicInstructions(t *testing.T) {
 			}
 		}
 	}
-	for i := range cases { // the harness's names: AO for A, and a scratch register for unused results
+	for i := range cases {
+		// The harness's names: AO for A, and a scratch register for unused results.
 		cases[i].text = replaceAll(cases[i].text, "Ao,", "AO,", "AO_", "A8", "aO_", "a8", "fO_", "f8", "dO_", "d8", "hO_", "h8")
 	}
 	runInstrs(t, cases)

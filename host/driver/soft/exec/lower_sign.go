@@ -101,7 +101,8 @@ func lowerTestp(l *lowerer) error {
 		case "notanumber":
 			return exp == top && man != 0
 		case "normal":
-			return exp != top && exp != 0 || exp == 0 && man == 0 // as hardware has it: zero is normal
+			// As hardware has it: zero is normal.
+			return exp != top && exp != 0 || exp == 0 && man == 0
 		}
 		return exp == 0 && man != 0
 	}}})

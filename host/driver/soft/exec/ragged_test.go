@@ -19,7 +19,8 @@ func TestRaggedEnds(t *testing.T) {
 		{"ld.global.v2.u32 {%r1, %r2}, [%rd1]", 8}, {"ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]", 16}, {"ld.global.v2.u64 {%rd2, %rd3}, [%rd1]", 16},
 		{"st.global.u8 [%rd1], %r1", 1}, {"st.global.u64 [%rd1], %rd2", 8}, {"st.global.v4.u32 [%rd1], {%r1, %r2, %r3, %r4}", 16},
 		{"atom.global.add.u32 %r1, [%rd1], %r2", 4}, {"atom.global.add.u64 %rd2, [%rd1], %rd3", 8}} {
-		for _, before := range []string{"", "ld.global.u8 %r1, [%rd4];"} { // a first access finds the range
+		for _, before := range []string{"", "ld.global.u8 %r1, [%rd4];"} {
+			// A first access finds the range.
 			a := newArena(t)
 			m := a.load(t, fmt.Sprintf("%s.visible .entry k(.param .u64 p, .param .u64 first)\n{\n.reg .b16 %%h<4>;\n.reg .b32 %%r<8>;\n.reg .b64 %%rd<8>;\n"+
 				"ld.param.u64 %%rd1, [p];\nld.param.u64 %%rd4, [first];\n%s\n%s;\nret;\n}\n", head, before, c.load))

@@ -122,13 +122,15 @@ const (
 	OpFloat                      // Imm: float64 bits (0d or decimal literal)
 	OpFloat32                    // Imm: float32 bits (0f literal)
 	OpSpecial                    // Name: "%tid.x"
-	OpSymbol                     // Name, Imm offset: variable or function; Var when declared in the function
-	OpLabel                      // Name, Imm index into Body
-	OpAddr                       // [base+offset]: Elems[0] base (register, symbol or immediate), Imm offset, further Elems
-	OpVector                     // {a, b, ...} in Elems
-	OpList                       // (a, b, ...) in Elems
-	OpPair                       // a|b in Elems
-	OpSink                       // _
+	// Name, Imm offset: variable or function; Var when declared in the function
+	OpSymbol
+	OpLabel // Name, Imm index into Body
+	// [base+offset]: Elems[0] base (register, symbol or immediate), Imm offset, further Elems
+	OpAddr
+	OpVector // {a, b, ...} in Elems
+	OpList   // (a, b, ...) in Elems
+	OpPair   // a|b in Elems
+	OpSink   // _
 )
 
 // Operand is one operand.
