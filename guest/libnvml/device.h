@@ -1,5 +1,6 @@
 /*
- * The devices, as the host last told them. Handles are this library's own: addresses that nobody else has, checked before use.
+ * The devices, as the host last told them. Handles are this library's own: addresses that nobody
+ * else has, checked before use.
  */
 #ifndef CW_NVML_DEVICE_H
 #define CW_NVML_DEVICE_H
@@ -10,7 +11,8 @@
 
 /* Between init and shutdown? */
 int cw_nvml_ready(void);
-/* The answer of an entry that is refused; names it, with the reason, the first time if CAUSEWAY_LOG asks for it. */
+/* The answer of an entry that is refused; names it, with the reason, the first time if CAUSEWAY_LOG
+ * asks for it. */
 int cw_nvml_refuse(_Atomic int *said, const char *name, const char *reason);
 /* CAUSEWAY_LOG=trace? */
 int cw_nvml_tracing(void);

@@ -1,5 +1,6 @@
 /*
- * Event sets. The host forwards no events, so devices have no event types; a set can be made, and waiting for it times out.
+ * Event sets. The host forwards no events, so devices have no event types; a set can be made, and
+ * waiting for it times out.
  */
 #include "device.h"
 #include "gen/entries.h"

@@ -1,6 +1,8 @@
 /*
- * Device identity through libcuda.so.1, for hosts that answer no questions of this library. A process may ask NVML and then fork children that use CUDA, so asking must not start CUDA
- * in the process itself: unless it runs already, a short-lived child asks and hands the answer back through a pipe.
+ * Device identity through libcuda.so.1, for hosts that answer no questions of this library. A
+ * process may ask NVML and then fork children that use CUDA, so asking must not start CUDA in the
+ * process itself: unless it runs already, a short-lived child asks and hands the answer back
+ * through a pipe.
  */
 #include "device.h"
 #include "snapshot.h"

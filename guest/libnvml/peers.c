@@ -84,7 +84,8 @@ nvmlReturn_t cwi_nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device
 	return res;
 }
 
-/* A link of a device. Links that end elsewhere are not told: NVML_NOT_SUPPORTED, as where there is none. */
+/* A link of a device. Links that end elsewhere are not told: NVML_NOT_SUPPORTED, as where there is
+ * none. */
 static int link_of(nvmlDevice_t device, unsigned number, struct cw_link *out)
 {
 	struct cw_device d;
@@ -131,7 +132,8 @@ unsigned cw_nvml_links_between(nvmlDevice_t a, nvmlDevice_t b)
 	if (a == b || cw_nvml_device(a, &d, &i) || cw_nvml_device(b, &d, &j) || cw_nvml_look(&v))
 		return 0;
 	n = m = 0;
-	if (i < v.head->device_count && j < v.head->device_count) { /* it may have changed meanwhile */
+	if (i < v.head->device_count && j < v.head->device_count) {
+		/* It may have changed meanwhile. */
 		n = links_to(&v, i, j);
 		m = links_to(&v, j, i);
 	}
@@ -181,7 +183,8 @@ static int remote(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci, size_t
 
 	if (res)
 		return res;
-	/* A switch that its owner cannot see has an address of ones on a real driver too: NCCL goes by the answer, not the address. */
+	/* A switch that its owner cannot see has an address of ones on a real driver too: NCCL goes
+	 * by the answer, not the address. */
 	if (l.remote_domain == CW_UNKNOWN32 && l.remote_type != SWITCH)
 		return NVML_NOT_SUPPORTED;
 	all = (struct nvmlPciInfo){.domain = l.remote_domain,
@@ -248,8 +251,8 @@ nvmlReturn_t cwi_nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned words
 }
 
 /*
- * A vGPU is in no fabric: handles of memory that reach across machines are not offered. State 0 says "not supported", which
- * is what devices without a fabric answer.
+ * A vGPU is in no fabric: handles of memory that reach across machines are not offered. State 0
+ * says "not supported", which is what devices without a fabric answer.
  */
 nvmlReturn_t cwi_nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info)
 {

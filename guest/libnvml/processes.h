@@ -9,12 +9,13 @@
 typedef void (*cw_nvml_put)(void *to, const struct cw_process *p);
 
 /*
- * Gives the processes of a device: at most *count elements of stride bytes are written; *count becomes how many there are. More
- * than fit, or to NULL: NVML_INSUFFICIENT_SIZE.
+ * Gives the processes of a device: at most *count elements of stride bytes are written; *count
+ * becomes how many there are. More than fit, or to NULL: NVML_INSUFFICIENT_SIZE.
  */
 int cw_nvml_processes(nvmlDevice_t device, unsigned *count, void *to, size_t stride, cw_nvml_put put);
 
-/* What /proc of this guest calls a process: its first argument. False: it is not of this guest, or gone. */
+/* What /proc of this guest calls a process: its first argument. False: it is not of this guest, or
+ * gone. */
 int cw_nvml_proc_name(unsigned pid, char *name, size_t cap);
 
 #endif

@@ -1,4 +1,5 @@
-/* Memory, use, clocks, power, temperature, errors: numbers that the host measured. Most of them have generated entries. */
+/* Memory, use, clocks, power, temperature, errors: numbers that the host measured. Most of them
+ * have generated entries. */
 #include "device.h"
 #include "gen/entries.h"
 #include "structs.h"

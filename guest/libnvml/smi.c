@@ -1,7 +1,8 @@
 /*
- * The table that nvidia-smi asks for before it says anything. What its slots mean is known from public observation of the
- * program's behaviour only; slots that are not known are refused, with a line on stderr under CAUSEWAY_LOG=trace. The first word
- * is the table's size in bytes, which nvidia-smi compares with what it needs; words 1 and 2 are 0 in real tables.
+ * The table that nvidia-smi asks for before it says anything. What its slots mean is known from
+ * public observation of the program's behaviour only; slots that are not known are refused, with a
+ * line on stderr under CAUSEWAY_LOG=trace. The first word is the table's size in bytes, which
+ * nvidia-smi compares with what it needs; words 1 and 2 are 0 in real tables.
  */
 #include "device.h"
 #include "gen/entries.h"
@@ -83,8 +84,8 @@ static int monitored(word device, word out, word c, word d)
 }
 
 /*
- * Two PCI addresses: how near are they? 0 to 4 are PIX, PXB, PHB, NODE, SYS, which nvmlGpuTopologyLevel_t counts in tens from 10
- * on; 4 + n is n NVLinks.
+ * Two PCI addresses: how near are they? 0 to 4 are PIX, PXB, PHB, NODE, SYS, which
+ * nvmlGpuTopologyLevel_t counts in tens from 10 on; 4 + n is n NVLinks.
  */
 static int nearness(word a, word b, word out, word d)
 {

@@ -1,6 +1,7 @@
 /*
- * The host's last answer. It is fetched again when it is older than CW_NVML_FRESH_MS, so a loop over many entries costs one
- * request. Where the host has no such answer (sessions over TCP), libcuda tells who the devices are, and nothing else.
+ * The host's last answer. It is fetched again when it is older than CW_NVML_FRESH_MS, so a loop
+ * over many entries costs one request. Where the host has no such answer (sessions over TCP),
+ * libcuda tells who the devices are, and nothing else.
  */
 #ifndef CW_NVML_SNAPSHOT_H
 #define CW_NVML_SNAPSHOT_H
@@ -22,7 +23,8 @@ struct cw_view {
 int cw_nvml_look(struct cw_view *v);
 void cw_nvml_leave(void);
 
-/* Checks an answer of len bytes, 8-byte aligned, and finds its parts. Texts that do not end are cut. False: not an answer. */
+/* Checks an answer of len bytes, 8-byte aligned, and finds its parts. Texts that do not end are
+ * cut. False: not an answer. */
 int cw_nvml_parse(void *answer, size_t len, struct cw_view *v);
 
 /* Where answers come from (source.c). */

@@ -1,7 +1,7 @@
 /*
- * Where answers come from. CAUSEWAY=unix:DIR/session: a connection to DIR/nvml is answered and closed. No CAUSEWAY: the file
- * "nvml" of the mount that this library was loaded from (MOUNT/lib/libnvidia-ml.so.1), else of /run/causeway. Neither starts
- * CUDA nor a worker.
+ * Where answers come from. CAUSEWAY=unix:DIR/session: a connection to DIR/nvml is answered and
+ * closed. No CAUSEWAY: the file "nvml" of the mount that this library was loaded from
+ * (MOUNT/lib/libnvidia-ml.so.1), else of /run/causeway. Neither starts CUDA nor a worker.
  */
 #include "snapshot.h"
 #include "nvml.h"

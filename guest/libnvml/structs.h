@@ -1,6 +1,7 @@
 /*
- * Structs that the entries read or fill, under their public names. A test compares sizes and offsets with the public header.
- * The first word of versioned ones is their size with the version in the top byte.
+ * Structs that the entries read or fill, under their public names. A test compares sizes and
+ * offsets with the public header. The first word of versioned ones is their size with the version
+ * in the top byte.
  */
 #ifndef CW_NVML_STRUCTS_H
 #define CW_NVML_STRUCTS_H

@@ -1,4 +1,5 @@
-// Asynchronous copies into shared memory: pipelines of cp.async, their groups, zero fill, and barriers that await them.
+// Asynchronous copies into shared memory: pipelines of cp.async, their groups, zero fill, and
+// barriers that await them.
 // ptx: 80. needs: cuda 12.9
 #include "check.h"
 
@@ -38,7 +39,8 @@ __global__ void small(const int *in, int *out)
     __pipeline_memcpy_async(&box[t], &in[t], 4);
     __pipeline_memcpy_async(&box[64 + 2 * (t % 32)], &in[64 + 2 * (t % 32)], 8);
     if (t < 32)
-        __pipeline_memcpy_async(&box[128 + 4 * t], &in[4 * t], 16, 4 * (t % 5)); // the last 4 * (t % 5) bytes are zero
+        // The last 4 * (t % 5) bytes are zero.
+        __pipeline_memcpy_async(&box[128 + 4 * t], &in[4 * t], 16, 4 * (t % 5));
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncthreads();

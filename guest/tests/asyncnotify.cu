@@ -1,6 +1,6 @@
-// Notifications of the memory budget: registering, by both interfaces. Limits do not change while this runs, so that no function may be
-// called, whatever is allocated; scripts/sessions.sh lowers one. Errors are tested in guest/libcuda/api/tests: a
-// real driver crashes. needs: cuda 12.4
+// Notifications of the memory budget: registering, by both interfaces. Limits do not change while
+// this runs, so that no function may be called, whatever is allocated; scripts/sessions.sh lowers
+// one. Errors are tested in guest/libcuda/api/tests: a real driver crashes. needs: cuda 12.4
 #include "driver.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Captures that end without asking for their graph: into a graph that the program has, as bodies of conditional nodes are built,
-// and into one that nobody wants. needs: cuda 12.9
+// Captures that end without asking for their graph: into a graph that the program has, as bodies of
+// conditional nodes are built, and into one that nobody wants. needs: cuda 12.9
 #include "driver.h"
 
 __global__ void add(int *at, int value) { *at += value; }

@@ -1,8 +1,8 @@
 // What every test program shares: checked calls, expectations, notes.
 //
-// A program prints deterministic lines, the same on every GPU, and lines that begin with '#' for what may differ
-// (device name, times, sizes chosen by the driver); comparisons ignore the latter. Exit status 0 means that every
-// expectation held.
+// A program prints deterministic lines, the same on every GPU, and lines that begin with '#' for
+// what may differ (device name, times, sizes chosen by the driver); comparisons ignore the latter.
+// Exit status 0 means that every expectation held.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ static int failures;
         }                                                                                            \
     } while (0)
 
-// managed allocates managed memory, which GPUs on other machines do not have: the program ends with status 77 there
-// (run-tests.sh knows where this is allowed).
+// managed allocates managed memory, which GPUs on other machines do not have: the program ends with
+// status 77 there (run-tests.sh knows where this is allowed).
 template <class T> static inline void managed(T **p, size_t size)
 {
     cudaError_t e = cudaMallocManaged(p, size);

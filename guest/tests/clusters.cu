@@ -1,4 +1,5 @@
-// Thread block clusters: their numbers, barriers, shared memory of other blocks, attributes at compile time and at launch.
+// Thread block clusters: their numbers, barriers, shared memory of other blocks, attributes at
+// compile time and at launch.
 // ptx: 90. needs: cuda 12.9
 #include "check.h"
 

@@ -25,8 +25,9 @@ static bool filled(const uint32_t *p, int n, uint32_t v)
     return true;
 }
 
-// use does, in the current context, what needs memory that the process shares with the GPU: a small pinned allocation that a kernel
-// writes, a registered page, a large pageable copy each way, and a graph's copy to pageable memory.
+// use does, in the current context, what needs memory that the process shares with the GPU: a small
+// pinned allocation that a kernel writes, a registered page, a large pageable copy each way, and a
+// graph's copy to pageable memory.
 static void use(const char *when, uint32_t v)
 {
     const int small = 64, large = 1 << 20;
@@ -82,8 +83,9 @@ static CUresult create(CUcontext *c, CUdevice dev)
 #endif
 }
 
-// beside ends a context whose pinned memory came first, while a kernel of another waits for what the program does next. NVIDIA's driver lets
-// the end of a context wait for the other's kernel; whether it does is not compared.
+// beside ends a context whose pinned memory came first, while a kernel of another waits for what
+// the program does next. NVIDIA's driver lets the end of a context wait for the other's kernel;
+// whether it does is not compared.
 static void beside(CUdevice dev)
 {
     CUcontext first, second;

@@ -1,6 +1,8 @@
-// Cooperative groups: tiles, reductions, scans, groups by label and by branch; cooperative launches whose blocks wait for one another.
+// Cooperative groups: tiles, reductions, scans, groups by label and by branch; cooperative launches
+// whose blocks wait for one another.
 // usage: coop [blocks] [rounds] needs: cuda 12.9
-// ptx only: cuda 12.9 (the sm_90 code of that toolkit's ptxas gets votes of tiles wrong, on the bare driver too)
+// ptx only: cuda 12.9 (the sm_90 code of that toolkit's ptxas gets votes of tiles wrong, on the
+// bare driver too)
 #include "check.h"
 
 #include <cooperative_groups.h>

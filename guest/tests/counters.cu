@@ -1,5 +1,6 @@
-// Counters that host threads and kernels count up with atomic operations of the system's scope. Where the device's attributes
-// promise that both may do so at once, they do; elsewhere they take turns. No update may be lost. needs: cuda 12.9
+// Counters that host threads and kernels count up with atomic operations of the system's scope.
+// Where the device's attributes promise that both may do so at once, they do; elsewhere they take
+// turns. No update may be lost. needs: cuda 12.9
 #include "driver.h"
 
 #include <atomic>
@@ -89,7 +90,8 @@ static void count(const char *what, unsigned long long *at, bool promised)
 
 int main(int argc, char **argv)
 {
-    const bool provoke = argument(argc, argv, 1, 0) != 0; // also counts at once where that is not promised
+    // Also counts at once where that is not promised.
+    const bool provoke = argument(argc, argv, 1, 0) != 0;
     note_device();
     unsigned long long *m, *p;
     managed(&m, sizeof *m);
@@ -97,7 +99,8 @@ int main(int argc, char **argv)
     const bool native = attribute(cudaDevAttrHostNativeAtomicSupported), concurrent = attribute(cudaDevAttrConcurrentManagedAccess);
     count("managed", m, concurrent);
     if (!attribute(cudaDevAttrCanMapHostMemory))
-        return failures ? finish() : 77; // a GPU on another machine; run-tests.sh knows where this is allowed
+        // A GPU on another machine; run-tests.sh knows where this is allowed.
+        return failures ? finish() : 77;
     count("pinned", p, native);
 #if CUDA_VERSION >= 13000
     CUatomicOperation ops[] = {CU_ATOMIC_OPERATION_INTEGER_ADD, CU_ATOMIC_OPERATION_CAS};

@@ -1,4 +1,5 @@
-// Cube maps: a texture fetched by directions, faces written as layers and as surfaces; layered cube maps.
+// Cube maps: a texture fetched by directions, faces written as layers and as surfaces; layered cube
+// maps.
 #include "check.h"
 
 #include <vector>

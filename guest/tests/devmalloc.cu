@@ -1,4 +1,5 @@
-// malloc, free, new and delete in kernels: memory that outlives the kernel, a list built by threads, a heap that runs out.
+// malloc, free, new and delete in kernels: memory that outlives the kernel, a list built by
+// threads, a heap that runs out.
 #include "check.h"
 
 #include <new>

@@ -1,5 +1,5 @@
-// Memory that both processors see while the GPU works: the program holds a stream back and lets it go, and talks with a kernel that
-// stays. needs: cuda 12.9
+// Memory that both processors see while the GPU works: the program holds a stream back and lets it
+// go, and talks with a kernel that stays. needs: cuda 12.9
 #include "driver.h"
 
 #include <atomic>

@@ -4,7 +4,8 @@
 #include <cuda.h>
 
 #include "check.h"
-#include "driverapi_fatbin.h" // const unsigned char driverapi_fatbin[], made by the build from driverapi_kernels.cu
+// const unsigned char driverapi_fatbin[], made by the build from driverapi_kernels.cu
+#include "driverapi_fatbin.h"
 
 static inline const char *name_of(CUresult r)
 {

@@ -1,4 +1,5 @@
-// The driver API itself: contexts, modules from PTX and fatbin, every form of launch, pointers, memory, errors.
+// The driver API itself: contexts, modules from PTX and fatbin, every form of launch, pointers,
+// memory, errors.
 #include "driver.h"
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Dynamic parallelism: kernels that launch kernels, streams of the device, recursion, memory shared by parent and child.
+// Dynamic parallelism: kernels that launch kernels, streams of the device, recursion, memory shared
+// by parent and child.
 // rdc. ptx: 90. needs: cuda 13.0
 #include "check.h"
 

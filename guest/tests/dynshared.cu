@@ -1,4 +1,5 @@
-// Dynamic shared memory: sizes at launch, several arrays in one block of it, and more than 48 KiB by opting in.
+// Dynamic shared memory: sizes at launch, several arrays in one block of it, and more than 48 KiB
+// by opting in.
 #include "check.h"
 
 #include <vector>

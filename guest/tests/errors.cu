@@ -1,5 +1,5 @@
-// Error cases: what each mistake returns, which errors stick and which do not.
-// Every case runs in a child of its own, forked before CUDA starts, so that no error leaks into the next case.
+// Error cases: what each mistake returns, which errors stick and which do not. Every case runs in a
+// child of its own, forked before CUDA starts, so that no error leaks into the next case.
 #include "check.h"
 
 #include <sys/wait.h>

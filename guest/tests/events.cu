@@ -1,4 +1,5 @@
-// Events: states, times on one stream and across two, flags, and mistakes; priorities of streams and of kernels. needs: cuda 12.9
+// Events: states, times on one stream and across two, flags, and mistakes; priorities of streams
+// and of kernels. needs: cuda 12.9
 #include "check.h"
 
 __global__ void spin(long long cycles, int *out)

@@ -1,9 +1,10 @@
-// What goes wrong, one case a process: usage: faults CASE (without: their names). It prints the code of each call after the
-// fault; scripts/faults.sh compares them with those of a real driver, line by line. needs: cuda 12.9
+// What goes wrong, one case a process: usage: faults CASE (without: their names). It prints the
+// code of each call after the fault; scripts/faults.sh compares them with those of a real driver,
+// line by line. needs: cuda 12.9
 #include "driver.h"
 #include "faults.h"
 
-// --- kernels that fault ----------------------------------------------------------------------------------------------
+// --- kernels that fault --------------------------------------------------------------------------
 
 // So far off that nothing lies there, wherever the driver has put the allocation.
 static int *beyond(int bit) { return (int *)((uintptr_t)d ^ (uintptr_t)1 << bit); }
@@ -43,7 +44,7 @@ static void faulting(void (*fault)())
     after();
 }
 
-// --- mistakes that stay without consequences ---------------------------------------------------------------------------
+// --- mistakes that stay without consequences -----------------------------------------------------
 
 static void good()
 {
@@ -110,7 +111,8 @@ static void bad_copies()
     good();
 }
 
-// Handles that are gone: a real driver checks some, crashes on others. Each case ends with what still works.
+// Handles that are gone: a real driver checks some, crashes on others. Each case ends with what
+// still works.
 static void destroyed_stream()
 {
     prepare();
@@ -341,7 +343,7 @@ static void own_context()
     SAY(cuCtxSynchronize());
 }
 
-// --- for scripts: processes that are killed, and one that must not notice ------------------------------------------------
+// --- for scripts: processes that are killed, and one that must not notice ------------------------
 
 static void infinite()
 {

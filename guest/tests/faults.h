@@ -1,4 +1,5 @@
-// What the cases of faults.cu share: their kernels, what a program has before its fault, and what it asks afterwards.
+// What the cases of faults.cu share: their kernels, what a program has before its fault, and what
+// it asks afterwards.
 #pragma once
 
 #include "driver.h"
@@ -10,7 +11,8 @@
 #include <unistd.h>
 
 #if CUDA_VERSION >= 13000
-extern "C" CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice); // exported still, no longer declared
+// Exported still, no longer declared.
+extern "C" CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 #endif
 
 __global__ void nothing() {}

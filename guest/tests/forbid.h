@@ -1,5 +1,6 @@
-// Whether a kernel may use what this process has no access to (PROT_NONE): the library asks the system what may be read, which
-// Linux answers from 6.11 on (PROCMAP_QUERY). Before, such a launch ends the program: docs/UNSUPPORTED.md.
+// Whether a kernel may use what this process has no access to (PROT_NONE): the library asks the
+// system what may be read, which Linux answers from 6.11 on (PROCMAP_QUERY). Before, such a launch
+// ends the program: docs/UNSUPPORTED.md.
 #pragma once
 
 #include <cstdint>

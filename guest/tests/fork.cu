@@ -1,4 +1,5 @@
-// Fork before CUDA starts, after it with a child that leaves CUDA alone, one that does not, and one that execs.
+// Fork before CUDA starts, after it with a child that leaves CUDA alone, one that does not, and one
+// that execs.
 #include "check.h"
 
 #include <spawn.h>

@@ -1,4 +1,5 @@
-// Stream capture: fork and join, host functions, events, memory, copies, legal questions meanwhile; replay.
+// Stream capture: fork and join, host functions, events, memory, copies, legal questions meanwhile;
+// replay.
 // needs: cuda 12.9
 #include "check.h"
 

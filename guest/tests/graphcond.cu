@@ -1,5 +1,5 @@
-// Conditional nodes whose condition is the default of each launch: if, if with else, switch, bodies made by nodes and by capture, a
-// condition inside a body.
+// Conditional nodes whose condition is the default of each launch: if, if with else, switch, bodies
+// made by nodes and by capture, a condition inside a body.
 // needs: cuda 12.9
 #include "check.h"
 

@@ -1,5 +1,6 @@
-// What a capture forbids: calls on the capturing thread and on another, in each mode, and how captures end. Every line is an error
-// code that the driver documents or that was seen on a real one, but for copies behind work, of which only the smallest were.
+// What a capture forbids: calls on the capturing thread and on another, in each mode, and how
+// captures end. Every line is an error code that the driver documents or that was seen on a real
+// one, but for copies behind work, of which only the smallest were.
 #include <pthread.h>
 
 #include "check.h"

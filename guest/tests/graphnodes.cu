@@ -1,4 +1,5 @@
-// Graphs built node by node: each kind of node, edges, questions, clones, parameters, memory of a graph, host nodes, user objects.
+// Graphs built node by node: each kind of node, edges, questions, clones, parameters, memory of a
+// graph, host nodes, user objects.
 // needs: cuda 12.9
 #include "check.h"
 
@@ -240,7 +241,8 @@ static void end_object(void *p)
     destroyed += (int)(long)p;
 }
 
-// host: functions of the process in the graph's order; an object that lives as long as the graphs that hold it.
+// host: functions of the process in the graph's order; an object that lives as long as the graphs
+// that hold it.
 static void host(cudaStream_t s)
 {
     cudaGraph_t g;

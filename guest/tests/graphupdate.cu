@@ -1,4 +1,5 @@
-// Executable graphs that change: single nodes, whole graphs, nodes switched off; what an update may not change.
+// Executable graphs that change: single nodes, whole graphs, nodes switched off; what an update may
+// not change.
 // needs: cuda 12.9
 #include <unistd.h>
 

@@ -58,7 +58,8 @@ int main()
     CU(cuStreamGetGreenCtx(ordinary, &got));
     expect(got == nullptr, "an ordinary one has none");
 
-    // Work on the green stream, then on the ordinary one behind an event of the whole green context.
+    // Work on the green stream, then on the ordinary one behind an event of the whole green
+    // context.
     CUlibrary library;
     CUkernel kernel;
     CU(cuLibraryLoadData(&library, driverapi_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0));
@@ -70,7 +71,9 @@ int main()
     CUdeviceptr p;
     CU(cuMemAlloc(&p, n * sizeof(int)));
     CU(cuMemcpyHtoD(p, h.data(), n * sizeof(int)));
-    CU(cuCtxSynchronize()); // so few bytes may still be under way, and the next stream does not wait for the default stream
+    // So few bytes may still be under way, and the next stream does not wait for the default
+    // stream.
+    CU(cuCtxSynchronize());
     int elements = n, add = 2;
     void *params[] = {&p, &elements, &add};
     CUevent event;

@@ -1,4 +1,5 @@
-// Instructions of sm_90: vector atomics, atomics of half pairs, elect, stmatrix, bulk copies and reductions.
+// Instructions of sm_90: vector atomics, atomics of half pairs, elect, stmatrix, bulk copies and
+// reductions.
 // ptx: 90. needs: cuda 12.9
 #include "check.h"
 

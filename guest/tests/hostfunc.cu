@@ -1,5 +1,5 @@
-// Host functions and stream callbacks: order within a stream, what they see and what sees them, many at once, and that nothing
-// which waits for one can hold it up.
+// Host functions and stream callbacks: order within a stream, what they see and what sees them,
+// many at once, and that nothing which waits for one can hold it up.
 #include "check.h"
 
 #include <atomic>
@@ -125,7 +125,8 @@ static void callback()
     expect(told.calls == 1 && told.stream == 0, "callback of the default stream");
 }
 
-// busy: while a function takes its time, calls that wait for the device, and more launches than any queue holds, come after it.
+// busy: while a function takes its time, calls that wait for the device, and more launches than any
+// queue holds, come after it.
 static void nap(void *p)
 {
     usleep(30000);

@@ -1,5 +1,6 @@
-// Symbols that change while kernels that read them wait their turn: each kernel sees what was copied before it, from pinned and
-// pageable memory, by address and by name; memory allocated and freed in stream order beside it.
+// Symbols that change while kernels that read them wait their turn: each kernel sees what was
+// copied before it, from pinned and pageable memory, by address and by name; memory allocated and
+// freed in stream order beside it.
 #include "check.h"
 
 #include <vector>
@@ -86,7 +87,8 @@ int main()
     printf("no symbol: %s\n", cudaGetErrorName(cudaGetSymbolAddress(&address, &rounds)));
     cudaGetLastError();
 
-    // Memory passes from one stream to another by an event; freed on the second, it is used again there.
+    // Memory passes from one stream to another by an event; freed on the second, it is used again
+    // there.
     cudaStream_t t;
     cudaEvent_t e, f;
     CUDA(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));

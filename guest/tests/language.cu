@@ -1,7 +1,8 @@
-// What compilers emit beyond simple arithmetic: calls, recursion, local arrays, divergence, 64-bit and double
-// arithmetic, vector loads, bit operations, conversions, generic addresses. The host computes the same.
-// ptx only: cuda 11.8 12.9 (the sm_90 code of these toolkits' ptxas reads 0 for the generic address of shared memory below, on the
-// bare driver too; the driver's own compiler gets it right)
+// What compilers emit beyond simple arithmetic: calls, recursion, local arrays, divergence, 64-bit
+// and double arithmetic, vector loads, bit operations, conversions, generic addresses. The host
+// computes the same.
+// ptx only: cuda 11.8 12.9 (the sm_90 code of these toolkits' ptxas reads 0 for the generic address
+// of shared memory below, on the bare driver too; the driver's own compiler gets it right)
 #include "check.h"
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Kernels with many bytes of parameters: 4 KiB everywhere, nearly 32 KiB on GPUs and drivers that have them. needs: cuda 12.9
+// Kernels with many bytes of parameters: 4 KiB everywhere, nearly 32 KiB on GPUs and drivers that
+// have them. needs: cuda 12.9
 #include "driver.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Launch attributes: programmatic dependent launches and events, domains of memory ordering, windows of the L2 cache; what streams
-// keep of them, what is refused. needs: cuda 12.9
+// Launch attributes: programmatic dependent launches and events, domains of memory ordering,
+// windows of the L2 cache; what streams keep of them, what is refused. needs: cuda 12.9
 #include "driver.h"
 
 #include <vector>
@@ -37,7 +37,8 @@ static cudaLaunchConfig_t config(int n, cudaStream_t s, cudaLaunchAttribute *a, 
     return c;
 }
 
-// dependent launches pairs whose second kernel may begin before the first has ended, and waits inside.
+// dependent launches pairs whose second kernel may begin before the first has ended, and waits
+// inside.
 static void dependent(cudaStream_t s, int *x, int *y, int n)
 {
     const int rounds = 30;

@@ -1,6 +1,7 @@
-// The launch interface of CUDA 3, which a driver still has: a function keeps its block shape, dynamic shared memory and arguments
-// from one launch to the next. Each line of a call that may be refused has its error code. Offsets below zero are left out, where
-// the real driver writes, and captures, which it does not record.
+// The launch interface of CUDA 3, which a driver still has: a function keeps its block shape,
+// dynamic shared memory and arguments from one launch to the next. Each line of a call that may be
+// refused has its error code. Offsets below zero are left out, where the real driver writes, and
+// captures, which it does not record.
 #include "driver.h"
 
 #include <climits>
@@ -16,7 +17,8 @@ struct Pair {
     long long c;
 };
 
-// mixed has arguments of several sizes, with padding between them. Weights of 16 bits would become a dot product, for which nvcc
+// mixed has arguments of several sizes, with padding between them. Weights of 16 bits would become
+// a dot product, for which nvcc
 // 11.8 and 12.9 cut the sum with p.c to 32 bits.
 __global__ void mixed(char tag, int n, float scale, const int *in, double bias, Pair p, long long *out)
 {
@@ -187,7 +189,8 @@ static void refused(CUstream s)
     CUDA(cudaDeviceSynchronize());
 }
 
-// The software GPU has no texture references; what a real one says about them is for comparisons by eye.
+// The software GPU has no texture references; what a real one says about them is for comparisons by
+// eye.
 static void references()
 {
     CUtexref ref;

@@ -1,4 +1,5 @@
-// Linking at run time: PTX modules into one image, from memory and from a file; what is undefined, or defined twice.
+// Linking at run time: PTX modules into one image, from memory and from a file; what is undefined,
+// or defined twice.
 #include "driver.h"
 
 #include <string>

@@ -1,5 +1,5 @@
-// Loading modules when they are first needed and all at once (CUDA_MODULE_LOADING): modes, what is loaded when, results alike.
-// The program starts itself once for each mode. needs: cuda 12.9
+// Loading modules when they are first needed and all at once (CUDA_MODULE_LOADING): modes, what is
+// loaded when, results alike. The program starts itself once for each mode. needs: cuda 12.9
 #include "driver.h"
 
 #include <spawn.h>

@@ -1,4 +1,5 @@
-// Managed memory: one pointer for both processors, what is asked about it, hints, and mistakes. needs: cuda 12.9
+// Managed memory: one pointer for both processors, what is asked about it, hints, and mistakes.
+// needs: cuda 12.9
 #include "driver.h"
 
 #if CUDART_VERSION >= 13000

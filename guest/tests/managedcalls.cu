@@ -1,6 +1,8 @@
-// Managed memory in system calls beside plain reads and writes of files (managedpages) and io_uring (managedring): sockets, vectors, splices, O_DIRECT, sendfile, and
-// what such calls are told in memory that lies at the GPU itself. What is sent a kernel has just left, where it is received a kernel has just written, and two
-// threads are at it. Every byte is compared; none is old, and nothing is EFAULT. needs: cuda 13.0
+// Managed memory in system calls beside plain reads and writes of files (managedpages) and io_uring
+// (managedring): sockets, vectors, splices, O_DIRECT, sendfile, and what such calls are told in
+// memory that lies at the GPU itself. What is sent a kernel has just left, where it is received a
+// kernel has just written, and two threads are at it. Every byte is compared; none is old, and
+// nothing is EFAULT. needs: cuda 13.0
 #include "driver.h"
 
 #include <arpa/inet.h>
@@ -147,7 +149,8 @@ static void *put_all(void *arg)
     return nullptr;
 }
 
-// through sends from one end and receives at the other, both in managed memory. Vectors have kernels between calls, so the two wait for each other then.
+// through sends from one end and receives at the other, both in managed memory. Vectors have
+// kernels between calls, so the two wait for each other then.
 static bool through(const char *what, int in, int out, call *put, call *get)
 {
     job j = {what, put, in, false};
@@ -250,7 +253,8 @@ static void direct()
     rewind_of(fd);
     ok = ok && all("read", do_read, fd, to, BYTES) && came();
     rewind_of(fd);
-    ok = ok && all("what is in the file", do_read, fd, to, BYTES) && right(to, 2); // a kernel had it in between
+    // A kernel had it in between.
+    ok = ok && all("what is in the file", do_read, fd, to, BYTES) && right(to, 2);
     expect(ok, "O_DIRECT");
     close(fd);
 }
@@ -279,7 +283,8 @@ static void splices()
     expect(ok && came(), "tee");
 
     begin();
-    for (size_t done = 0; ok && done < BYTES; done += piece) { // the file's offsets lie where kernels have been
+    for (size_t done = 0; ok && done < BYTES; done += piece) {
+        // The file's offsets lie where kernels have been.
         ok = all("vmsplice", do_vmsplice, a[1], (char *)from + done, piece);
         sent->at = (loff_t)done;
         ok = ok && vectors(sent, (char *)from, 1) && splice(a[0], nullptr, fd, &sent->at, piece, 0) == (ssize_t)piece && sent->at == (loff_t)(done + piece);
@@ -316,12 +321,14 @@ static void small()
     timespec soon = {0, 1000};
     vectors(received, (char *)to, 1);
     errno = 0;
-    ok &= syscall(SYS_futex, &received->futex, FUTEX_WAIT, 84, &soon, nullptr, 0) == -1 && errno == ETIMEDOUT; // one that other processes may wait for
+    // One that other processes may wait for.
+    ok &= syscall(SYS_futex, &received->futex, FUTEX_WAIT, 84, &soon, nullptr, 0) == -1 && errno == ETIMEDOUT;
     expect(ok, "poll and futex");
     close(ends[0]), close(ends[1]);
 }
 
-// A call while kernels work has what they leave. Where both may use it at once (89) that is the program's to see to.
+// A call while kernels work has what they leave. Where both may use it at once (89) that is the
+// program's to see to.
 static void while_kernels_work()
 {
     int ends[2], at_once = 0, dev = 0;
@@ -344,7 +351,8 @@ static void while_kernels_work()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     note_device();
     char *memory[2];
     for (char *&m : memory)

@@ -1,5 +1,6 @@
-// What CUDA says of managed memory beyond taking turns, one function for each: read-mostly tables that somebody writes after all, advice about places, what
-// ranges answer, attachment while kernels run, graphs of explicit nodes, pools, sharing with other processes. needs: cuda 13.0
+// What CUDA says of managed memory beyond taking turns, one function for each: read-mostly tables
+// that somebody writes after all, advice about places, what ranges answer, attachment while kernels
+// run, graphs of explicit nodes, pools, sharing with other processes. needs: cuda 13.0
 #include "driver.h"
 
 #include <atomic>
@@ -113,7 +114,8 @@ static void CUDART_CB hold(void *)
         usleep(100);
 }
 
-// While work of one stream waits for the CPU, memory of another stream and of the host is the CPU's.
+// While work of one stream waits for the CPU, memory of another stream and of the host is the
+// CPU's.
 static void attached()
 {
     const size_t n = 1 << 16;
@@ -182,7 +184,8 @@ static void detached()
     add<<<64, 256, 0, s>>>(work, n, 2);
     CUDA(cudaStreamDestroy(s)); // with work to do
     std::thread later([] { usleep(20000), flag = 1; });
-    early = work[n - 1]; // where both may use it at once this is of now, else of when the work is done
+    // Where both may use it at once this is of now, else of when the work is done.
+    early = work[n - 1];
     later.join();
     CUDA(cudaStreamSynchronize(u));
     CUDA(cudaDeviceSynchronize());
@@ -210,7 +213,8 @@ static void CUDART_CB bump(void *arg)
         p[i * 100] += 3;
 }
 
-// Nodes that were made one by one: fill, copy, kernel, function of the program, copy to ordinary device memory.
+// Nodes that were made one by one: fill, copy, kernel, function of the program, copy to ordinary
+// device memory.
 static void graphs()
 {
     const size_t n = 100000;
@@ -293,7 +297,8 @@ static void others()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     note_device();
     CUDA(cudaFree(0));
     read_mostly();

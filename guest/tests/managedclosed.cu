@@ -1,5 +1,7 @@
-// Programs that close all descriptors they do not know, as daemons do, or refuse themselves a system call that the library makes (seccomp), while managed memory lies at the GPU: an access finds what the kernel left or ends with a signal,
-// never an old byte; what the processor had is there; files that are opened then are the program's own. needs: cuda 13.0
+// Programs that close all descriptors they do not know, as daemons do, or refuse themselves a
+// system call that the library makes (seccomp), while managed memory lies at the GPU: an access
+// finds what the kernel left or ends with a signal, never an old byte; what the processor had is
+// there; files that are opened then are the program's own. needs: cuda 13.0
 #include "driver.h"
 
 #include <csetjmp>
@@ -24,7 +26,8 @@ static const size_t N = 3 << 20; // words: 12 MiB
 static __thread sigjmp_buf back;
 static void leave(int) { siglongjmp(back, 1); }
 
-// Of words far apart, how many are as they should be, and how many are wrong; the others ended with a signal.
+// Of words far apart, how many are as they should be, and how many are wrong; the others ended with
+// a signal.
 static void look(const volatile uint32_t *p, uint32_t times, size_t from, int *right, int *wrong)
 {
     for (volatile size_t i = from; i < N; i += 300000) {
@@ -81,7 +84,8 @@ static int closes(const char *how)
         char text[8] = "";
         wrong += read(x[0], text, sizeof text) != 4 || strcmp(text, "mine") != 0;
     }
-    cudaError_t e = cudaGetLastError(); // CUDA may have ended with its descriptors; what it says it has done it has
+    // CUDA may have ended with its descriptors; what it says it has done it has
+    cudaError_t e = cudaGetLastError();
     twice<<<8, 256>>>(p, N);
     e = cudaDeviceSynchronize();
     if (e == cudaSuccess && cudaGetLastError() == cudaSuccess)
@@ -137,7 +141,8 @@ static bool in_a_program(const char *how)
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     setenv("CAUSEWAY_MANAGED_PATIENCE", "20", 0);
     if (argc > 1)
         _exit(!strcmp(argv[1], "advice refused") ? refuses() : closes(argv[1]));

@@ -1,7 +1,10 @@
-// Ends of managed memory, each in a process of its own: the CPU touches what a kernel uses that waits for it, or a child's is touched, or a kernel ran off its
-// memory. What it reads is right, or the access ends with SIGSEGV, as where the device does not promise that both may use it at once: never an old value, never
-// for ever. Processes are killed while bytes are on their way, too; a neighbour of all of them notices nothing.
-// With "lost [MIB]" it waits for a line on stdin between kernels and reading what they wrote (scripts/errors.sh ends its worker meanwhile). needs: cuda 12.9
+// Ends of managed memory, each in a process of its own: the CPU touches what a kernel uses that
+// waits for it, or a child's is touched, or a kernel ran off its memory. What it reads is right, or
+// the access ends with SIGSEGV, as where the device does not promise that both may use it at once:
+// never an old value, never for ever. Processes are killed while bytes are on their way, too; a
+// neighbour of all of them notices nothing. With "lost [MIB]" it waits for a line on stdin between
+// kernels and reading what they wrote (scripts/errors.sh ends its worker meanwhile).
+// needs: cuda 12.9
 #include "driver.h"
 
 #include <poll.h>
@@ -45,7 +48,8 @@ static void a_childs()
         _exit(1);
 }
 
-// The context has failed. What the GPU had is lost to some, who say so by a signal; natively it is there.
+// The context has failed. What the GPU had is lost to some, who say so by a signal; natively it is
+// there.
 static void runs_off()
 {
     const size_t n = 4 << 20;
@@ -65,7 +69,8 @@ static void runs_off()
         _exit(2);
 }
 
-// In turns for ever, or until a line is there to be read. all: by the CPU, too, so that bytes are always on their way.
+// In turns for ever, or until a line is there to be read. all: by the CPU, too, so that bytes are
+// always on their way.
 static int take_turns(size_t n, bool all, int said, int until)
 {
     uint32_t *p;
@@ -153,7 +158,8 @@ static void ends(const char *what, void (*f)())
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     if (argc > 1 && !strcmp(argv[1], "lost")) {
         lost((size_t)argument(argc, argv, 2, 8));
         return 0;

@@ -1,5 +1,6 @@
-// Functions of the program that streams call and that touch managed memory or want a lock of the program's, with more queued behind them than a driver takes,
-// and while a thread waits to free memory. Argument: launches (3000). needs: cuda 13.0
+// Functions of the program that streams call and that touch managed memory or want a lock of the
+// program's, with more queued behind them than a driver takes, and while a thread waits to free
+// memory. Argument: launches (3000). needs: cuda 13.0
 #include "driver.h"
 
 #include <atomic>
@@ -32,8 +33,9 @@ static void CUDART_CB wants_lock(void *arg)
     ++*(std::atomic<int> *)arg;
 }
 
-// A function writes one part of an allocation while another stream's kernel, whose end it waits for, writes the part beside it. Where the device does not promise
-// that both may at once it should not; nothing of either is lost all the same.
+// A function writes one part of an allocation while another stream's kernel, whose end it waits
+// for, writes the part beside it. Where the device does not promise that both may at once it should
+// not; nothing of either is lost all the same.
 static const uint32_t PART = 65536; // words
 
 __global__ void beside(volatile uint32_t *flag, uint32_t *p)
@@ -96,7 +98,8 @@ static void side_by_side(bool writes)
     CUDA(cudaFree(flag));
 }
 
-// Memory that the driver has pinned is freed by one thread, as what is taken last may still be used; another holds the lock and asks for something.
+// Memory that the driver has pinned is freed by one thread, as what is taken last may still be
+// used; another holds the lock and asks for something.
 static void pinned(cudaStream_t s, job *j)
 {
     uint32_t *h[3];
@@ -156,7 +159,8 @@ static void queued(cudaStream_t s, job *j, uint32_t *d, uint32_t times)
     CUDA(cudaGraphDestroy(g));
 }
 
-// Memory of a pool that goes back, and the program's own that is unmapped, while another stream's function has yet to touch managed memory: it is not kept from it.
+// Memory of a pool that goes back, and the program's own that is unmapped, while another stream's
+// function has yet to touch managed memory: it is not kept from it.
 static void CUDART_CB at_once(void *arg)
 {
     job *j = (job *)arg;
@@ -202,7 +206,8 @@ static void taken_away(cudaStream_t s, job *j)
         longest = j->seen > longest ? j->seen : longest;
     }
     note("%u ms", longest);
-    expect(j->p[1000] == before + 14 && longest < 4500, "unmapping while a function is ahead"); // the software GPU waited for 5 s
+    // The software GPU waited for 5 s.
+    expect(j->p[1000] == before + 14 && longest < 4500, "unmapping while a function is ahead");
     CU(cuMemRelease(h));
     CU(cuMemAddressFree(va, size));
     if (pools)
@@ -212,7 +217,8 @@ static void taken_away(cudaStream_t s, job *j)
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     const uint32_t launches = (uint32_t)argument(argc, argv, 1, 3000);
     alarm(400);
     note_device();

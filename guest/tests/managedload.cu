@@ -1,5 +1,5 @@
-// Managed variables of code that is loaded at run time: every way to load it, as text and as what a linker made of it; host and
-// kernels at one address. needs: cuda 12.9
+// Managed variables of code that is loaded at run time: every way to load it, as text and as what a
+// linker made of it; host and kernels at one address. needs: cuda 12.9
 #include "driver.h"
 
 #include <string>
@@ -30,7 +30,8 @@ static const char *text = R"(.version 6.4
 }
 )";
 
-// The same, written by hand: several statements in a line, an address as another variable's first value.
+// The same, written by hand: several statements in a line, an address as another variable's first
+// value.
 static const char *dense = R"(.version 6.4
 .target sm_75
 .address_size 64
@@ -50,7 +51,8 @@ static void step(CUfunction f)
     CU(cuCtxSynchronize());
 }
 
-// work uses the variables of loaded code: what they held first, and what host and kernel make of them.
+// work uses the variables of loaded code: what they held first, and what host and kernel make of
+// them.
 static void work(const char *what, CUdeviceptr count, size_t size, CUdeviceptr list, size_t bytes, CUfunction f)
 {
     int managed = 0;

@@ -1,6 +1,8 @@
-// Managed memory that is advised to be read mostly, and written all the same: by kernels, copies, fills and the processor, by system calls, beside threads that read it
-// without a pause, in parts that the program locks, protects or throws away, over children, and freed while there are duplicates. Never an old byte; and where the
-// processor's copy stays in memory while kernels run, it does. needs: cuda 13.0
+// Managed memory that is advised to be read mostly, and written all the same: by kernels, copies,
+// fills and the processor, by system calls, beside threads that read it without a pause, in parts
+// that the program locks, protects or throws away, over children, and freed while there are
+// duplicates. Never an old byte; and where the processor's copy stays in memory while kernels run,
+// it does. needs: cuda 13.0
 #include "driver.h"
 #include "forbid.h"
 
@@ -338,7 +340,8 @@ static void ends()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     note_device();
     CUDA(cudaFree(0));
     readers();

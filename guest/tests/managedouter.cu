@@ -1,7 +1,9 @@
-// Managed memory that somebody else reads and writes, as a debugger does: another process by process_vm_readv and process_vm_writev, by ptrace word by word and by
-// /proc/PID/mem, while the program runs, while one of its threads is stopped, and while all are. Never an old byte, and what it wrote the kernels find. What is at
-// the GPU the first two get, when threads go on that stand still; the others get it natively, and may be refused it (EIO).
-// With "debugged" it is a program for gdb to stop (scripts/errors.sh), which changes words 10 and 30. needs: cuda 13.0
+// Managed memory that somebody else reads and writes, as a debugger does: another process by
+// process_vm_readv and process_vm_writev, by ptrace word by word and by /proc/PID/mem, while the
+// program runs, while one of its threads is stopped, and while all are. Never an old byte, and what
+// it wrote the kernels find. What is at the GPU the first two get, when threads go on that stand
+// still; the others get it natively, and may be refused it (EIO). With "debugged" it is a program
+// for gdb to stop (scripts/errors.sh), which changes words 10 and 30. needs: cuda 13.0
 #include "driver.h"
 
 #include <cerrno>
@@ -168,7 +170,8 @@ static void debugger(const talk &t, pid_t pid, uint32_t *p)
     _exit(0);
 }
 
-// Where gdb stops, and an access that is the first instruction of a function, so that a breakpoint is at the access itself.
+// Where gdb stops, and an access that is the first instruction of a function, so that a breakpoint
+// is at the access itself.
 extern "C" __attribute__((noinline)) void stopped(uint32_t *p, int step) { asm volatile("" ::"r"(p), "r"(step) : "memory"); }
 extern "C" uint32_t first_word(const uint32_t *p);
 asm(".text\n.globl first_word\n.type first_word, @function\nfirst_word: movl (%rdi), %eax\nret\n.size first_word, . - first_word\n");
@@ -197,7 +200,8 @@ static int debugged()
 }
 
 static char have(const talk &t, char what) { return say(t.to[1], what) ? hear(t.from[0]) : 'n'; }
-// What may be refused where the bytes are at the GPU must not be where the program has just written them.
+// What may be refused where the bytes are at the GPU must not be where the program has just written
+// them.
 static bool here(const talk &t, char what, volatile uint32_t *p, volatile uint32_t *q)
 {
     char first = have(t, what), second = 0;
@@ -209,14 +213,16 @@ static bool here(const talk &t, char what, volatile uint32_t *p, volatile uint32
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     if (argc > 1 && !strcmp(argv[1], "debugged"))
         return debugged();
     talk t;
     int place[2];
     if (pipe(t.to) || pipe(t.from) || pipe(place))
         return 1;
-    // Made before there is any CUDA in the program, as the child of a program with it is not a debugger's likeness.
+    // Made before there is any CUDA in the program, as the child of a program with it is not a
+    // debugger's likeness.
     pid_t program = getpid();
     t.pid = fork();
     if (t.pid == 0) {

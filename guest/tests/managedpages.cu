@@ -1,5 +1,6 @@
-// Managed memory that CPU and GPU use in turns, as devices without concurrent access ask for: fills and sums of every size, system calls into
-// it, threads, host functions, copies, graphs, arguments, prefetches, attachment, children, and freeing what is in use. needs: cuda 12.9
+// Managed memory that CPU and GPU use in turns, as devices without concurrent access ask for: fills
+// and sums of every size, system calls into it, threads, host functions, copies, graphs, arguments,
+// prefetches, attachment, children, and freeing what is in use. needs: cuda 12.9
 #include "driver.h"
 
 #include <fcntl.h>
@@ -196,7 +197,8 @@ static void in_order()
     fill(p, n, 1);
     *a = arguments{p, n};
     void *args[] = {&a->p, &a->n};
-    CUDA(cudaLaunchKernel((const void *)twice, dim3(8), dim3(256), args, 0, s)); // arguments lie there too
+    // arguments lie there too
+    CUDA(cudaLaunchKernel((const void *)twice, dim3(8), dim3(256), args, 0, s));
     CUDA(cudaLaunchHostFunc(s, host_function, a));
     twice<<<8, 256, 0, s>>>(p, n);
     CUDA(cudaStreamSynchronize(s));
@@ -368,7 +370,8 @@ static void children()
     expect(true, "freed while in use");
 }
 
-// Allocators throw pages away: they are zero then, for a kernel too. Those of a bare driver stay as they were, or cannot be thrown away.
+// Allocators throw pages away: they are zero then, for a kernel too. Those of a bare driver stay as
+// they were, or cannot be thrown away.
 static void thrown_away()
 {
     const size_t n = 1 << 20, from = n / 4, to = n / 2;
@@ -393,7 +396,8 @@ static void thrown_away()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     note_device();
     CUDA(cudaFree(0));
     turns();

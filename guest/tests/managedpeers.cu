@@ -1,5 +1,6 @@
-// Managed memory that two GPUs and the CPU use in turns: kernels of both on one allocation, prefetches and advice to each, copies between, small objects, and
-// every byte compared. Status 77 where there is one GPU. Arguments: rounds (60), seed. needs: cuda 13.0
+// Managed memory that two GPUs and the CPU use in turns: kernels of both on one allocation,
+// prefetches and advice to each, copies between, small objects, and every byte compared. Status 77
+// where there is one GPU. Arguments: rounds (60), seed. needs: cuda 13.0
 #include "driver.h"
 
 #include <unistd.h>
@@ -190,8 +191,9 @@ static size_t room_of(int dev)
     return left;
 }
 
-// Until n bytes have left a GPU and are at another, whose rooms before are given: a prefetch waits for neither, and there is room for both meanwhile.
-// A driver takes some MiB of its own, for the mappings (2 on an H200, 580), so they count as moved if most are.
+// Until n bytes have left a GPU and are at another, whose rooms before are given: a prefetch waits
+// for neither, and there is room for both meanwhile. A driver takes some MiB of its own, for the
+// mappings (2 on an H200, 580), so they count as moved if most are.
 static bool comes(int to, size_t before, int from, size_t left, size_t n)
 {
     n -= n / 2;
@@ -208,7 +210,8 @@ static bool comes(int to, size_t before, int from, size_t left, size_t n)
     }
 }
 
-// A prefetch moves what it names, to the other GPU and back: it leaves the one and is at the other, with its bytes.
+// A prefetch moves what it names, to the other GPU and back: it leaves the one and is at the other,
+// with its bytes.
 static void goes_over()
 {
     const size_t n = 8 << 20, words = n / 4;
@@ -220,7 +223,8 @@ static void goes_over()
     for (size_t i = 0; i < words; i++)
         p[i] = (uint32_t)i;
     size_t bad = 0;
-    bool over = true, told = room_of(0) != room_of(1) && !both; // else both have the room that the limit leaves, or a driver's moves are its own
+    // Else both have the room that the limit leaves, or a driver's moves are its own.
+    bool over = true, told = room_of(0) != room_of(1) && !both;
     for (uint32_t turn = 0; turn < 4; turn++) {
         int from = turn % 2, to = !from;
         CUDA(cudaSetDevice(from));
@@ -247,7 +251,8 @@ static void goes_over()
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     int devices = 0, there = 0, back = 0;
     CUDA(cudaGetDeviceCount(&devices));
     if (devices < 2) {

@@ -1,4 +1,5 @@
-// Pools of managed memory: memory in stream order that processor and kernels use in turns, given out again in its stream and in others, statistics, what is refused.
+// Pools of managed memory: memory in stream order that processor and kernels use in turns, given
+// out again in its stream and in others, statistics, what is refused.
 // needs: cuda 13.0
 #include "driver.h"
 
@@ -178,11 +179,13 @@ static void current()
     printf("set for another place: %s\n", name_of(cuMemSetMemPool(&elsewhere, CU_MEM_ALLOCATION_TYPE_MANAGED, own)));
     CU(cuMemPoolDestroy(own));
     CU(cuMemGetMemPool(&now, &at, CU_MEM_ALLOCATION_TYPE_MANAGED));
-    note("destroyed, it is followed by %s", now == standard ? "the device's own" : "another"); // 580: another, against its header
+    // 580: another, against its header
+    note("destroyed, it is followed by %s", now == standard ? "the device's own" : "another");
     expect(cuMemPoolDestroy(standard) != CUDA_SUCCESS, "which nobody destroys");
 }
 
-// Memory that is freed while kernels use it, and given out at once, in the same stream and in others.
+// Memory that is freed while kernels use it, and given out at once, in the same stream and in
+// others.
 static void ordered()
 {
     enum { STREAMS = 3, ROUNDS = 60 };
@@ -237,7 +240,8 @@ static void ordered()
     CUDA(cudaFree(bad));
 }
 
-// Streams of a moment, whose work is not done when they are destroyed, leave their memory to others.
+// Streams of a moment, whose work is not done when they are destroyed, leave their memory to
+// others.
 static void destroyed()
 {
     enum { ROUNDS = 30, SIZE = 3 << 20 };
@@ -264,7 +268,8 @@ static void destroyed()
     expect(wrong == 0, "what a destroyed stream freed is given out behind its work");
     note("%llu KiB reserved at most", most >> 10);
     CUDA(cudaGetDeviceProperties(&of, 0));
-    expect(most <= 4 * SIZE || !strstr(of.name, "Software"), "and not kept for it"); // a driver may think otherwise
+    // A driver may think otherwise.
+    expect(most <= 4 * SIZE || !strstr(of.name, "Software"), "and not kept for it");
     CU(cuMemPoolTrimTo(pool, 0));
     expect(count(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0, "all of it goes back");
     CU(cuMemPoolDestroy(pool));

@@ -1,5 +1,7 @@
-// Random writers of managed memory on both sides, in turns as CUDA asks: every byte is compared with what it must be. Arguments: seconds (1), seed, and a factor
-// (0): memory is so many times as large, and there is room at the GPU for about half of it, where processor and kernels do not use it at once.
+// Random writers of managed memory on both sides, in turns as CUDA asks: every byte is compared
+// with what it must be. Arguments: seconds (1), seed, and a factor (0): memory is so many times as
+// large, and there is room at the GPU for about half of it, where processor and kernels do not use
+// it at once.
 // needs: cuda 12.9
 #include "driver.h"
 
@@ -169,7 +171,8 @@ static void by_cpu(std::vector<area> &all)
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     double until = seconds() + argument(argc, argv, 1, 1);
     state = 88172645463325252ull + (uint64_t)argument(argc, argv, 2, 0);
     note_device();

@@ -1,6 +1,8 @@
-// Managed memory as buffers of io_uring: reads and writes of a file and of a pipe whose bytes are at the GPU when the kernel comes for them, short ones and ones
-// that go on in the ring's own threads, vectors, a read that waits until a pipe has bytes while kernels come and go, and buffers that are registered for as
-// long as the processor has them. Every byte is compared. Status 77 where the system has no io_uring. needs: cuda 13.0
+// Managed memory as buffers of io_uring: reads and writes of a file and of a pipe whose bytes are
+// at the GPU when the kernel comes for them, short ones and ones that go on in the ring's own
+// threads, vectors, a read that waits until a pipe has bytes while kernels come and go, and buffers
+// that are registered for as long as the processor has them. Every byte is compared. Status 77
+// where the system has no io_uring. needs: cuda 13.0
 #include "driver.h"
 
 #include <atomic>
@@ -161,7 +163,8 @@ static void files(uint32_t *p, int fd)
     CUDA(cudaFree(v));
 }
 
-// The read is given before there is anything to read; meanwhile the buffer goes to the GPU and its kernels have it.
+// The read is given before there is anything to read; meanwhile the buffer goes to the GPU and its
+// kernels have it.
 static void pipes(uint32_t *p)
 {
     int ends[2];
@@ -185,7 +188,8 @@ static void pipes(uint32_t *p)
     close(ends[0]), close(ends[1]);
 }
 
-// Registered buffers keep pages: they are good until the next kernel, and have to be registered anew then.
+// Registered buffers keep pages: they are good until the next kernel, and have to be registered
+// anew then.
 static void registered(uint32_t *p, int fd)
 {
     bool ok = true;
@@ -194,7 +198,8 @@ static void registered(uint32_t *p, int fd)
         kernel(p);
         iovec v = {p, N * 2};
         if (syscall(SYS_io_uring_register, ring.fd, IORING_REGISTER_BUFFERS, &v, 1) != 0) {
-            note("registering: %s", strerror(errno)); // RLIMIT_MEMLOCK, or memory that is not for that
+            // RLIMIT_MEMLOCK, or memory that is not for that
+            note("registering: %s", strerror(errno));
             break;
         }
         io_uring_sqe e = of(IORING_OP_WRITE_FIXED, fd, p, N * 2, 0);
@@ -216,7 +221,8 @@ static void registered(uint32_t *p, int fd)
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     open_ring();
     note_device();
     uint32_t *p;

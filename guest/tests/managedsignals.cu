@@ -1,5 +1,6 @@
-// Handlers of signals that touch managed memory, wherever the signal finds the thread: in launches, copies, fills, allocations, waits. What they wrote is
-// there, and nothing waits for ever. Argument: seconds (1). needs: cuda 13.0
+// Handlers of signals that touch managed memory, wherever the signal finds the thread: in launches,
+// copies, fills, allocations, waits. What they wrote is there, and nothing waits for ever.
+// Argument: seconds (1). needs: cuda 13.0
 #include "driver.h"
 
 #include <atomic>
@@ -56,7 +57,8 @@ static void work(double until)
     expect(rounds > 0 && bad == 0, "what the thread did meanwhile");
 }
 
-// A handler that is there when all managed memory has long been allocated, of a signal that ends programs without one.
+// A handler that is there when all managed memory has long been allocated, of a signal that ends
+// programs without one.
 static void later()
 {
     uint32_t *p;
@@ -98,7 +100,8 @@ static void later()
 
 int main(int argc, char **argv)
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     alarm(200);
     note_device();
     managed((uint32_t **)&counter, 100000);

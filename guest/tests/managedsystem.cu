@@ -1,6 +1,7 @@
-// What the system does to a program's memory, done to managed memory: memory that is locked, advised to be of huge pages or protected in parts, pages that are
-// thrown away after both sides had them, children by vfork and posix_spawn while the GPU works, two threads at one block, a program that outlives the signal
-// by which an access ended. Never an old byte. needs: cuda 13.0
+// What the system does to a program's memory, done to managed memory: memory that is locked,
+// advised to be of huge pages or protected in parts, pages that are thrown away after both sides
+// had them, children by vfork and posix_spawn while the GPU works, two threads at one block, a
+// program that outlives the signal by which an access ended. Never an old byte. needs: cuda 13.0
 #include "driver.h"
 #include "forbid.h"
 
@@ -42,7 +43,8 @@ static size_t wrong(const uint32_t *p, uint32_t seed, uint32_t times)
     return bad;
 }
 
-// Advice, locks and protection for a part of it, whole and in the middle of what comes at once; before the first kernel, and after.
+// Advice, locks and protection for a part of it, whole and in the middle of what comes at once;
+// before the first kernel, and after.
 static void parts_of_it()
 {
     const size_t MIB = 1 << 20;
@@ -76,7 +78,8 @@ static void parts_of_it()
     expect(bad == 0, "parts of it advised and locked");
 }
 
-// What the processor has no access to while kernels run, or may only read: kernels have it all the same. Before the first kernel, and after; untouched, and written.
+// What the processor has no access to while kernels run, or may only read: kernels have it all the
+// same. Before the first kernel, and after; untouched, and written.
 static void guarded()
 {
     const size_t page = 1024, from = 4 * page, words = 9 * page, apart = N / 2;
@@ -100,7 +103,8 @@ static void guarded()
             else
                 for (size_t i = 0; i < N; i++)
                     p[i] /= 2;
-            if (mprotect(p + from, words * 4, prot) != 0 || mprotect(p + apart, words * 4, prot) != 0) // a bare driver's may refuse
+            // A bare driver's may refuse.
+            if (mprotect(p + from, words * 4, prot) != 0 || mprotect(p + apart, words * 4, prot) != 0)
                 note("late %d: not protected", late);
             twice<<<8, 256>>>(p, N);
             CUDA(cudaDeviceSynchronize());
@@ -120,7 +124,8 @@ static void guarded()
     expect(bad == 0, "parts of it that the program may not touch");
 }
 
-// Whoever wrote a page that both had and that was thrown away finds it at the GPU; nobody finds anything but zero or what was there.
+// Whoever wrote a page that both had and that was thrown away finds it at the GPU; nobody finds
+// anything but zero or what was there.
 static void thrown_away()
 {
     const size_t page = 1024, at[] = {0, 5 * page, 100 * page, 101 * page, N - page};
@@ -149,7 +154,8 @@ static void thrown_away()
     CUDA(cudaFree(p));
 }
 
-// A program that is started while the GPU works gets its words from managed memory; the parent's are what they were.
+// A program that is started while the GPU works gets its words from managed memory; the parent's
+// are what they were.
 static void started()
 {
     uint32_t *p;
@@ -229,7 +235,8 @@ static void one_block()
 static sigjmp_buf back;
 static void leave(int) { siglongjmp(back, 1); }
 
-// The access that came too early ended with a signal, or found what was there. Later it finds what the kernel wrote, and so does what lies beside it.
+// The access that came too early ended with a signal, or found what was there. Later it finds what
+// the kernel wrote, and so does what lies beside it.
 static void outlived()
 {
     uint32_t *p;
@@ -271,7 +278,8 @@ static void outlived()
 
 int main()
 {
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     setenv("CAUSEWAY_MANAGED_PATIENCE", "1", 0);
     note_device();
     CUDA(cudaFree(0));

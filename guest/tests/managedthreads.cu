@@ -1,5 +1,6 @@
-// Threads of a program that share no memory: what one writes to managed memory of its own, by the CPU or by copies, is not lost to another's launches,
-// copies and accesses; and memory that one frees while others name it. Argument: seconds (1).
+// Threads of a program that share no memory: what one writes to managed memory of its own, by the
+// CPU or by copies, is not lost to another's launches, copies and accesses; and memory that one
+// frees while others name it. Argument: seconds (1).
 // needs: cuda 12.9
 #include "driver.h"
 
@@ -80,7 +81,8 @@ static void beside(double seconds)
     note("copies beside accesses: %ld values lost", wrong - before);
 }
 
-// What a call reads of the program's lies in managed memory, whose pages another thread's launches take away.
+// What a call reads of the program's lies in managed memory, whose pages another thread's launches
+// take away.
 static void names(double seconds)
 {
     over = false;
@@ -133,7 +135,8 @@ static void busy()
     CUDA(cudaFree(p));
 }
 
-// Memory that is freed while other threads advise, prefetch, attach and set it: they are refused, or were in time, and that is all.
+// Memory that is freed while other threads advise, prefetch, attach and set it: they are refused,
+// or were in time, and that is all.
 static void freed(double seconds)
 {
     const size_t n = 6 << 20;
@@ -159,7 +162,8 @@ static void freed(double seconds)
             default: r = cuMemPrefetchAsync_v2(q, 5000, l, 0, s);
             }
             refused += r != CUDA_SUCCESS;
-            bool may = r == CUDA_ERROR_INVALID_VALUE || (r == CUDA_ERROR_UNKNOWN && (x >> 8) % 16 == 0); // the second is a driver's, of advice (580)
+            // The second is a driver's, of advice (580).
+            bool may = r == CUDA_ERROR_INVALID_VALUE || (r == CUDA_ERROR_UNKNOWN && (x >> 8) % 16 == 0);
             if (r != CUDA_SUCCESS && !may && wrong++ == before)
                 note("call %u: error %d", (x >> 8) % 16, (int)r);
         }

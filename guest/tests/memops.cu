@@ -1,4 +1,5 @@
-// Stream memory operations: values written and waited for in stream order, batches of them, streams that wait for each other.
+// Stream memory operations: values written and waited for in stream order, batches of them, streams
+// that wait for each other.
 // needs: cuda 12.9
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// Many modules and libraries at once: each has its own functions and variables, memory comes back, handles do not outlive them.
+// Many modules and libraries at once: each has its own functions and variables, memory comes back,
+// handles do not outlive them.
 // usage: modules [modules] needs: cuda 12.0
 #include "driver.h"
 

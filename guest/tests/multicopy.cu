@@ -1,4 +1,5 @@
-// Copies both ways beside kernels on three streams, and a processor that counts while the GPU works: what users try first.
+// Copies both ways beside kernels on three streams, and a processor that counts while the GPU
+// works: what users try first.
 // usage: multicopy [elements]
 #include "check.h"
 

@@ -1,5 +1,5 @@
-// The management library beside CUDA: both name the same devices, and the library sees what this process allocates.
-// Exits with 77 where the library tells names only.
+// The management library beside CUDA: both name the same devices, and the library sees what this
+// process allocates. Exits with 77 where the library tells names only.
 #include "check.h"
 
 #include <chrono>
@@ -90,7 +90,8 @@ template <class F> bool settles(F done)
     return false;
 }
 
-// steady is what this process uses of a device, once that is listed and stays the same for longer than an answer is used again. A context counts, too.
+// steady is what this process uses of a device, once that is listed and stays the same for longer
+// than an answer is used again. A context counts, too.
 unsigned long long steady(Device d)
 {
     unsigned long long last = 0, now = 0;
@@ -164,7 +165,9 @@ int main()
         printf("# names only\n");
         return 77;
     }
-    CUDA(cudaMalloc(&held, 128 << 20)); // on any GPU something is used already, as a real one's context is: what comes and goes is to be seen beside it
+    // On any GPU something is used already, as a real one's context is: what comes and goes is to
+    // be seen beside it.
+    CUDA(cudaMalloc(&held, 128 << 20));
     base = steady(d);
     CUDA(cudaMalloc(&p, 64 << 20));
     expect(settles([&] { return memory(d, &m1) == 0 && m1.total == m0.total && m1.used >= 64 << 20; }), "memory in use");

@@ -1,4 +1,5 @@
-// Occupancy queries, function attributes and device properties: values differ, relations between them do not.
+// Occupancy queries, function attributes and device properties: values differ, relations between
+// them do not.
 #include "check.h"
 
 #include <vector>

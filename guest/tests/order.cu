@@ -1,6 +1,7 @@
-// The order of work when it is submitted faster than a driver takes it: from many threads on streams of their own, from one thread
-// over several streams, across streams by events, through the default stream, mixed with copies, memsets and queries. Each
-// step's result depends on the step before, so that any change of order shows.
+// The order of work when it is submitted faster than a driver takes it: from many threads on
+// streams of their own, from one thread over several streams, across streams by events, through the
+// default stream, mixed with copies, memsets and queries. Each step's result depends on the step
+// before, so that any change of order shows.
 #include <thread>
 #include <vector>
 
@@ -69,7 +70,8 @@ static void chained(uint32_t *dev, cudaStream_t *stream)
     for (int i = 0; i < STEPS; i++) {
         cudaStream_t s = stream[i * 5 % STREAMS], next = stream[(i + 1) * 5 % STREAMS];
         step<<<1, 1, 0, s>>>(dev, i);
-        CUDA(cudaEventRecord(event[i % 2], s)); // recorded again while others may still wait for what it was
+        // Recorded again while others may still wait for what it was.
+        CUDA(cudaEventRecord(event[i % 2], s));
         CUDA(cudaStreamWaitEvent(next, event[i % 2], 0));
         want = advance(want, i);
     }
@@ -113,7 +115,8 @@ static void forked(uint32_t *dev, uint32_t *sum, cudaStream_t *stream)
         CUDA(cudaEventDestroy(e));
 }
 
-// Streams that block: the default stream's work comes after all that was submitted before it, and before all after it.
+// Streams that block: the default stream's work comes after all that was submitted before it, and
+// before all after it.
 static void through_default(uint32_t *dev, uint32_t *sum)
 {
     cudaStream_t s[3];
@@ -137,7 +140,8 @@ static void through_default(uint32_t *dev, uint32_t *sum)
         CUDA(cudaStreamDestroy(x));
 }
 
-// Memsets, copies between device memory and to pinned memory, and kernels, on several streams in turn.
+// Memsets, copies between device memory and to pinned memory, and kernels, on several streams in
+// turn.
 static void mixed(uint32_t *dev, cudaStream_t *stream)
 {
     uint32_t *host, want[STREAMS] = {};

@@ -1,6 +1,7 @@
-// needs: cuda 13.0
-// More managed memory than the GPU has room for: pieces of it change places with its use, and every byte stays right. Most of the GPU's memory is taken
-// first; where processor and kernels may use managed memory at once (a bare driver) it is not, for the driver's own oversubscription is not the matter here.
+// needs: cuda 13.0 More managed memory than the GPU has room for: pieces of it change places with
+// its use, and every byte stays right. Most of the GPU's memory is taken first; where processor and
+// kernels may use managed memory at once (a bare driver) it is not, for the driver's own
+// oversubscription is not the matter here.
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,7 +12,8 @@
 
 #include "check.h"
 
-// Sizes are in halves of pieces; the arguments are how many MiB such a half has (1; 16 on a GPU), and how many MiB there are once of much (four times the room).
+// Sizes are in halves of pieces; the arguments are how many MiB such a half has (1; 16 on a GPU),
+// and how many MiB there are once of much (four times the room).
 static size_t half = 1 << 20, room_for = 12 * half, words = half / 4;
 
 // One word of 256 bytes, so that the software GPU is done soon; all are compared.
@@ -136,7 +138,8 @@ static void phases()
         CUDA(cudaFree(p[s]));
 }
 
-// Ordinary memory comes first: managed memory makes room for it, and takes that when it is free again.
+// Ordinary memory comes first: managed memory makes room for it, and takes that when it is free
+// again.
 static void ordinary(bool full)
 {
     size_t n = 10 * words;
@@ -297,8 +300,9 @@ static void freed()
     CUDA(cudaFree(p[1]));
 }
 
-// As much as asked for, in a dozen allocations, of which the processor has the pages of two: in a guest with an emulated processor these take long. What
-// pinned memory takes is left: it is had beside that, and kernels reach it.
+// As much as asked for, in a dozen allocations, of which the processor has the pages of two: in a
+// guest with an emulated processor these take long. What pinned memory takes is left: it is had
+// beside that, and kernels reach it.
 static void much(size_t bytes)
 {
     enum { SETS = 12, TOUCHED = 2, PINNED = 8 << 20 };
@@ -349,9 +353,11 @@ static void much(size_t bytes)
 int main(int argc, char **argv)
 {
     cudaDeviceProp of;
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     CUDA(cudaGetDeviceProperties(&of, 0));
-    half = (size_t)argument(argc, argv, 1, strstr(of.name, "Software") ? 1 : 16) << 20; // a GPU's driver maps the host's pages in blocks of 32 MiB
+    // A GPU's driver maps the host's pages in blocks of 32 MiB.
+    half = (size_t)argument(argc, argv, 1, strstr(of.name, "Software") ? 1 : 16) << 20;
     room_for = 12 * half;
     words = half / 4;
     char piece[32];

@@ -1,5 +1,6 @@
-// Large copies of ordinary memory: of every size around the library's limits, from a mapped file, to memory that was never
-// touched, behind a kernel that takes long, and from several threads at once.
+// Large copies of ordinary memory: of every size around the library's limits, from a mapped file,
+// to memory that was never touched, behind a kernel that takes long, and from several threads at
+// once.
 #include "check.h"
 
 #include <fcntl.h>
@@ -75,7 +76,8 @@ static void file()
     CUDA(cudaFree(d));
 }
 
-// A copy in the order of a stream whose kernel takes its time, and another stream's copies beside it.
+// A copy in the order of a stream whose kernel takes its time, and another stream's copies beside
+// it.
 static void behind()
 {
     const size_t n = 48 << 20;

@@ -1,5 +1,6 @@
-// Registered memory that does not fill its pages: variables on a stack, in a heap, of the program; several in one page; vectors that
-// begin and end somewhere. Kernels reach it at its own address, and its neighbours stay what they are. needs: cuda 12.9
+// Registered memory that does not fill its pages: variables on a stack, in a heap, of the program;
+// several in one page; vectors that begin and end somewhere. Kernels reach it at its own address,
+// and its neighbours stay what they are. needs: cuda 12.9
 #include "driver.h"
 
 #include <sys/mman.h>
@@ -73,7 +74,8 @@ static void neighbours()
     int *one = page + 100, *two = page + 110, *across = page + 1020;
     CUDA(cudaHostRegister(one, 4 * sizeof *one, cudaHostRegisterMapped));
     CUDA(cudaHostRegister(two, 5 * sizeof *two, cudaHostRegisterMapped));
-    CUDA(cudaHostRegister(across, 1032 * sizeof *across, cudaHostRegisterMapped)); // parts of two pages, and one between them
+    // Parts of two pages, and one between them.
+    CUDA(cudaHostRegister(across, 1032 * sizeof *across, cudaHostRegisterMapped));
     printf("again: %s\n", cudaGetErrorName(cudaHostRegister(one + 1, 4, cudaHostRegisterMapped)));
     cudaGetLastError();
     add<<<1, 32>>>(one, 4, 1000);
@@ -106,8 +108,8 @@ static void neighbours()
     munmap(page, 3 * 4096);
 }
 
-// A vector that begins behind its allocation's header. Where a part of it cannot be shared, the device has no address for it, and
-// copies work all the same.
+// A vector that begins behind its allocation's header. Where a part of it cannot be shared, the
+// device has no address for it, and copies work all the same.
 static void vector(const char *what, size_t n)
 {
     std::vector<int> v(n);
@@ -172,8 +174,9 @@ static void conversation()
         CUDA(cudaHostUnregister(p));
 }
 
-// Programs unmap memory before they unregister it, or without; nobody may touch it then. Native drivers take that. A registration takes an
-// emulated guest 30 ms: there it is done as often as one second allows.
+// Programs unmap memory before they unregister it, or without; nobody may touch it then. Native
+// drivers take that. A registration takes an emulated guest 30 ms: there it is done as often as one
+// second allows.
 static void unmapped()
 {
     const size_t size = 16 * 4096;
@@ -214,7 +217,8 @@ static void shared_words()
     expect(good && pair[0] == wrote, "a word that both sides write halves of");
 }
 
-// Many ranges, more than are carried: each is copied right, whether or not the device has an address for it, and calls stay quick.
+// Many ranges, more than are carried: each is copied right, whether or not the device has an
+// address for it, and calls stay quick.
 static void many()
 {
     const int count = 150, n = 1000;

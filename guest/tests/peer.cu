@@ -1,5 +1,5 @@
-// Two GPUs in one process: peer access, copies between them, kernels that reach over, mappings and pools for both. Status 77 where there
-// is one GPU.
+// Two GPUs in one process: peer access, copies between them, kernels that reach over, mappings and
+// pools for both. Status 77 where there is one GPU.
 // needs: cuda 11.8
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// Pinned host memory: allocated and registered, copied asynchronously, described by pointer attributes.
+// Pinned host memory: allocated and registered, copied asynchronously, described by pointer
+// attributes.
 #include "check.h"
 
 #include <sys/mman.h>
@@ -47,7 +48,8 @@ static const char *kind(const void *p)
     return "unknown";
 }
 
-// sets fills pinned memory by memsets: after what the stream does with it, and nothing beside what is named.
+// sets fills pinned memory by memsets: after what the stream does with it, and nothing beside what
+// is named.
 static bool sets(unsigned char *p)
 {
     const size_t n = 1 << 20;

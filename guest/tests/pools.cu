@@ -1,4 +1,5 @@
-// Memory pools: properties, statistics, the current pool of a device, access, what is refused; IPC within one process.
+// Memory pools: properties, statistics, the current pool of a device, access, what is refused; IPC
+// within one process.
 // needs: cuda 11.8
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// Device printf: every conversion, order within a thread, and output at each kind of synchronisation.
+// Device printf: every conversion, order within a thread, and output at each kind of
+// synchronisation.
 #include "check.h"
 
 __global__ void conversions()

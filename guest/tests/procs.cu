@@ -1,4 +1,5 @@
-// Several processes on one GPU at the same time: each checks results, memory of its own, and goes on when another ends badly.
+// Several processes on one GPU at the same time: each checks results, memory of its own, and goes
+// on when another ends badly.
 // usage: procs [processes]
 #include "check.h"
 

@@ -1,4 +1,5 @@
-// What a device's attributes promise, and what they say is not there, against the calls that it is about. needs: cuda 13.0
+// What a device's attributes promise, and what they say is not there, against the calls that it is
+// about. needs: cuda 13.0
 #include "driver.h"
 
 #include <atomic>
@@ -8,7 +9,8 @@
 
 __global__ void nothing(int *p) { *p = 1; }
 
-// Both sides answer each other while the kernel runs, or it gives up: p[0] is the kernel's, p[1] the processor's, p[2] what the kernel saw of that.
+// Both sides answer each other while the kernel runs, or it gives up: p[0] is the kernel's, p[1]
+// the processor's, p[2] what the kernel saw of that.
 __global__ void meet(volatile unsigned *p)
 {
     p[0] = 1;
@@ -104,7 +106,8 @@ static CUresult managed_memory()
     return r;
 }
 
-// As CONCURRENT_MANAGED_ACCESS has it. Memory that comes to the processor only when the kernel has ended fails: neither hears the other before.
+// As CONCURRENT_MANAGED_ACCESS has it. Memory that comes to the processor only when the kernel has
+// ended fails: neither hears the other before.
 static bool meet_in(unsigned *p)
 {
     volatile unsigned *words = p;
@@ -240,7 +243,8 @@ static bool refusal(CUresult r)
     return r == CUDA_ERROR_NOT_SUPPORTED || r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_NOT_PERMITTED || r == CUDA_ERROR_INVALID_DEVICE;
 }
 
-// holds compares a promise with a call's result. A machine may forbid what its device can (fabric handles, say).
+// holds compares a promise with a call's result. A machine may forbid what its device can (fabric
+// handles, say).
 static void holds(const char *what, bool promised, CUresult r, bool may_be_forbidden = false)
 {
     bool ok = promised ? r == CUDA_SUCCESS || (may_be_forbidden && r == CUDA_ERROR_NOT_PERMITTED) : refusal(r);
@@ -264,8 +268,10 @@ static void host_memory()
     holds("pools of a node", HAS(HOST_NUMA_MEMORY_POOLS_SUPPORTED), pool(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0));
 }
 
-// What is said of both sides at the same memory. Each holds where it is promised; what is not promised is not tried, as a kernel that runs off its memory takes the
-// context along. Where the GPU would need the host's page tables, or the processor the GPU's memory, the weaker promise has to hold as well.
+// What is said of both sides at the same memory. Each holds where it is promised; what is not
+// promised is not tried, as a kernel that runs off its memory takes the context along. Where the
+// GPU would need the host's page tables, or the processor the GPU's memory, the weaker promise has
+// to hold as well.
 static void both_sides()
 {
     const bool at_once = HAS(CONCURRENT_MANAGED_ACCESS), atomics = HAS(HOST_NATIVE_ATOMIC_SUPPORTED), pageable = HAS(PAGEABLE_MEMORY_ACCESS);

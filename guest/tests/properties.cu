@@ -1,5 +1,6 @@
-// Everything that a program can ask of a device: properties, attributes, limits, flags; and of its own functions. All of it may
-// differ between GPUs; what must agree with what is checked. needs: cuda 12.9
+// Everything that a program can ask of a device: properties, attributes, limits, flags; and of its
+// own functions. All of it may differ between GPUs; what must agree with what is checked.
+// needs: cuda 12.9
 #include "driver.h"
 
 #include <cstddef>

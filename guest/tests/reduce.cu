@@ -60,7 +60,8 @@ __global__ void reduce(const uint32_t *in, int n, Result *out)
         atomicExch(&out->all_below, 0);
 }
 
-// scan leaves each thread's exclusive prefix sum, by shuffles within warps and shared memory between them.
+// scan leaves each thread's exclusive prefix sum, by shuffles within warps and shared memory
+// between them.
 __global__ void scan(const uint32_t *in, uint32_t *out)
 {
     __shared__ uint32_t totals[32];

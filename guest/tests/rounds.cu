@@ -1,5 +1,6 @@
-// Programs that compute in rounds and check each of them: what a session holds has to be right however it was paused, moved or rebuilt
-// between one round and the next, or in the middle of one. Memory is never made anew: a round's results are the next one's input.
+// Programs that compute in rounds and check each of them: what a session holds has to be right
+// however it was paused, moved or rebuilt between one round and the next, or in the middle of one.
+// Memory is never made anew: a round's results are the next one's input.
 //
 //   rounds          a few rounds of each mode that can be moved, one after the other
 //   rounds MODE     until SIGTERM: prints "@ready PID", then "@round ROUNDS WRONG" up to five times a second, at the end
@@ -13,7 +14,8 @@
 
 enum { N = 1 << 13, BLOCK = 128, GRID = N / BLOCK };
 
-// all says whether a host copy is what the mirror says, and of the first ones that are not which words differ.
+// all says whether a host copy is what the mirror says, and of the first ones that are not which
+// words differ.
 static bool all(const uint32_t *p, const std::vector<uint32_t> &want, int which = 0)
 {
     static std::atomic<int> unlike{0};
@@ -24,7 +26,8 @@ static bool all(const uint32_t *p, const std::vector<uint32_t> &want, int which 
     return false;
 }
 
-// streams: four streams that wait for each other by events, several rounds' work in flight, and memory that nobody touches in between.
+// streams: four streams that wait for each other by events, several rounds' work in flight, and
+// memory that nobody touches in between.
 static void streams(Rounds &r)
 {
     enum { S = 4, AHEAD = 3, STILL = 1 << 20 };
@@ -119,7 +122,8 @@ static void threads(Rounds &r)
         t.join();
 }
 
-// pinned: memory of cudaMallocHost, mapped memory that kernels write, and the program's own pages, registered.
+// pinned: memory of cudaMallocHost, mapped memory that kernels write, and the program's own pages,
+// registered.
 static void pinned(Rounds &r)
 {
     uint32_t *in, *out, *mapped, *own, *d, *m, *o;
@@ -212,7 +216,8 @@ static void lasting(Rounds &r)
     CUDA(cudaFree(d));
 }
 
-// waits: three threads that are nearly always in a wait: for a stream, for an event by sleeping, and asking for one again and again.
+// waits: three threads that are nearly always in a wait: for a stream, for an event by sleeping,
+// and asking for one again and again.
 static void waits(Rounds &r)
 {
     std::vector<std::thread> others;
@@ -253,7 +258,8 @@ static void waits(Rounds &r)
         t.join();
 }
 
-// piece is a MiB of what large's memory holds: each byte 0x5a, or with ROUNDS_NOISE in the environment such as nothing compresses.
+// piece is a MiB of what large's memory holds: each byte 0x5a, or with ROUNDS_NOISE in the
+// environment such as nothing compresses.
 static std::vector<uint8_t> piece()
 {
     std::vector<uint8_t> b(1 << 20, 0x5a);
@@ -290,8 +296,8 @@ static bool whole(const uint8_t *p, size_t mib)
     return true;
 }
 
-// idle: memory (of ROUNDS_MIB more MiB, a variable of the environment) and a variable that lie there while nothing is called at all; looked at
-// in the end.
+// idle: memory (of ROUNDS_MIB more MiB, a variable of the environment) and a variable that lie
+// there while nothing is called at all; looked at in the end.
 __device__ uint32_t lies[N];
 static void idle(Rounds &r)
 {
@@ -313,7 +319,8 @@ static void idle(Rounds &r)
     r.check(differing == 0 && whole(more, mib));
 }
 
-// written: memory of ROUNDS_MIB MiB (or one) of which a kernel writes every byte in each round, and looks at the round before's first.
+// written: memory of ROUNDS_MIB MiB (or one) of which a kernel writes every byte in each round, and
+// looks at the round before's first.
 __global__ void again(uint32_t *p, size_t n, uint32_t round, unsigned long long *wrong)
 {
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
@@ -346,7 +353,8 @@ static void written(Rounds &r)
     CUDA(cudaFree(p));
 }
 
-// times: the GPU's clock never goes back, and goes at least as far as the program's own between the same two moments.
+// times: the GPU's clock never goes back, and goes at least as far as the program's own between the
+// same two moments.
 static void times(Rounds &r)
 {
     cudaEvent_t first, last, now;

@@ -1,4 +1,5 @@
-// What rounds.cu's modes share: how long they go on, what they say meanwhile, kernels whose results the host can foretell.
+// What rounds.cu's modes share: how long they go on, what they say meanwhile, kernels whose results
+// the host can foretell.
 #pragma once
 
 #include "check.h"
@@ -45,8 +46,10 @@ static inline void tell(const char *format, ...)
         _Exit(4);
 }
 
-// tell_unlike says which words of a copy are not the mirror's, and in how many pages of the mirror they lie. GPU work that was lost, done twice or out of order shows in every word, from
-// then on; so do, in those of a page alone, writes to a page of the mirror that got lost when the guest's memory went to another host. A copy of other bytes shows in one round.
+// tell_unlike says which words of a copy are not the mirror's, and in how many pages of the mirror
+// they lie. GPU work that was lost, done twice or out of order shows in every word, from then on;
+// so do, in those of a page alone, writes to a page of the mirror that got lost when the guest's
+// memory went to another host. A copy of other bytes shows in one round.
 static inline void tell_unlike(int which, const uint32_t *got, const std::vector<uint32_t> &want)
 {
     size_t words = 0, pages = 0, first = 0, last = 0;

@@ -17,7 +17,9 @@ static const char tally_text[] = ".version 6.0\n.target sm_50\n.address_size 64\
                                  "\tret;\n"
                                  "}\n";
 
-// kernels: of a library, launched by their handles (CUkernel) in two contexts, each of which has the library's variable for itself. Nobody asks for a function, a module or the variable's address.
+// kernels: of a library, launched by their handles (CUkernel) in two contexts, each of which has
+// the library's variable for itself. Nobody asks for a function, a module or the variable's
+// address.
 static void kernels(Rounds &r)
 {
 #if CUDART_VERSION >= 12000

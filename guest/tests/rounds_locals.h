@@ -1,7 +1,9 @@
-// rounds.cu's mode of kernels that need much local memory, and of variables that are loaded behind the launch that has the driver take it.
+// rounds.cu's mode of kernels that need much local memory, and of variables that are loaded behind
+// the launch that has the driver take it.
 #pragma once
 
-// A kernel that writes 64 bytes to places of its local memory that its argument decides, and adds up what it reads there.
+// A kernel that writes 64 bytes to places of its local memory that its argument decides, and adds
+// up what it reads there.
 static const char hold_text[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                                 ".visible .entry hold(.param .u64 at)\n"
                                 "{\n"
@@ -163,8 +165,11 @@ struct Locals {
 };
 #endif
 
-// locals: ROUNDS_LOCALS in the environment says in which order what has the driver take local memory in the first context, or give it back: launch, cooperative, graph, limit, lower; behind each of those a library's variables come into being in
-// both contexts. The second context comes at "context", or behind the first of them, ahead of the variables; "unload" ends the code of all kernels so far.
+// locals: ROUNDS_LOCALS in the environment says in which order what has the driver take local
+// memory in the first context, or give it back: launch, cooperative, graph, limit, lower; behind
+// each of those a library's variables come into being in both contexts. The second context comes at
+// "context", or behind the first of them, ahead of the variables; "unload" ends the code of all
+// kernels so far.
 static void locals(Rounds &r)
 {
 #if CUDART_VERSION >= 12000

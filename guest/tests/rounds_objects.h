@@ -1,4 +1,5 @@
-// rounds.cu's modes about objects: graphs, arrays and textures, what was set once, and functions of the host's in streams.
+// rounds.cu's modes about objects: graphs, arrays and textures, what was set once, and functions of
+// the host's in streams.
 #pragma once
 
 #include "rounds.h"
@@ -29,7 +30,8 @@ static cudaGraph_t captured(cudaStream_t s, cudaStream_t side, uint32_t *d, uint
     return g;
 }
 
-// graphs: a captured one, and one built by nodes of which one is changed in the executable graph each round.
+// graphs: a captured one, and one built by nodes of which one is changed in the executable graph
+// each round.
 static void graphs(Rounds &r)
 {
     cudaStream_t s, side;
@@ -109,7 +111,8 @@ __global__ void through(cudaTextureObject_t picture, cudaTextureObject_t line, c
     out[y * W + x] = (uint32_t)(tex2D<float>(picture, x + 1.0f, y + 0.5f) * 2) + tex1Dfetch<uint32_t>(line, y * W + x) + v;
 }
 
-// images: a filtered texture of an array, one of linear memory, and a surface that each round changes.
+// images: a filtered texture of an array, one of linear memory, and a surface that each round
+// changes.
 static void images(Rounds &r)
 {
     cudaArray_t a, b;
@@ -147,7 +150,8 @@ static void images(Rounds &r)
     while (r.next()) {
         through<<<dim3(W / 32, H), 32>>>(picture, line, surface, out);
         CUDA(cudaMemcpy(got.data(), out, W * H * 4, cudaMemcpyDeviceToHost));
-        for (uint32_t i = 0; i < W * H; i++) // halfway between two texels, but for the last, which clamps
+        // Halfway between two texels, but for the last, which clamps.
+        for (uint32_t i = 0; i < W * H; i++)
             want[i] = (i % W == W - 1 ? (W - 1) * 4 : i % W * 4 + 2) + l[i] + value;
         value = scramble(value, 1);
         r.check(all(got.data(), want));
@@ -171,7 +175,8 @@ __global__ void by_setting(uint32_t *out)
         tally++;
 }
 
-// settings: what was set once is so in each round: variables, a function's attribute, limits, priorities, a pool and what lies in it.
+// settings: what was set once is so in each round: variables, a function's attribute, limits,
+// priorities, a pool and what lies in it.
 static void settings(Rounds &r)
 {
     enum { SHARED = 64 << 10 };
@@ -302,7 +307,8 @@ static void vmm(Rounds &r)
     }
 }
 
-// green: two green contexts of a device's parts, one with a context of its own, whose streams take turns by events.
+// green: two green contexts of a device's parts, one with a context of its own, whose streams take
+// turns by events.
 static void green(Rounds &r)
 {
 #if CUDART_VERSION >= 13000

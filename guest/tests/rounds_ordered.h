@@ -3,7 +3,8 @@
 
 #include "rounds.h"
 
-// what lives on for some rounds: words of a seed's, written on a stream that frees it, too, or whose work another waits for that does.
+// what lives on for some rounds: words of a seed's, written on a stream that frees it, too, or
+// whose work another waits for that does.
 struct Piece {
     uint32_t *at, words, seed;
     int on;
@@ -45,7 +46,8 @@ struct Ordered {
     }
 };
 
-// captured is a graph that allocates words, fills and adds them to sum; it frees them, or leaves them at *left.
+// captured is a graph that allocates words, fills and adds them to sum; it frees them, or leaves
+// them at *left.
 static cudaGraphExec_t captured(cudaStream_t s, uint32_t *sum, uint32_t seed, uint32_t **left)
 {
     cudaGraph_t g;
@@ -70,7 +72,8 @@ static cudaGraphExec_t captured(cudaStream_t s, uint32_t *sum, uint32_t seed, ui
     return x;
 }
 
-// ordered: memory of the device's pool and of one of the program's own, on three streams; a graph that allocates and frees, and one that leaves memory for the next round.
+// ordered: memory of the device's pool and of one of the program's own, on three streams; a graph
+// that allocates and frees, and one that leaves memory for the next round.
 static void ordered(Rounds &r)
 {
     Ordered o;

@@ -1,4 +1,5 @@
-// The mode of rounds.cu with more managed memory than the GPU has room for: pieces of it lie in the program's pages, and change places while it moves.
+// The mode of rounds.cu with more managed memory than the GPU has room for: pieces of it lie in the
+// program's pages, and change places while it moves.
 #pragma once
 
 #include "rounds.h"
@@ -11,15 +12,18 @@ __global__ void strides(uint32_t *p, uint32_t n, uint32_t with)
         p[i * 64] = scramble(p[i * 64], with);
 }
 
-// over: three sets of which two fit. For some rounds the GPU uses two, then others; the processor reads one of them, and writes to it.
+// over: three sets of which two fit. For some rounds the GPU uses two, then others; the processor
+// reads one of them, and writes to it.
 static void over(Rounds &r)
 {
     enum { SETS = 3, STAY = 16 };
     cudaDeviceProp of;
-    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    // Where the device promises that both may use it at once too.
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);
     CUDA(cudaGetDeviceProperties(&of, 0));
     bool soft = strstr(of.name, "Software");
-    setenv("CAUSEWAY_MANAGED_PIECE", soft ? "2" : "32", 0); // a GPU's driver maps the host's pages in blocks of 32 MiB
+    // A GPU's driver maps the host's pages in blocks of 32 MiB.
+    setenv("CAUSEWAY_MANAGED_PIECE", soft ? "2" : "32", 0);
     const uint32_t piece = (soft ? 2 : 32) << 20, bytes = 3 * piece, steps = bytes / 256;
     const size_t room = 2 * (size_t)bytes + piece / 2;
     size_t left, total;
@@ -60,7 +64,8 @@ static void over(Rounds &r)
     CUDA(cudaFree(hog));
 }
 
-// handed: ROUNDS_MIB MiB that the processor has filled and a kernel then had: they lie at the GPU while nothing is called at all, and are compared in the end.
+// handed: ROUNDS_MIB MiB that the processor has filled and a kernel then had: they lie at the GPU
+// while nothing is called at all, and are compared in the end.
 static void handed(Rounds &r)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);

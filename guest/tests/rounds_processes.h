@@ -1,4 +1,5 @@
-// The mode of rounds.cu in which two processes share memory and events: each round goes through the GPU memory of both.
+// The mode of rounds.cu in which two processes share memory and events: each round goes through the
+// GPU memory of both.
 #pragma once
 
 #include "rounds.h"
@@ -6,7 +7,8 @@
 #include <cerrno>
 #include <sys/wait.h>
 
-// Shared is what a process gives the other: handles, which stay good as long as the memory and the event are there.
+// Shared is what a process gives the other: handles, which stay good as long as the memory and the
+// event are there.
 struct Shared {
     cudaIpcMemHandle_t memory;
     cudaIpcEventHandle_t event;
@@ -55,7 +57,8 @@ struct Side {
         CUDA(cudaIpcOpenEventHandle(&others_done, got.event));
         return true;
     }
-    // half changes the other's memory behind what the other has on its way, and says so by its own event.
+    // half changes the other's memory behind what the other has on its way, and says so by its own
+    // event.
     void half(uint32_t n)
     {
         CUDA(cudaStreamWaitEvent(0, others_done, 0));

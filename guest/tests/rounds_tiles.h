@@ -1,7 +1,9 @@
-// The mode of rounds.cu with sparse arrays: memory of a pool changes places behind their tiles, is written and read through them, and lies behind none at times.
+// The mode of rounds.cu with sparse arrays: memory of a pool changes places behind their tiles, is
+// written and read through them, and lies behind none at times.
 #pragma once
 
-// Tiled is a sparse array of SIDE by SIDE tiles, and the memory behind them in pieces of a tile's size, with what each is to hold.
+// Tiled is a sparse array of SIDE by SIDE tiles, and the memory behind them in pieces of a tile's
+// size, with what each is to hold.
 struct Tiled {
     enum { SIDE = 4, TILES = SIDE * SIDE, PIECES = 32, BYTES = 64 << 10, WORDS = BYTES / 4 };
 

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <vector>
 
-// Sums are made in one order, and each operation is rounded by itself: what a step comes to is one number, on any GPU and on the CPU.
+// Sums are made in one order, and each operation is rounded by itself: what a step comes to is one
+// number, on any GPU and on the CPU.
 #ifdef __CUDA_ARCH__
 #define ADD(a, b) __fadd_rn(a, b)
 #define MUL(a, b) __fmul_rn(a, b)
@@ -18,7 +19,8 @@
 
 enum { INPUTS = 8, HIDDEN = 32, BATCH = 16, SECOND = INPUTS * HIDDEN, WEIGHTS = SECOND + HIDDEN };
 
-// What the steps of training are made of: each is done for one index, by a thread of the GPU or by the mirror.
+// What the steps of training are made of: each is done for one index, by a thread of the GPU or by
+// the mirror.
 __host__ __device__ static inline float number(uint32_t x) { return MUL((float)(x & 0xffff) - 32768.0f, 1.0f / 32768.0f); }
 
 __host__ __device__ static inline void forward(const float *w, const float *x, float *hidden, int i)
@@ -89,9 +91,11 @@ struct Network {
     }
 };
 
-// training: batches from pinned memory, a network of two layers whose activations and gradients are the stream's pool's for one step, and its loss, which comes back. Every loss is what the mirror
-// says, bit by bit, and so are the weights in the end. "@curve ROUNDS SUM FIRST LAST" sums all of them up: a run that never moved ends with the same line. With ROUNDS_STEPS in the environment
-// it ends after so many by itself.
+// training: batches from pinned memory, a network of two layers whose activations and gradients are
+// the stream's pool's for one step, and its loss, which comes back. Every loss is what the mirror
+// says, bit by bit, and so are the weights in the end. "@curve ROUNDS SUM FIRST LAST" sums all of
+// them up: a run that never moved ends with the same line. With ROUNDS_STEPS in the environment it
+// ends after so many by itself.
 static void training(Rounds &r)
 {
     const char *steps = getenv("ROUNDS_STEPS");

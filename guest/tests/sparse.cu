@@ -1,4 +1,5 @@
-// Sparse arrays and arrays whose memory comes later: tiles, pools of tiles, mapping in stream order. needs: cuda 11.6
+// Sparse arrays and arrays whose memory comes later: tiles, pools of tiles, mapping in stream
+// order. needs: cuda 11.6
 #include "driver.h"
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Streams and events: chunks whose copies overlap with kernels, and order across streams. usage: streams [elements]
+// Streams and events: chunks whose copies overlap with kernels, and order across streams. usage:
+// streams [elements]
 #include "check.h"
 
 #include <vector>
@@ -10,7 +11,8 @@ __global__ void scale(const int *in, int *out, int n, int factor)
         out[i] = in[i] * factor + 1;
 }
 
-// append writes its turn into a log; run from several streams, the log shows the order events enforced.
+// append writes its turn into a log; run from several streams, the log shows the order events
+// enforced.
 __global__ void append(int *log, int *count, int turn)
 {
     for (int i = 0; i < 1000; i++)

@@ -1,4 +1,5 @@
-// Surface objects: kernels that write and read arrays, in one, two and three dimensions and in layers; boundary modes.
+// Surface objects: kernels that write and read arrays, in one, two and three dimensions and in
+// layers; boundary modes.
 #include "check.h"
 
 #include <vector>

@@ -1,5 +1,6 @@
-// Texture objects: fetches, points and linear filters, address modes, normalised coordinates, layers, mipmaps, plain memory.
-// Coordinates are quarters, so that the few bits that hardware has for weights suffice: results are exact.
+// Texture objects: fetches, points and linear filters, address modes, normalised coordinates,
+// layers, mipmaps, plain memory. Coordinates are quarters, so that the few bits that hardware has
+// for weights suffice: results are exact.
 #include "check.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Threads launching at once, each on its own stream, on the legacy stream and with events between them.
+// Threads launching at once, each on its own stream, on the legacy stream and with events between
+// them.
 // usage: threads [threads] [launches]
 #include "check.h"
 

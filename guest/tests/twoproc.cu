@@ -1,5 +1,5 @@
-// Two processes share one GPU's memory: IPC handles, events, memory of cuMemCreate by descriptor, pools. The program starts itself
-// a second time: CUDA does not survive fork.
+// Two processes share one GPU's memory: IPC handles, events, memory of cuMemCreate by descriptor,
+// pools. The program starts itself a second time: CUDA does not survive fork.
 // needs: cuda 11.8
 #include "driver.h"
 
@@ -128,7 +128,8 @@ static void exporter()
     CU(cuMemsetD32(small, 2, 250));
     CU(cuIpcGetMemHandle(&m.memory, plain));
     CU(cuIpcGetMemHandle(&m.middle, small + 256));
-    CU(cuDeviceGetAttribute(&m.events, (CUdevice_attribute)125, 0)); // IPC_EVENT_SUPPORTED, named since CUDA 12
+    // IPC_EVENT_SUPPORTED, named since CUDA 12
+    CU(cuDeviceGetAttribute(&m.events, (CUdevice_attribute)125, 0));
     if (m.events) {
         CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
         CU(cuIpcGetEventHandle(&m.event, event));
@@ -196,7 +197,8 @@ static void importer()
     memcpy(&forged, &m.memory, sizeof forged);
     forged.reserved[3] ^= 1;
     bool opened = cuIpcOpenMemHandle(&plain, forged, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
-    note("a handle with another bit: %s", opened ? "opened" : "refused"); // not every bit means something to every driver
+    // Not every bit means something to every driver.
+    note("a handle with another bit: %s", opened ? "opened" : "refused");
     if (opened)
         CU(cuIpcCloseMemHandle(plain));
     CU(cuIpcOpenMemHandle(&plain, m.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));

@@ -1,5 +1,7 @@
-// A synchronous copy of ordinary memory to the device: it begins when its stream has done what it was given, which may be a function of the host that
-// makes the bytes. Of more than 64 KiB it returns when they are in their place, also for a stream that does not wait for the default stream.
+// A synchronous copy of ordinary memory to the device: it begins when its stream has done what it
+// was given, which may be a function of the host that makes the bytes. Of more than 64 KiB it
+// returns when they are in their place, also for a stream that does not wait for the default
+// stream.
 #include "check.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Virtual functions, pointers to functions and members, lambdas, recursion, tables in device and constant memory.
+// Virtual functions, pointers to functions and members, lambdas, recursion, tables in device and
+// constant memory.
 #include "check.h"
 
 #include <new>

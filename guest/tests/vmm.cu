@@ -1,4 +1,5 @@
-// Virtual memory management: reservations, physical memory, mappings, access, copies and kernels over several mappings.
+// Virtual memory management: reservations, physical memory, mappings, access, copies and kernels
+// over several mappings.
 // needs: cuda 11.8
 #include "driver.h"
 

@@ -1,6 +1,7 @@
 /*
- * bin/causeway-check of the mount: what a CUDA program does first, step by step, with what went wrong in words. It loads
- * libcuda.so.1 as programs do, runs a kernel and compares its result. Status 0: the GPU works.
+ * bin/causeway-check of the mount: what a CUDA program does first, step by step, with what went
+ * wrong in words. It loads libcuda.so.1 as programs do, runs a kernel and compares its result.
+ * Status 0: the GPU works.
  */
 #include "loader.h"
 #include "start.h"

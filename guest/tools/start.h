@@ -1,7 +1,8 @@
 /*
- * Programs linked today start by a symbol that glibc before 2.34 lacks. This start is that of 2.17: it hands main, and neither
- * constructors nor destructors, which there are none of, to the symbol of then. For the file with main of a program linked with
- * -nostartfiles; sanitizers bring a start of their own.
+ * Programs linked today start by a symbol that glibc before 2.34 lacks. This start is that of 2.17:
+ * it hands main, and neither constructors nor destructors, which there are none of, to the symbol
+ * of then. For the file with main of a program linked with -nostartfiles; sanitizers bring a start
+ * of their own.
  */
 #ifndef CW_TOOLS_START_H
 #define CW_TOOLS_START_H

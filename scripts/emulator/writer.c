@@ -1,4 +1,5 @@
-// /init of a guest without anything else: on each CPU a process that writes a word of each of its pages, again and again for some milliseconds, and then rests, as programs do.
+// /init of a guest without anything else: on each CPU a process that writes a word of each of its
+// pages, again and again for some milliseconds, and then rests, as programs do.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>

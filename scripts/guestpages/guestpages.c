@@ -1,7 +1,9 @@
-// What a worker could be given of a VM's memory instead of the descriptor of all of it, and what it can do with that: scripts/guestpages.sh.
+// What a worker could be given of a VM's memory instead of the descriptor of all of it, and what it
+// can do with that: scripts/guestpages.sh.
 //
-// "Guest RAM" is a memfd, sealed as QEMU's memory-backend-memfd seals it, whose pages hold their number. The "device" process has it; the
-// "worker", a child without it, gets pages 8 to 15 and tries to reach others. Each line is one question and its answer.
+// "Guest RAM" is a memfd, sealed as QEMU's memory-backend-memfd seals it, whose pages hold their
+// number. The "device" process has it; the "worker", a child without it, gets pages 8 to 15 and
+// tries to reach others. Each line is one question and its answer.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -128,7 +130,8 @@ static int filter(struct sock_filter *code, unsigned short n, unsigned flags) {
 #define RET(k) BPF_STMT(BPF_RET | BPF_K, k)
 #define ARG(n, high) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8 * (n) + 4 * (high))
 
-// helper_watched maps under a filter that asks the device process about each mapping, whose arguments are all in registers.
+// helper_watched maps under a filter that asks the device process about each mapping, whose
+// arguments are all in registers.
 static int helper_watched(void *arg) {
 	struct helper *h = arg;
 	int fd = receive_fd(h->sock);
@@ -187,7 +190,8 @@ static void attempts(char *at, const char *who) {
 	fd = open("/proc/self/mem", O_RDWR);
 	char page[PAGE] = {FIRST};
 	reached(SAY("/proc/self/mem behind the mapping"), fd < 0 || pread(fd, page, 4, (long)at + LENT * PAGE) != 4 ? MAP_FAILED : page);
-	char *dup = mremap(at, 0, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE); // of a shared mapping: another one
+	// Of a shared mapping: another one.
+	char *dup = mremap(at, 0, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE);
 	reached(SAY("mremap of nothing to more"), dup == MAP_FAILED ? dup : dup + (HIDDEN - FIRST) * PAGE);
 	char *grown = mremap(at, LENT * PAGE, (HIDDEN - FIRST + 1) * PAGE, MREMAP_MAYMOVE);
 	reached(SAY("mremap to more"), grown == MAP_FAILED ? grown : grown + (HIDDEN - FIRST) * PAGE);
@@ -199,7 +203,8 @@ static void attempts(char *at, const char *who) {
 #undef SAY
 }
 
-// no_growth denies what reaches beyond a mapping: mremap to a larger size (64-bit comparison of arguments 1 and 2), remap_file_pages.
+// no_growth denies what reaches beyond a mapping: mremap to a larger size (64-bit comparison of
+// arguments 1 and 2), remap_file_pages.
 static int no_growth(void) {
 	struct sock_filter code[] = {
 		NUMBER, IF(SYS_remap_file_pages, 12, 0), IF(SYS_mremap, 0, 10),
@@ -210,8 +215,9 @@ static int no_growth(void) {
 	return filter(code, sizeof code / sizeof *code, 0);
 }
 
-// pinned asks whether a mapping can be pinned as NVIDIA's module pins what cuMemHostRegister names: for long, and for writing
-// (os_lock_user_pages in kernel-open/nvidia/os-mlock.c). io_uring's registered buffers are taken up the same way.
+// pinned asks whether a mapping can be pinned as NVIDIA's module pins what cuMemHostRegister names:
+// for long, and for writing (os_lock_user_pages in kernel-open/nvidia/os-mlock.c). io_uring's
+// registered buffers are taken up the same way.
 static void pinned(const char *what, char *at, size_t n) {
 	char params[120] = {0};
 	int ring = (int)syscall(SYS_io_uring_setup, 1, params);
@@ -318,14 +324,16 @@ static uint64_t registered(struct gpu *g, const char *none, const char *what, ch
 	return r ? 0 : d;
 }
 
-// kept: does what took up a page keep it when it was unmapped, and belongs to somebody else? d is the GPU's address of it, or 0.
+// kept: does what took up a page keep it when it was unmapped, and belongs to somebody else? d is
+// the GPU's address of it, or 0.
 static void kept(char *at, int go, int done, struct gpu *g, uint64_t d) {
 	int p[2];
 	char byte = 0, page[PAGE];
 	struct iovec v = {at, PAGE};
 	int spliced = !pipe(p) && vmsplice(p[1], &v, 1, 0) == PAGE;
 	munmap(at, LENT * PAGE);
-	if (write(done, &byte, 1) != 1 || read(go, &byte, 1) != 1) die("pipe"); // the device process gives the page to somebody else
+	// The device process gives the page to somebody else.
+	if (write(done, &byte, 1) != 1 || read(go, &byte, 1) != 1) die("pipe");
 	const char *what = "a page that the kernel took up before it was unmapped";
 	if (!spliced || read(p[0], page, PAGE) != PAGE) line(what, "not known: %s", strerror(errno));
 	else line(what, "%s", number(page) == 4242 ? "still read: its NEXT owner's data" : "holds what it held");

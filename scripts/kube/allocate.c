@@ -1,4 +1,5 @@
-/* Allocates GPU memory in pieces of so many MiB, and prints what cuMemAlloc says of each: scripts/fleet.sh. */
+/* Allocates GPU memory in pieces of so many MiB, and prints what cuMemAlloc says of each:
+ * scripts/fleet.sh. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /*
- * Prints what the RDMA device of scripts/rdma.sh's guest registers: mapped memory files, pages on demand, dma-bufs and mappings of them.
- * libibverbs asks a provider for dma-bufs, and soft RoCE's has none; so the kernel is asked as a provider would, by the command
- * that libibverbs exports to them.
+ * Prints what the RDMA device of scripts/rdma.sh's guest registers: mapped memory files, pages on
+ * demand, dma-bufs and mappings of them. libibverbs asks a provider for dma-bufs, and soft RoCE's
+ * has none; so the kernel is asked as a provider would, by the command that libibverbs exports to
+ * them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

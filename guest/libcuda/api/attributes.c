@@ -1,4 +1,5 @@
-/* Stream attributes, events of whole contexts, and questions about devices that are asked too rarely to be known beforehand. */
+/* Stream attributes, events of whole contexts, and questions about devices that are asked too
+ * rarely to be known beforehand. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static size_t value_size(int attr)
 	return 0;
 }
 
-/* The wire id of a stream, and its object unless it is a default stream, which needs a current context. */
+/* The wire id of a stream, and its object unless it is a default stream, which needs a current
+ * context. */
 static CUresult resolve(CUstream stream, int ptds, uint32_t *id, struct cw_stream **s)
 {
 	struct cw_ctx *c;
@@ -55,7 +57,8 @@ CUresult cwi_cuStreamGetAttribute(int ptds, CUstream stream, CUstreamAttrID attr
 	return res;
 }
 
-/* The priority is answered by cuStreamGetPriority without asking: what was set comes back as the driver took it. */
+/* The priority is answered by cuStreamGetPriority without asking: what was set comes back as the
+ * driver took it. */
 static CUresult refresh_priority(struct cw_stream *s)
 {
 	uint8_t bytes[VALUE_SIZE];
@@ -101,7 +104,7 @@ CUresult cwi_cuStreamCopyAttributes(int ptds, CUstream dst, CUstream src)
 	return res;
 }
 
-/* --- contexts ---------------------------------------------------------------------------------------------------------- */
+/* --- contexts --------------------------------------------------------------------------------- */
 
 CUresult cwi_cuCtxRecordEvent(CUcontext ctx, CUevent event)
 {
@@ -158,7 +161,7 @@ CUresult cwi_cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
 	return res ? res : cwop_FlushRDMAWrites((uint32_t)target, (uint32_t)scope);
 }
 
-/* --- devices ------------------------------------------------------------------------------------------------------------ */
+/* --- devices ---------------------------------------------------------------------------------- */
 
 static CUresult ask(uint32_t what, CUdevice dev, uint32_t a, uint32_t b, const void *list, size_t size, void *out, size_t want)
 {

@@ -1,10 +1,12 @@
 /*
- * The callback thread: runs functions of the application when the host says that a stream has reached them. It starts at the first
- * use and ends with the session. How the host tells it, and learns that a function has returned, stands in cuda/api/ops_host.idl:
- * neither way goes through the ring, so that a worker that is blocked by the very work behind a callback cannot hold it up. Events
- * come the same way, and go on to a thread of their own (notify.c).
+ * The callback thread: runs functions of the application when the host says that a stream has
+ * reached them. It starts at the first use and ends with the session. How the host tells it, and
+ * learns that a function has returned, stands in cuda/api/ops_host.idl: neither way goes through
+ * the ring, so that a worker that is blocked by the very work behind a callback cannot hold it up.
+ * Events come the same way, and go on to a thread of their own (notify.c).
  *
- * All signals are blocked on it, as on a driver's thread. A forked child has no such thread and no session.
+ * All signals are blocked on it, as on a driver's thread. A forked child has no such thread and no
+ * session.
  */
 #include "api/callback.h"
 #include "session/ahead.h"
@@ -79,7 +81,9 @@ static void *callback_thread(void *arg)
 			/* The work behind it was given before it ran. */
 			if (cw_unlikely(atomic_load(&cw_copies) >= CW_COPY) && cw_before_work() != 0)
 				cw_log(CW_LOG_ERROR, "managed memory that a host function touched did not reach the GPU");
-			/* Until then the function is ahead: what waits for the device (cw_op_drains) would be before these requests in the ring, and wait for them. */
+			/* Until then the function is ahead: what waits for the device
+			 * (cw_op_drains) would be before these requests in the ring, and wait for
+			 * them. */
 			cw_host_done(ahead);
 			cw_in_callback = 0;
 		}

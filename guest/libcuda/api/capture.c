@@ -1,7 +1,8 @@
 /*
- * Stream capture. While nothing captures, what libraries ask all the time is answered here, without a request: cw_captures counts
- * the captures that this process began and did not end. While something does, the worker is asked, because a stream also joins a
- * capture by waiting for an event, and asynchronous operations are followed by a fence: their errors belong to their calls.
+ * Stream capture. While nothing captures, what libraries ask all the time is answered here, without
+ * a request: cw_captures counts the captures that this process began and did not end. While
+ * something does, the worker is asked, because a stream also joins a capture by waiting for an
+ * event, and asynchronous operations are followed by a fence: their errors belong to their calls.
  */
 #include "api/capture.h"
 #include "api/graph.h"
@@ -29,7 +30,7 @@ CUresult cw_capture_status(uint32_t stream, int *active)
 	return !res && status == STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : res;
 }
 
-/* --- beginning and ending ------------------------------------------------------------------------------------------ */
+/* --- beginning and ending --------------------------------------------------------------------- */
 
 static CUresult begin(int ptds, CUstream stream, const struct cw_graph *g, const CUgraphNode *deps, const CUgraphEdgeData *edges,
 		      size_t count, CUstreamCaptureMode mode)
@@ -83,7 +84,9 @@ CUresult cwi_cuStreamEndCapture(int ptds, CUstream stream, CUgraph *graph)
 
 	if (res)
 		return res;
-	if (graph) { /* without, a graph that the application began the capture into, or has seen, stays its own */
+	if (graph) {
+		/* Without, a graph that the application began the capture into, or has seen, stays
+		 * its own. */
 		*graph = NULL;
 		fresh = cw_graph_fresh();
 		if (!fresh)
@@ -107,7 +110,7 @@ CUresult cwi_cuStreamEndCapture(int ptds, CUstream stream, CUgraph *graph)
 	return res;
 }
 
-/* --- questions ------------------------------------------------------------------------------------------------------ */
+/* --- questions -------------------------------------------------------------------------------- */
 
 /* Until the thread's next question. */
 static __thread struct {
@@ -238,7 +241,7 @@ CUresult cwi_cuStreamGetCaptureInfo(int ptds, CUstream stream, CUstreamCaptureSt
 	return cwi_cuStreamGetCaptureInfo_v3(ptds, stream, out, id, NULL, NULL, NULL, NULL);
 }
 
-/* --- changing ------------------------------------------------------------------------------------------------------- */
+/* --- changing --------------------------------------------------------------------------------- */
 
 CUresult cwi_cuStreamUpdateCaptureDependencies_v2(int ptds, CUstream stream, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t count,
 						  unsigned int flags)

@@ -1,9 +1,10 @@
 /*
- * Context-local storage: a small map from an opaque key to an opaque value for each context. Runtime libraries read it at the
- * head of nearly every call, so a read takes no lock.
+ * Context-local storage: a small map from an opaque key to an opaque value for each context.
+ * Runtime libraries read it at the head of nearly every call, so a read takes no lock.
  *
- * Nodes are pushed at the head of the context's list and stay linked until the context's object itself goes. An empty node
- * (value NULL and live 0) is used again for the same key. Writers hold storage_lock; destructors run without it.
+ * Nodes are pushed at the head of the context's list and stay linked until the context's object
+ * itself goes. An empty node (value NULL and live 0) is used again for the same key. Writers hold
+ * storage_lock; destructors run without it.
  */
 #include "api/api.h"
 
@@ -28,7 +29,8 @@ static struct cw_cls *find(struct cw_ctx *c, const void *key)
 	return n;
 }
 
-/* The context of a call: also a primary context that is not active, whose storage a runtime clears after a reset. */
+/* The context of a call: also a primary context that is not active, whose storage a runtime clears
+ * after a reset. */
 static struct cw_ctx *context(CUcontext ctx)
 {
 	if (!ctx) {
@@ -105,7 +107,8 @@ CUresult cw_cls_delete(CUcontext ctx, void *key)
 	return res;
 }
 
-/* Runs the destructors of everything stored; for a context that is about to be destroyed or reset. */
+/* Runs the destructors of everything stored; for a context that is about to be destroyed or
+ * reset. */
 void cw_cls_clear(struct cw_ctx *c)
 {
 	for (;;) {

@@ -1,8 +1,10 @@
 /*
- * The table by which NVRTC and nvJitLink keep PTX and cubins in the driver's cache. NVRTC runs in the guest and so does this: cache/ keeps files
- * in the guest's folder, and no call reaches the worker. What the functions take and return was learnt by watching NVRTC 13.0 and driver
- * 580 from outside (docs/RATIONALE.md). For each stage of a compilation NVRTC makes a key, looks up, inserts what it then had to
- * compile, and ends the key. Failures of the cache are no failures of NVRTC: it compiles.
+ * The table by which NVRTC and nvJitLink keep PTX and cubins in the driver's cache. NVRTC runs in
+ * the guest and so does this: cache/ keeps files in the guest's folder, and no call reaches the
+ * worker. What the functions take and return was learnt by watching NVRTC 13.0 and driver 580 from
+ * outside (docs/RATIONALE.md). For each stage of a compilation NVRTC makes a key, looks up, inserts
+ * what it then had to compile, and ends the key. Failures of the cache are no failures of NVRTC: it
+ * compiles.
  */
 #include "api/compilecache.h"
 
@@ -49,8 +51,9 @@ static CUresult unusable(const char *what, int err, CUresult res)
 }
 
 /*
- * NVRTC's key for a cubin names the bitcode and the assembler's options, but not all that the PTX between them was made with: -ftz and
- * -prec-div change the PTX alone. So it counts which PTX this thread asked for before, from the same bitcode. nvJitLink names the PTX itself.
+ * NVRTC's key for a cubin names the bitcode and the assembler's options, but not all that the PTX
+ * between them was made with: -ftz and -prec-div change the PTX alone. So it counts which PTX this
+ * thread asked for before, from the same bitcode. nvJitLink names the PTX itself.
  */
 static __thread struct {
 	struct cw_cache_key data, key;
@@ -88,7 +91,8 @@ static struct key *new_key(struct cw_cache_source *src, const void *data, size_t
 	return k;
 }
 
-/* compiler is the time at which that NVRTC or nvJitLink was built; arch is 90 for sm_90, with variant 1 for sm_90a. */
+/* compiler is the time at which that NVRTC or nvJitLink was built; arch is 90 for sm_90, with
+ * variant 1 for sm_90a. */
 static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host,
 			 const char *compiler, uint32_t arch, uint32_t variant)
 {

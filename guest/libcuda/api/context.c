@@ -1,11 +1,12 @@
-/* Contexts: creation and the calling thread's stack. Primary contexts are in primary.c, questions and settings in ctxinfo.c. */
+/* Contexts: creation and the calling thread's stack. Primary contexts are in primary.c, questions
+ * and settings in ctxinfo.c. */
 #include "api/api.h"
 #include "api/context.h"
 
 enum { STACK_MAX = 64 };
 
-/* The calling thread's stack; the top is the current context and also the session's id for records. NULL is a legal entry
- * (cuCtxSetCurrent(NULL) empties the top). */
+/* The calling thread's stack; the top is the current context and also the session's id for records.
+ * NULL is a legal entry (cuCtxSetCurrent(NULL) empties the top). */
 struct ctx_stack {
 	unsigned depth;
 	struct cw_ctx *entry[STACK_MAX];
@@ -93,7 +94,7 @@ CUresult cw_ctx_resolve(CUcontext handle, struct cw_ctx **ctx)
 	return CUDA_SUCCESS;
 }
 
-/* --- creation ------------------------------------------------------------------------------------------------------ */
+/* --- creation --------------------------------------------------------------------------------- */
 
 static CUresult create(CUcontext *out, unsigned flags, CUdevice dev, uint32_t version)
 {
@@ -176,7 +177,7 @@ CUresult cwi_cuCtxDestroy(CUcontext ctx) { return destroy(ctx); }
 
 CUresult cwi_cuCtxDestroy_v2(CUcontext ctx) { return destroy(ctx); }
 
-/* --- the stack ----------------------------------------------------------------------------------------------------- */
+/* --- the stack -------------------------------------------------------------------------------- */
 
 CUresult cwi_cuCtxGetCurrent(CUcontext *ctx)
 {
@@ -230,7 +231,8 @@ CUresult cwi_cuCtxPopCurrent(CUcontext *out)
 
 CUresult cwi_cuCtxPopCurrent_v2(CUcontext *out) { return cwi_cuCtxPopCurrent(out); }
 
-/* The usage count of the CUDA 1.x API: attach works on the current context only, with a count of one. */
+/* The usage count of the CUDA 1.x API: attach works on the current context only, with a count of
+ * one. */
 CUresult cwi_cuCtxAttach(CUcontext *ctx, unsigned int flags)
 {
 	struct cw_ctx *c;
@@ -259,7 +261,7 @@ CUresult cwi_cuCtxDetach(CUcontext ctx)
 	return destroy(ctx);
 }
 
-/* --- contexts of green contexts -------------------------------------------------------------------------------------- */
+/* --- contexts of green contexts --------------------------------------------------------------- */
 
 CUresult cw_ctx_of_green(struct cw_device *d, uint32_t green, uint64_t uid, struct cw_ctx **out)
 {

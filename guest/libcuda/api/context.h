@@ -14,8 +14,8 @@ struct cw_ctx;
 struct cw_device;
 CUresult cw_ctx_of_green(struct cw_device *d, uint32_t green, uint64_t uid, struct cw_ctx **out);
 void cw_ctx_green_gone(struct cw_ctx *c);
-/* Waits for a live context's work. Who ends a context does so first: the driver would wait for it then, and with it all other threads of
- * the process, whose requests the work may need. */
+/* Waits for a live context's work. Who ends a context does so first: the driver would wait for it
+ * then, and with it all other threads of the process, whose requests the work may need. */
 CUresult cw_ctx_finish(struct cw_ctx *c);
 uint64_t cw_stream_next_uid(void);
 #pragma GCC visibility pop

@@ -29,11 +29,13 @@ CUresult cwi_cuCtxGetFlags(unsigned int *flags)
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res)
-		*flags = atomic_load(&c->flags) | (c->is_primary ? CU_CTX_MAP_HOST : 0); /* as driver 580 says */
+		/* As driver 580 says. */
+		*flags = atomic_load(&c->flags) | (c->is_primary ? CU_CTX_MAP_HOST : 0);
 	return res;
 }
 
-/* The scheduling flags of a context can change while it lives; only a primary context's can be forwarded. */
+/* The scheduling flags of a context can change while it lives; only a primary context's can be
+ * forwarded. */
 CUresult cwi_cuCtxSetFlags(unsigned int flags)
 {
 	struct cw_ctx *c;
@@ -105,7 +107,7 @@ CUresult cwi_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return CUDA_SUCCESS;
 }
 
-/* --- waiting and settings ------------------------------------------------------------------------------------------ */
+/* --- waiting and settings --------------------------------------------------------------------- */
 
 CUresult cw_ctx_finish(struct cw_ctx *c)
 {
@@ -159,7 +161,8 @@ CUresult cwi_cuCtxSetCacheConfig(CUfunc_cache config)
 	return res;
 }
 
-/* Bank width has been fixed since Maxwell: a real driver accepts the request and goes on to report four bytes. */
+/* Bank width has been fixed since Maxwell: a real driver accepts the request and goes on to report
+ * four bytes. */
 CUresult cwi_cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
 	struct cw_ctx *c;

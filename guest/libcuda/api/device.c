@@ -1,4 +1,5 @@
-/* Devices: what SessionInit told, with the few attributes whose feature is not forwarded reported as absent. */
+/* Devices: what SessionInit told, with the few attributes whose feature is not forwarded reported
+ * as absent. */
 #include "api/api.h"
 #include "memory/managed.h"
 
@@ -8,7 +9,8 @@
 
 enum { P2P_ATTRIBUTE_LAST = 5 };
 
-/* What the host's driver has and no call here keeps. Whether atomic operations across the link work, the worker has tried. */
+/* What the host's driver has and no call here keeps. Whether atomic operations across the link
+ * work, the worker has tried. */
 static const struct adjustment {
 	int attr, value, unmapped;
 } adjustments[] = {
@@ -78,7 +80,7 @@ int cw_device_count(void) { return device_count; }
 
 int cw_device_attr(const struct cw_device *d, int attr) { return d->attrs[attr]; }
 
-/* --- entries ------------------------------------------------------------------------------------------------------- */
+/* --- entries ---------------------------------------------------------------------------------- */
 
 CUresult cwi_cuDeviceGetCount(int *count)
 {
@@ -241,7 +243,8 @@ CUresult cwi_cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-/* Accepts domain:bus:device.function, domain:bus:device and bus:device.function, all hexadecimal. */
+/* Accepts domain:bus:device.function, domain:bus:device and bus:device.function, all
+ * hexadecimal. */
 static int parse_bus_id(const char *s, unsigned v[3])
 {
 	unsigned function = 0;
@@ -272,7 +275,7 @@ CUresult cwi_cuDeviceGetByPCIBusId(CUdevice *dev, const char *id)
 	return cw_no_device();
 }
 
-/* --- pairs of devices ----------------------------------------------------------------------------------------------- */
+/* --- pairs of devices ------------------------------------------------------------------------- */
 
 CUresult cwi_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {

@@ -1,5 +1,5 @@
-/* cuGetErrorName and cuGetErrorString: static strings, valid before cuInit. An unknown code gives CUDA_ERROR_INVALID_VALUE, and
- * NULL in the result. */
+/* cuGetErrorName and cuGetErrorString: static strings, valid before cuInit. An unknown code gives
+ * CUDA_ERROR_INVALID_VALUE, and NULL in the result. */
 #include "api/api.h"
 
 CUresult cwi_cuGetErrorName(CUresult error, const char **str)

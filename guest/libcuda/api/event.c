@@ -52,7 +52,8 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 	uint32_t id;
 	CUresult res;
 
-	/* The one flag, external, makes a node of a captured graph; outside of a capture it is an error. */
+	/* The one flag, external, makes a node of a captured graph; outside of a capture it is an
+	 * error. */
 	if (flags && !cw_capture_any())
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!e)
@@ -62,7 +63,8 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 		return res;
 	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	res = cwop_EventRecord(e->o.id, id, flags);
-	/* Who is told in another process that it was recorded waits for this record: another worker must find it. What is asked next is answered behind it. */
+	/* Who is told in another process that it was recorded waits for this record: another worker
+	 * must find it. What is asked next is answered behind it. */
 	if (cw_unlikely(e->shared) && !res && !cw_capture_any())
 		(void)cwop_EventQuery(e->o.id);
 	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;

@@ -1,8 +1,9 @@
 /*
- * cuGetExportTable: tables of functions beside the public interface, by which the runtime library and cuBLAS find the driver. Each
- * table's first word is its size in bytes, except in context-local storage, which ends with a zero word. Sizes are those of
- * driver 580; every word is a callable function, because a library that calls an empty one would crash. The tables that
- * profilers ask for are not given: they then report that profiling is unavailable.
+ * cuGetExportTable: tables of functions beside the public interface, by which the runtime library
+ * and cuBLAS find the driver. Each table's first word is its size in bytes, except in context-local
+ * storage, which ends with a zero word. Sizes are those of driver 580; every word is a callable
+ * function, because a library that calls an empty one would crash. The tables that profilers ask
+ * for are not given: they then report that profiling is unavailable.
  */
 #include "api/api.h"
 #include "api/compilecache.h"
@@ -28,7 +29,7 @@ static CUresult refuse(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 static void nothing(void) {}
 
-/* --- the runtime's own interface ------------------------------------------------------------------------------------ */
+/* --- the runtime's own interface -------------------------------------------------------------- */
 
 static CUresult load_wrapper(CUmodule *module, const void *wrapper)
 {
@@ -88,7 +89,7 @@ TABLE(cudart_interface, 13)
 }
 ;
 
-/* --- hooks for tools: none is ever attached --------------------------------------------------------------------------- */
+/* --- hooks for tools: none is ever attached --------------------------------------------------- */
 
 enum { CALLBACK_IDS = 1024, RESOURCE_EVENTS = 14 };
 
@@ -130,7 +131,7 @@ TABLE(tools_tls, 3) { SLOT(tls_object), SLOT(tls_get) }
 }
 ;
 
-/* --- contexts --------------------------------------------------------------------------------------------------------- */
+/* --- contexts --------------------------------------------------------------------------------- */
 
 static const slot context_storage[4] = {SLOT(cw_cls_put), SLOT(cw_cls_delete), SLOT(cw_cls_get), NULL};
 
@@ -155,7 +156,7 @@ TABLE(context_checks, 15)
 }
 ;
 
-/* --- integrity ---------------------------------------------------------------------------------------------------------- */
+/* --- integrity -------------------------------------------------------------------------------- */
 
 #ifndef CAUSEWAY_NO_INTEGRITY
 
@@ -202,7 +203,7 @@ static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t ou
 
 #endif
 
-/* --- the call ------------------------------------------------------------------------------------------------------------ */
+/* --- the call --------------------------------------------------------------------------------- */
 
 static const struct {
 	uint8_t id[16];

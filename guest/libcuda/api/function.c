@@ -1,4 +1,5 @@
-/* Functions and kernels: lookup, attributes, parameter layout. Attributes are answered from what the lookup brought. */
+/* Functions and kernels: lookup, attributes, parameter layout. Attributes are answered from what
+ * the lookup brought. */
 #include "api/api.h"
 
 #include <stddef.h>
@@ -7,7 +8,7 @@
 
 enum { INFO_PARAMS_MAX = CW_PARAM_BYTES_MAX, INFO_HEAD = 104 };
 
-/* --- lookup -------------------------------------------------------------------------------------------------------- */
+/* --- lookup ----------------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(struct cw_function_info) == INFO_HEAD, "FuncInfo on the wire");
 _Static_assert(sizeof(struct cw_param_info) == sizeof(struct cw_param), "ParamInfo on the wire");
@@ -43,7 +44,8 @@ struct cw_func_info *cw_func_info_parse(const void *p, size_t len)
 	return info;
 }
 
-/* Called with cw_module_lock held, which also guards the buffer (pages of it are touched as far as replies reach). */
+/* Called with cw_module_lock held, which also guards the buffer (pages of it are touched as far as
+ * replies reach). */
 static CUresult fetch_new(struct cw_obj *owner, enum cw_kind kind, uint32_t ctx, const char *name, cw_func_fetch *fetch,
 			  struct cw_func **out)
 {
@@ -114,7 +116,7 @@ void cw_funcs_free(struct cw_func **list)
 	}
 }
 
-/* --- attributes ---------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 static int settable(int attr)
 {
@@ -136,8 +138,9 @@ CUresult cwi_cuFuncGetAttribute(int *value, CUfunction_attribute attr, CUfunctio
 	return CUDA_SUCCESS;
 }
 
-/* CUTLASS and what is built on it set an attribute before each launch, to what it is: that asks nobody. Only what was set on this very
- * object counts: until then it follows another's, which to set it ends. */
+/* CUTLASS and what is built on it set an attribute before each launch, to what it is: that asks
+ * nobody. Only what was set on this very object counts: until then it follows another's, which to
+ * set it ends. */
 static int is_set(struct cw_func *f, int attr, int value, int dev)
 {
 	return dev == f->device && !atomic_load_explicit(&f->mixed, memory_order_relaxed) &&
@@ -214,7 +217,8 @@ CUresult cwi_cuKernelGetAttribute(int *value, CUfunction_attribute attr, CUkerne
 	return cwi_cuFuncGetAttribute(value, attr, (CUfunction)kernel);
 }
 
-/* The kernel's functions follow it, unless an attribute was set on the function itself: the worker is asked. */
+/* The kernel's functions follow it, unless an attribute was set on the function itself: the worker
+ * is asked. */
 CUresult cwi_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
 {
 	struct cw_func *k = get_kernel(kernel);
@@ -251,7 +255,7 @@ CUresult cwi_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevi
 	return k ? cwop_FuncSetCacheConfig(k->o.id, (uint32_t)config) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* --- layout and names ---------------------------------------------------------------------------------------------- */
+/* --- layout and names ------------------------------------------------------------------------- */
 
 static CUresult param_info(const struct cw_func *f, size_t index, size_t *offset, size_t *size)
 {

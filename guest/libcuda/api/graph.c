@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- objects --------------------------------------------------------------------------------------------------------- */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 struct cw_graph *cw_graph_fresh(void) { return (struct cw_graph *)cw_handle_alloc(); }
 
@@ -98,7 +98,7 @@ CUresult cw_graph_ids(const struct cw_graph *g, const CUgraphNode *nodes, size_t
 	return CUDA_SUCCESS;
 }
 
-/* --- lists ----------------------------------------------------------------------------------------------------------- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 /* Makes objects of the offered ids that the worker used, in order, and gives the others back. */
 static void settle_names(struct cw_graph_list *l, struct cw_graph *g)
@@ -162,7 +162,7 @@ int cw_graph_list_more(struct cw_graph_list *l, size_t len, uint32_t unnamed, st
 	return again;
 }
 
-/* --- graphs ---------------------------------------------------------------------------------------------------------- */
+/* --- graphs ----------------------------------------------------------------------------------- */
 
 CUresult cwi_cuGraphCreate(CUgraph *graph, unsigned int flags)
 {

@@ -1,8 +1,9 @@
 /*
  * Graphs: what the files graph*.c and capture.c share.
  *
- * A graph is not thread-safe (CUDA driver API, "Graph object thread safety"), and neither is its object here: nodes hang on their
- * graph in a list without a lock. Nodes that capture or cloning made get their objects when the application first asks for them.
+ * A graph is not thread-safe (CUDA driver API, "Graph object thread safety"), and neither is its
+ * object here: nodes hang on their graph in a list without a lock. Nodes that capture or cloning
+ * made get their objects when the application first asks for them.
  */
 #ifndef CW_API_GRAPH_H
 #define CW_API_GRAPH_H
@@ -40,7 +41,8 @@ static inline struct cw_graph *cw_graph_get(CUgraph g) { return (struct cw_graph
 static inline struct cw_graph_node *cw_graph_node_get(CUgraphNode n) { return (struct cw_graph_node *)cw_handle_get(CW_KIND_GRAPHNODE, n); }
 static inline struct cw_graph_exec *cw_graph_exec_get(CUgraphExec x) { return (struct cw_graph_exec *)cw_handle_get(CW_KIND_GRAPHEXEC, x); }
 
-/* An object whose id may be offered to the worker; then either published or discarded. NULL: none left. */
+/* An object whose id may be offered to the worker; then either published or discarded. NULL: none
+ * left. */
 struct cw_graph *cw_graph_fresh(void);
 void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent);
 /* A graph of the application's becomes part of a child node, which it ends with. */
@@ -52,7 +54,8 @@ void cw_graph_discard(struct cw_obj *fresh);
 void cw_graph_free(struct cw_graph *g);
 void cw_graph_node_free(struct cw_graph_node *n);
 
-/* Ids of nodes for the wire, which must all belong to g unless that is NULL. free() *ids. CUDA_ERROR_INVALID_VALUE. */
+/* Ids of nodes for the wire, which must all belong to g unless that is NULL. free() *ids.
+ * CUDA_ERROR_INVALID_VALUE. */
 CUresult cw_graph_ids(const struct cw_graph *g, const CUgraphNode *nodes, size_t count, uint32_t **ids);
 
 /* A reply that lists nodes or edges. */
@@ -64,8 +67,9 @@ struct cw_graph_list {
 	size_t named;
 };
 void cw_graph_list_free(struct cw_graph_list *l);
-/* After a reply of len bytes, of which cap were received, with so many nodes unnamed: 1 if it must be asked again, for which l is
- * then ready; 0 if it is complete, and every node has an object in g; -1 out of memory. */
+/* After a reply of len bytes, of which cap were received, with so many nodes unnamed: 1 if it must
+ * be asked again, for which l is then ready; 0 if it is complete, and every node has an object in
+ * g; -1 out of memory. */
 int cw_graph_list_more(struct cw_graph_list *l, size_t len, uint32_t unnamed, struct cw_graph *g);
 static inline size_t cw_graph_list_bytes(const struct cw_graph_list *l) { return l->cap * sizeof *l->edge; }
 static inline size_t cw_graph_names_bytes(const struct cw_graph_list *l) { return l->named * sizeof *l->names; }

@@ -1,8 +1,9 @@
 /*
- * Copies of pageable memory in graphs. The real driver reads or writes such memory when the graph runs; the worker cannot reach it.
- * So the graph's copy is one of pinned memory of ours, and a host function beside it moves the bytes between that and the
- * application's, in the graph's order. In a capture the two follow each other; a node is a child graph of the two. The pinned
- * memory belongs to the graph by a user object, and serves others after it.
+ * Copies of pageable memory in graphs. The real driver reads or writes such memory when the graph
+ * runs; the worker cannot reach it. So the graph's copy is one of pinned memory of ours, and a host
+ * function beside it moves the bytes between that and the application's, in the graph's order. In a
+ * capture the two follow each other; a node is a child graph of the two. The pinned memory belongs
+ * to the graph by a user object, and serves others after it.
  */
 #include "api/callback.h"
 #include "api/capture.h"
@@ -140,7 +141,7 @@ CUresult cw_capture_pageable(const struct cw_operand *dst, const struct cw_opera
 	return cw_capture_settle(res);
 }
 
-/* --- nodes ----------------------------------------------------------------------------------------------------------- */
+/* --- nodes ------------------------------------------------------------------------------------ */
 
 struct copy {
 	struct cw_memcpy_operand src, dst;

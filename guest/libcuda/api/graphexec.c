@@ -34,7 +34,8 @@ CUresult cwi_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsig
 	return instantiate(exec, graph, flags, CW_GRAPH_FORM_FLAGS, 0, NULL, NULL);
 }
 
-/* The first form, which tells the offending node and would explain it in a log; the driver leaves that empty. */
+/* The first form, which tells the offending node and would explain it in a log; the driver leaves
+ * that empty. */
 CUresult cwi_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size)
 {
 	uint32_t node = 0, result;
@@ -118,7 +119,7 @@ CUresult cwi_cuGraphUpload(int ptds, CUgraphExec exec, CUstream stream)
 	return res ? res : cw_settle(cwop_GraphUpload(x->o.id, id), id);
 }
 
-/* --- updates --------------------------------------------------------------------------------------------------------- */
+/* --- updates ---------------------------------------------------------------------------------- */
 
 CUresult cwi_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
@@ -162,7 +163,7 @@ CUresult cwi_cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned 
 	return x && n && enabled ? cwop_GraphNodeGetEnabled(x->o.id, n->o.id, enabled) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- graph memory ---------------------------------------------------------------------------------------------------- */
+/* --- graph memory ----------------------------------------------------------------------------- */
 
 CUresult cwi_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr, void *value)
 {

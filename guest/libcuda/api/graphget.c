@@ -197,7 +197,7 @@ CUresult cw_node_unpack(struct cw_graph_node *n, CUgraphNodeParams *out)
 	return unpack(n->params, out);
 }
 
-/* --- the typed forms ------------------------------------------------------------------------------------------------- */
+/* --- the typed forms -------------------------------------------------------------------------- */
 
 /* The parameters of a node of this type. */
 static CUresult get(CUgraphNode node, int type, CUgraphNodeParams *np, const void *out)
@@ -219,7 +219,8 @@ static CUresult get(CUgraphNode node, int type, CUgraphNodeParams *np, const voi
 		return res; \
 	}
 
-/* What the application named as a kernel, the first form has to name as a function; both are taken everywhere. */
+/* What the application named as a kernel, the first form has to name as a function; both are taken
+ * everywhere. */
 CUresult cwi_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *out)
 {
 	CUgraphNodeParams np;
@@ -244,7 +245,7 @@ GET(cuGraphMemAllocNodeGetParams, CW_NODE_MEM_ALLOC, CUDA_MEM_ALLOC_NODE_PARAMS,
 GET(cuGraphMemFreeNodeGetParams, CW_NODE_MEM_FREE, CUdeviceptr, free_)
 GET(cuGraphBatchMemOpNodeGetParams, CW_NODE_BATCH_MEM_OP, CUDA_BATCH_MEM_OP_NODE_PARAMS, batch)
 
-/* --- attributes ------------------------------------------------------------------------------------------------------ */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 enum { ATTR_PROGRAMMATIC_EVENT = 7, ATTR_COMPLETION_EVENT = 12 };
 

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list as the worker has it, every node with an object. cw_graph_list_free it, also after an error. */
+/* A list as the worker has it, every node with an object. cw_graph_list_free it, also after an
+ * error. */
 static CUresult fetch(uint32_t what, struct cw_graph *g, struct cw_graph_node *n, struct cw_graph_list *l)
 {
 	for (;;) {
@@ -33,7 +34,8 @@ static int plain(const struct cw_graph_edge *e)
 	return !memcmp(e->data, zero, sizeof zero);
 }
 
-/* The arrays hold *count entries; what is left of them becomes NULL, and *count what there is. Without arrays only the count. */
+/* The arrays hold *count entries; what is left of them becomes NULL, and *count what there is.
+ * Without arrays only the count. */
 static CUresult list(uint32_t what, struct cw_graph *g, struct cw_graph_node *n, const struct out *o)
 {
 	struct cw_graph_list l = {0};
@@ -119,7 +121,7 @@ CUresult cwi_cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 	return CUDA_SUCCESS;
 }
 
-/* --- edges ----------------------------------------------------------------------------------------------------------- */
+/* --- edges ------------------------------------------------------------------------------------ */
 
 static CUresult set(int remove, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, size_t count)
 {

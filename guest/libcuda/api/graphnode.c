@@ -36,7 +36,8 @@ static void settle_bodies(struct cw_graph_node *n, struct cw_graph **g, uint32_t
 	free(g);
 }
 
-/* The address of an allocation node is memory of the device from now on, as far as the graph is concerned. */
+/* The address of an allocation node is memory of the device from now on, as far as the graph is
+ * concerned. */
 static void note_alloc(CUgraphNodeParams *np, struct cw_node_params *p, uint64_t ptr)
 {
 	struct cw_alloc_node w;
@@ -113,7 +114,7 @@ CUresult cwi_cuGraphDestroyNode(CUgraphNode node)
 	return res;
 }
 
-/* --- setting --------------------------------------------------------------------------------------------------------- */
+/* --- setting ---------------------------------------------------------------------------------- */
 
 /* In a graph (exec NULL), where the node remembers it, or in an executable graph. */
 static CUresult set(struct cw_graph_exec *x, CUgraphNode node, const CUgraphNodeParams *np)
@@ -156,7 +157,7 @@ CUresult cwi_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgrap
 	return p ? set_exec(exec, node, p) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- the typed forms ------------------------------------------------------------------------------------------------- */
+/* --- the typed forms -------------------------------------------------------------------------- */
 
 #define NODE const CUgraphNode *deps, size_t count
 #define ADD(kind, ...) \

@@ -7,8 +7,9 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * What a node does, in the form that travels, in one block of the heap that the node owns: pointers that GetParams hands out point
- * into it. args: addresses of a kernel's arguments in the packed bytes, then NULL.
+ * What a node does, in the form that travels, in one block of the heap that the node owns: pointers
+ * that GetParams hands out point into it. args: addresses of a kernel's arguments in the packed
+ * bytes, then NULL.
  */
 struct cw_node_params {
 	size_t len;

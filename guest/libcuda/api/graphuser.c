@@ -1,4 +1,5 @@
-/* User objects: counted by the worker's driver; the destructor is a host function of ours, run once by the callback thread. */
+/* User objects: counted by the worker's driver; the destructor is a host function of ours, run once
+ * by the callback thread. */
 #include "api/callback.h"
 #include "api/graph.h"
 
@@ -25,7 +26,8 @@ CUresult cwi_cuUserObjectCreate(CUuserObject *out, void *ptr, CUhostFn destroy, 
 	return res;
 }
 
-/* How many of the references that the application gives up end the object, the worker's driver knows; handles are few and stay. */
+/* How many of the references that the application gives up end the object, the worker's driver
+ * knows; handles are few and stay. */
 static CUresult count(CUuserObject object, unsigned n, uint32_t release)
 {
 	struct cw_obj *u = get(object);

@@ -1,5 +1,6 @@
 /*
- * Green contexts: parts of a device. The driver partitions; CUdevResource passes through as the driver's own bytes.
+ * Green contexts: parts of a device. The driver partitions; CUdevResource passes through as the
+ * driver's own bytes.
  */
 #include "api/api.h"
 #include "api/context.h"
@@ -22,7 +23,7 @@ CW_OBJ_FITS(struct cw_green);
 
 static struct cw_green *get(CUgreenCtx g) { return (struct cw_green *)cw_handle_get(CW_KIND_GREENCTX, g); }
 
-/* --- resources ----------------------------------------------------------------------------------------------------------- */
+/* --- resources -------------------------------------------------------------------------------- */
 
 static CUresult resource(uint32_t scope, uint32_t dev, uint32_t ctx, uint32_t green, CUdevResource *out, CUdevResourceType type)
 {
@@ -108,7 +109,7 @@ CUresult cwi_cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *li
 	return res;
 }
 
-/* --- green contexts -------------------------------------------------------------------------------------------------------- */
+/* --- green contexts --------------------------------------------------------------------------- */
 
 CUresult cwi_cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {

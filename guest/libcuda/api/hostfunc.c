@@ -1,6 +1,6 @@
 /*
- * Host functions. The host knows them by numbers: index into a table that grows, and the generation of the entry, so that a
- * number that has become stale names nothing.
+ * Host functions. The host knows them by numbers: index into a table that grows, and the generation
+ * of the entry, so that a number that has become stale names nothing.
  */
 #include "api/callback.h"
 #include "api/capture.h"

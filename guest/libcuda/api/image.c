@@ -1,14 +1,15 @@
 /*
  * Image detection and length.
  *
- * fatbin wrapper  magic 0x466243b1, version u32 1|2, pointer to the fatbin, pointer (file name, or pre-link inputs)
- * fatbin          magic 0xba55ed50, version u16, header size u16, u64 bytes that follow. Containers of other translation units may
+ * fatbin wrapper magic 0x466243b1, version u32 1|2, pointer to the fatbin, pointer (file name, or
+ * pre-link inputs) fatbin magic 0xba55ed50, version u16, header size u16, u64 bytes that follow.
+ * Containers of other translation units may
  *                 follow directly; the declared length is all that belongs to this one.
- * cubin           ELF; may be followed by unrelated data, and its program headers may come after its section headers
- * otherwise       NUL-terminated PTX text, of any alignment
+ * cubin ELF; may be followed by unrelated data, and its program headers may come after its section
+ * headers otherwise NUL-terminated PTX text, of any alignment
  *
- * A version 2 wrapper (separate compilation) points to the linked image; the array beside it holds the linker's inputs, which
- * a loader needs when nothing was linked for its GPU.
+ * A version 2 wrapper (separate compilation) points to the linked image; the array beside it holds
+ * the linker's inputs, which a loader needs when nothing was linked for its GPU.
  */
 #include "image.h"
 
@@ -66,7 +67,8 @@ static struct cw_image elf(const uint8_t *p)
 	uint64_t phoff = get64(p + 32), shoff = get64(p + 40);
 	uint16_t phnum = get16(p + 56), shnum = get16(p + 60);
 
-	/* 64-bit, little-endian, for this machine; the OS/ABI and its version change between toolkits and are not judged. */
+	/* 64-bit, little-endian, for this machine; the OS/ABI and its version change between
+	 * toolkits and are not judged. */
 	if (p[4] != 2 || p[5] != 1 || get16(p + 18) != EM_CUDA)
 		return none();
 	if ((phnum && get16(p + 54) != PHDR) || (shnum && get16(p + 58) != SHDR))
@@ -84,7 +86,8 @@ static struct cw_image elf(const uint8_t *p)
 
 static struct cw_image ptx(const uint8_t *p)
 {
-	/* Text begins with a blank, a comment or a directive; anything else would have us search binary data for a NUL. */
+	/* Text begins with a blank, a comment or a directive; anything else would have us search
+	 * binary data for a NUL. */
 	if (!(p[0] == '\t' || p[0] == '\n' || p[0] == '\r' || (p[0] >= 0x20 && p[0] < 0x7f)))
 		return none();
 	size_t len = strnlen((const char *)p, CW_IMAGE_MAX);
@@ -93,7 +96,8 @@ static struct cw_image ptx(const uint8_t *p)
 	return (struct cw_image){CW_IMAGE_PTX, p, len + 1, NULL};
 }
 
-/* The first bytes decide; they are compared one by one because a short text may end before the fourth. */
+/* The first bytes decide; they are compared one by one because a short text may end before the
+ * fourth. */
 static int begins(const uint8_t *p, uint32_t magic)
 {
 	for (int i = 0; i < 4; i++)

@@ -6,7 +6,8 @@
 
 struct cw_settings cw_settings;
 
-/* A real driver reads these once, at cuInit; the rest (CUDA_VISIBLE_DEVICES, ...) the worker's driver reads from SessionInit. */
+/* A real driver reads these once, at cuInit; the rest (CUDA_VISIBLE_DEVICES, ...) the worker's
+ * driver reads from SessionInit. */
 static void read_settings(void)
 {
 	const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
@@ -36,8 +37,9 @@ CUresult cwi_cuInit(unsigned int flags)
 enum { INTERFACE_VERSION = 13000 };
 
 /*
- * Works before cuInit, and without a device, on a real driver. Ours is the host's, so the session opens here; when no host is
- * reachable the answer is the library's own, and cuInit says what is wrong.
+ * Works before cuInit, and without a device, on a real driver. Ours is the host's, so the session
+ * opens here; when no host is reachable the answer is the library's own, and cuInit says what is
+ * wrong.
  */
 CUresult cwi_cuDriverGetVersion(int *version)
 {

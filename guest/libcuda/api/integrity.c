@@ -1,17 +1,18 @@
 /*
  * The runtime library's integrity question.
  *
- * Why this exists. Every libcudart asks the driver library three questions at its first call and returns
- * cudaErrorSoftwareValidityNotEstablished from then on when an answer is wrong. Causeway forwards each call to a genuine
- * NVIDIA driver on the host (or to its own software GPU), so the guest library answers in the driver's place: without it no
- * unmodified CUDA program would start. The answer cannot be fetched from the host's driver, because it covers the process
- * id, the thread and addresses of this very process. It proves nothing else and gives access to nothing else.
+ * Why this exists. Every libcudart asks the driver library three questions at its first call and
+ * returns cudaErrorSoftwareValidityNotEstablished from then on when an answer is wrong. Causeway
+ * forwards each call to a genuine NVIDIA driver on the host (or to its own software GPU), so the
+ * guest library answers in the driver's place: without it no unmodified CUDA program would start.
+ * The answer cannot be fetched from the host's driver, because it covers the process id, the thread
+ * and addresses of this very process. It proves nothing else and gives access to nothing else.
  *
- * A distributor who decides otherwise builds with -DCAUSEWAY_NO_INTEGRITY: this file is then empty, cuGetExportTable refuses the
- * table, and only programs that use the driver API alone run.
+ * A distributor who decides otherwise builds with -DCAUSEWAY_NO_INTEGRITY: this file is then empty,
+ * cuGetExportTable refuses the table, and only programs that use the driver API alone run.
  *
- * What it is: HMAC (RFC 2104) over MD2 (RFC 1319) with a constant key, for questions whose last decimal digit is 2 and above, and
- * two constants for the digits 0 and 1.
+ * What it is: HMAC (RFC 2104) over MD2 (RFC 1319) with a constant key, for questions whose last
+ * decimal digit is 2 and above, and two constants for the digits 0 and 1.
  */
 #include "integrity.h"
 

@@ -24,7 +24,8 @@ struct cw_integrity_process {
 	uint64_t seconds;  /* argument of the call */
 };
 
-/* cw_integrity_digest computes the two words for p and the count devices of dev. Pure; any number of devices. */
+/* cw_integrity_digest computes the two words for p and the count devices of dev. Pure; any number
+ * of devices. */
 void cw_integrity_digest(const struct cw_integrity_process *p, const struct cw_integrity_device *dev, uint32_t count, uint64_t out[2]);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Launches. A launch is checked with the true limits, its arguments are gathered straight into the ring record, and the
- * call returns: configuration errors come back from the call, faults of the kernel later, as on a real driver.
+ * Launches. A launch is checked with the true limits, its arguments are gathered straight into the
+ * ring record, and the call returns: configuration errors come back from the call, faults of the
+ * kernel later, as on a real driver.
  */
 #include "api/api.h"
 #include "memory/resident.h"
@@ -43,7 +44,8 @@ struct launch {
 static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *f, const struct dims *d)
 {
 	const int32_t *attrs = c->device->attrs;
-	const int32_t *max_grid = attrs + CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X; /* x, y, z follow each other */
+	/* x, y, z follow each other */
+	const int32_t *max_grid = attrs + CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X;
 	const int32_t *max_block = attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X;
 	uint64_t threads = (uint64_t)d->block[0] * d->block[1] * d->block[2];
 
@@ -59,7 +61,8 @@ static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *
 	return CUDA_SUCCESS;
 }
 
-/* A kernel compiled for clusters of an unstated size: each launch must state it, by cuLaunchKernelEx. */
+/* A kernel compiled for clusters of an unstated size: each launch must state it, by
+ * cuLaunchKernelEx. */
 static inline int needs_cluster(const struct cw_func *f)
 {
 	return cw_func_attr(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) && !cw_func_attr(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
@@ -101,7 +104,8 @@ static CUresult check_cooperative(const struct launch *l)
 
 static inline uint32_t pad8(uint32_t n) { return (n + 7) & ~7u; }
 
-/* size: bytes of arguments, from the caller's pointers or packed; what a packed form leaves out is zero. */
+/* size: bytes of arguments, from the caller's pointers or packed; what a packed form leaves out is
+ * zero. */
 static inline CUresult send(const struct launch *l, void *const *args, const struct cw_packed *packed, uint32_t size)
 {
 	const struct cw_func_info *info = l->func->info;
@@ -144,7 +148,8 @@ static inline CUresult send(const struct launch *l, void *const *args, const str
 	return cw_settle(cw_commit(&tx), l->stream);
 }
 
-/* Where there is managed memory arguments may lie in it, and are read before the ring is held: their pages may need it to come here. */
+/* Where there is managed memory arguments may lie in it, and are read before the ring is held:
+ * their pages may need it to come here. */
 static __attribute__((noinline)) CUresult send_aside(const struct launch *l, void *const *args, const struct cw_packed *packed)
 {
 	const struct cw_func_info *info = l->func->info;
@@ -211,7 +216,7 @@ CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction func, unsigned int g
 	return submit(&l, args, NULL);
 }
 
-/* --- the extended form ---------------------------------------------------------------------------------------------- */
+/* --- the extended form ------------------------------------------------------------------------ */
 
 static uint32_t word(const uint8_t *p)
 {
@@ -271,7 +276,8 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 	case LAUNCH_COMPLETION_EVENT: return translate_event(value);
 	case LAUNCH_DOMAIN_MAP: return value[0] < domains && value[1] < domains ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case LAUNCH_UPDATABLE_NODE:
-		/* answers with what kernels call the node by, which is not forwarded. Off is what every launch is. */
+		/* answers with what kernels call the node by, which is not forwarded. Off is what
+		 * every launch is. */
 		if (!word(value))
 			return CUDA_SUCCESS;
 		cw_log(CW_LOG_ERROR, "cuLaunchKernelEx: device-updatable kernel nodes are not forwarded");

@@ -1,6 +1,7 @@
 /*
- * The launch interface of CUDA 3: a function keeps its block shape, its dynamic shared memory and the bytes of its arguments from
- * one launch to the next. A launch takes a copy of all that and goes the way of cuLaunchKernel with packed arguments.
+ * The launch interface of CUDA 3: a function keeps its block shape, its dynamic shared memory and
+ * the bytes of its arguments from one launch to the next. A launch takes a copy of all that and
+ * goes the way of cuLaunchKernel with packed arguments.
  */
 #include "api/api.h"
 
@@ -10,12 +11,15 @@
 /* Guards every function's state, for the time of a copy. */
 static struct cw_lock lock;
 
-/* A function of which nothing was set has one thread, and zeros for arguments, as with the real driver. */
+/* A function of which nothing was set has one thread, and zeros for arguments, as with the real
+ * driver. */
 struct cw_legacy {
 	uint32_t block[3];
 	uint32_t shared; /* bytes */
-	uint32_t size;	 /* bytes of arguments, as set; it counts for nothing unless it is more than the function has */
-	uint8_t args[];	 /* as many as the function has */
+	/* bytes of arguments, as set; it counts for nothing unless it is more than the function
+	 * has */
+	uint32_t size;
+	uint8_t args[]; /* as many as the function has */
 };
 
 static size_t bytes_of(const struct cw_func *f) { return sizeof(struct cw_legacy) + f->info->param_bytes; }
@@ -31,7 +35,8 @@ static CUresult target(CUfunction func, struct cw_func **f, struct cw_ctx **c)
 	return *f && (*f)->o.ctx == (*c)->o.id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* A function of the current context and its state, which is made on first use and locked until close_state. */
+/* A function of the current context and its state, which is made on first use and locked until
+ * close_state. */
 struct setting {
 	struct cw_ctx *ctx;
 	struct cw_func *f;
@@ -63,12 +68,14 @@ static CUresult close_state(int valid)
 	return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- settings ------------------------------------------------------------------------------------------------------ */
+/* --- settings --------------------------------------------------------------------------------- */
 
-/* Whether any kernel of the device can have the shape; what this one cannot have is refused at the launch. */
+/* Whether any kernel of the device can have the shape; what this one cannot have is refused at the
+ * launch. */
 static int shape_fits(const struct cw_device *d, const int shape[3])
 {
-	const int32_t *max = d->attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X; /* x, y, z follow each other */
+	/* x, y, z follow each other */
+	const int32_t *max = d->attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X;
 
 	for (int i = 0; i < 3; i++)
 		if (shape[i] <= 0 || shape[i] > max[i])
@@ -105,7 +112,7 @@ CUresult cwi_cuFuncSetSharedSize(CUfunction func, unsigned int bytes)
 	return close_state(fits);
 }
 
-/* --- arguments ----------------------------------------------------------------------------------------------------- */
+/* --- arguments -------------------------------------------------------------------------------- */
 
 CUresult cwi_cuParamSetSize(CUfunction func, unsigned int bytes)
 {
@@ -119,7 +126,8 @@ CUresult cwi_cuParamSetSize(CUfunction func, unsigned int bytes)
 	return close_state(bytes <= CW_PARAM_BYTES_MAX);
 }
 
-/* The size may be set before or after: only what no kernel can have is out of range, and what this one does not have is dropped. */
+/* The size may be set before or after: only what no kernel can have is out of range, and what this
+ * one does not have is dropped. */
 CUresult cwi_cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int bytes)
 {
 	struct setting s;
@@ -141,7 +149,7 @@ CUresult cwi_cuParamSeti(CUfunction func, int offset, unsigned int value) { retu
 
 CUresult cwi_cuParamSetf(CUfunction func, int offset, float value) { return cwi_cuParamSetv(func, offset, &value, sizeof value); }
 
-/* --- launches ------------------------------------------------------------------------------------------------------ */
+/* --- launches --------------------------------------------------------------------------------- */
 
 /* Launches are as asynchronous as cuLaunchKernel's. */
 CUresult cwi_cuLaunchGridAsync(CUfunction func, int width, int height, CUstream stream)

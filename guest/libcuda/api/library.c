@@ -13,10 +13,11 @@ static struct cw_library *get(CUlibrary library) { return (struct cw_library *)c
 
 static struct cw_func *get_kernel(CUkernel kernel) { return (struct cw_func *)cw_handle_get(CW_KIND_KERNEL, kernel); }
 
-/* --- loading ------------------------------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
-/* BINARY_IS_PRESERVED only permits the driver to keep pointers into the image; the worker has a copy of its own. The value array
- * may be NULL (cuBLASLt passes that). A host table holds the application's addresses, which mean nothing to a worker. */
+/* BINARY_IS_PRESERVED only permits the driver to keep pointers into the image; the worker has a
+ * copy of its own. The value array may be NULL (cuBLASLt passes that). A host table holds the
+ * application's addresses, which mean nothing to a worker. */
 static CUresult check_options(const CUlibraryOption *options, unsigned count)
 {
 	if (count && !options)
@@ -106,7 +107,7 @@ CUresult cwi_cuLibraryUnload(CUlibrary library)
 	return res;
 }
 
-/* --- contents ------------------------------------------------------------------------------------------------------ */
+/* --- contents --------------------------------------------------------------------------------- */
 
 CUresult cw_library_module(struct cw_library *l, struct cw_module **out)
 {
@@ -237,7 +238,7 @@ CUresult cwi_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int room, CUl
 	return kernels && room ? cw_list(&l) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------------------------- */
+/* --- kernels ---------------------------------------------------------------------------------- */
 
 /* What a kernel is like, in the form in which the worker describes a function. 0: no room. */
 static size_t describe(const struct cw_func *k, uint8_t *out, size_t cap)
@@ -254,8 +255,8 @@ static size_t describe(const struct cw_func *k, uint8_t *out, size_t cap)
 	return sizeof w + params;
 }
 
-/* A kernel's function in a context is like the kernel: nobody is asked, so that a first launch waits for nobody, unless the context is
- * another device's than the one that was asked about. */
+/* A kernel's function in a context is like the kernel: nobody is asked, so that a first launch
+ * waits for nobody, unless the context is another device's than the one that was asked about. */
 static CUresult fetch_function(struct cw_obj *owner, uint32_t id, const char *name, void *info, size_t cap, size_t *len)
 {
 	const struct cw_func *k = (const struct cw_func *)owner;

@@ -1,6 +1,7 @@
 /*
- * Tables that cuBLASLt and cuFFT ask for. What their functions do was learnt by watching calls between those libraries and driver
- * 580 from outside (docs/RATIONALE.md); sizes are that driver's. Functions that no library was seen to call refuse.
+ * Tables that cuBLASLt and cuFFT ask for. What their functions do was learnt by watching calls
+ * between those libraries and driver 580 from outside (docs/RATIONALE.md); sizes are that driver's.
+ * Functions that no library was seen to call refuse.
  */
 #include "api/librarytables.h"
 
@@ -22,7 +23,7 @@ static CUresult refuse(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 #define R16 R8, R8
 #define R64 R16, R16, R16, R16
 
-/* --- contexts and streams as cuBLAS sees them ------------------------------------------------------------------------------------------------ */
+/* --- contexts and streams as cuBLAS sees them ------------------------------------------------- */
 
 /* Driver 580 writes 1 for a context and 0 for none, and succeeds. */
 static CUresult context_question(const void *ctx, uint64_t *out)
@@ -74,9 +75,10 @@ static const struct {
 	{R3, SLOT(context_question), R16, R16, R2, SLOT(stream_number), R8, R3, SLOT(stream_object), R16, R16, R8, R1},
 };
 
-/* --- where multiprocessors lie ------------------------------------------------------------------------------------------ */
+/* --- where multiprocessors lie ---------------------------------------------------------------- */
 
-/* For the current device: two arrays from malloc, one byte for each pair of multiprocessors, which topology_free takes back. */
+/* For the current device: two arrays from malloc, one byte for each pair of multiprocessors, which
+ * topology_free takes back. */
 static CUresult topology_get(uint8_t **cluster, uint8_t **place)
 {
 	CUresult res = cw_check();
@@ -118,11 +120,12 @@ static const struct {
 	slot fn[16];
 } topology_words = {17 * sizeof(slot), {R3, SLOT(topology_get), R8, SLOT(topology_free), R3}};
 
-/* --- the functions of a module ------------------------------------------------------------------------------------------ */
+/* --- the functions of a module ---------------------------------------------------------------- */
 
 typedef void (*visit)(void *user, CUfunction func, const char *name);
 
-/* Calls fn with each function; 1 if there was one. A function's object carries its name (cw_obj). */
+/* Calls fn with each function; 1 if there was one. A function's object carries its name
+ * (cw_obj). */
 static int module_walk(CUcontext ctx, CUmodule module, visit fn, void *user)
 {
 	unsigned count = 0;

@@ -1,4 +1,5 @@
-/* The end of a context: its streams, events, modules and functions end with it; libraries and kernels stay. */
+/* The end of a context: its streams, events, modules and functions end with it; libraries and
+ * kernels stay. */
 #include "api/api.h"
 #include "api/texture.h"
 #include "memory/array.h"

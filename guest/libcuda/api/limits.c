@@ -1,7 +1,8 @@
 /*
- * Limits of contexts. What one is stays so until the program sets one, so the worker is asked once: cuDNN asks before each launch. The stack's size is
- * the exception: the driver makes it larger for a kernel that needs more (CUDA programming guide, "Call stack"), so it is asked for
- * while there is a kernel whose need is above it.
+ * Limits of contexts. What one is stays so until the program sets one, so the worker is asked once:
+ * cuDNN asks before each launch. The stack's size is the exception: the driver makes it larger for
+ * a kernel that needs more (CUDA programming guide, "Call stack"), so it is asked for while there
+ * is a kernel whose need is above it.
  */
 #include "api/api.h"
 
@@ -10,7 +11,8 @@ static struct {
 	uint64_t value;
 } known[CU_LIMIT_MAX];
 static uint32_t generation; /* changes when what was asked for before may not be so any more */
-static uint64_t deepest;    /* the largest stack that a kernel which the program knows needs, in bytes */
+/* The largest stack that a kernel which the program knows needs, in bytes. */
+static uint64_t deepest;
 static struct cw_lock lock;
 
 void cw_limits_forget(void)
@@ -83,7 +85,8 @@ CUresult cwi_cuCtxSetLimit(CUlimit limit, size_t value)
 
 	if (res)
 		return res;
-	cw_limits_forget(); /* what is asked for meanwhile is not kept: the answer may be of before */
+	/* What is asked for meanwhile is not kept: the answer may be of before. */
+	cw_limits_forget();
 	res = cwop_CtxSetLimit((uint32_t)limit, value);
 	cw_limits_forget();
 	return res;

@@ -1,9 +1,9 @@
 /*
- * Linking at run time. The worker's driver links; names, logs and the result's bytes are the guest's. Files are read here: the
- * worker does not see the guest's file system.
+ * Linking at run time. The worker's driver links; names, logs and the result's bytes are the
+ * guest's. Files are read here: the worker does not see the guest's file system.
  *
- * A link's options name buffers and value slots of the application that must live until the link ends; they are written after
- * every step that may add to the logs, as the real driver does.
+ * A link's options name buffers and value slots of the application that must live until the link
+ * ends; they are written after every step that may add to the logs, as the real driver does.
  */
 #include "api/api.h"
 #include "api/image.h"
@@ -74,8 +74,8 @@ CUresult cwi_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **v
 	return create(count, options, values, out);
 }
 
-/* PTX may come with its NUL or without, and with a size that reaches beyond it. CuPy hands machine code over as PTX, which the driver
- * takes for what it is. */
+/* PTX may come with its NUL or without, and with a size that reaches beyond it. CuPy hands machine
+ * code over as PTX, which the driver takes for what it is. */
 static size_t text_length(const char *text, size_t size) { return cw_image_is_code(text, size) ? size : strnlen(text, size); }
 
 static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t size, const char *name, unsigned int count,
@@ -181,7 +181,8 @@ CUresult cwi_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *p
 	return cwi_cuLinkAddFile_v2(state, type, path, count, options, values);
 }
 
-/* Result of a completed link: one reply of unknown length; fetched again only if the guess was too small. */
+/* Result of a completed link: one reply of unknown length; fetched again only if the guess was too
+ * small. */
 static CUresult complete(struct cw_link *l, char **reply, size_t *len, uint32_t *info_len, uint32_t *error_len)
 {
 	size_t room = REPLY_GUESS + (size_t)l->jit->info_cap + l->jit->error_cap;

@@ -27,7 +27,8 @@ static CUresult load(uint16_t op, uint32_t id, const struct cw_jit *jit, const s
 	return res;
 }
 
-/* Code that was linked for other GPUs only is linked again from its parts, as far as they are PTX. */
+/* Code that was linked for other GPUs only is linked again from its parts, as far as they are
+ * PTX. */
 CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img, uint64_t *managed)
 {
 	CUresult res = load(op, id, jit, img, managed), again;

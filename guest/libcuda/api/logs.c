@@ -1,4 +1,5 @@
-/* cuLogs*: the messages of this library, such as what was refused and why. The worker's driver has none of the application's. */
+/* cuLogs*: the messages of this library, such as what was refused and why. The worker's driver has
+ * none of the application's. */
 #include "api/api.h"
 #include "session/logring.h"
 
@@ -22,7 +23,8 @@ static size_t format(const struct cw_log_line *l, char *out, size_t room)
 	return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* The messages from *it on (NULL: all that are kept), as text; free() it. *it becomes where the next ones will be. */
+/* The messages from *it on (NULL: all that are kept), as text; free() it. *it becomes where the
+ * next ones will be. */
 static CUresult collect(CUlogIterator *it, unsigned flags, char **text, size_t *len)
 {
 	uint64_t end = cw_logring_count(), from = end > CW_LOG_LINES ? end - CW_LOG_LINES : 0;

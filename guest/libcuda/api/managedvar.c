@@ -1,8 +1,9 @@
 /*
- * Managed variables (__managed__). The worker's driver would put them where the program cannot reach them, so they move when their
- * code is loaded, before anything is looked up in it, to where program and kernels reach them at one address (LibraryManage, ModuleManage):
- * to the GPU's memory, from where they come as other managed memory does, else into a pinned region. Where neither is possible they stay,
- * kernels use them, and their addresses are refused.
+ * Managed variables (__managed__). The worker's driver would put them where the program cannot
+ * reach them, so they move when their code is loaded, before anything is looked up in it, to where
+ * program and kernels reach them at one address (LibraryManage, ModuleManage): to the GPU's memory,
+ * from where they come as other managed memory does, else into a pinned region. Where neither is
+ * possible they stay, kernels use them, and their addresses are refused.
  */
 #include "api/api.h"
 #include "memory/managed.h"
@@ -69,7 +70,8 @@ static CUresult to_region(struct cw_home *h, uint16_t op, uint32_t id, uint64_t 
 	return res;
 }
 
-/* A context is needed: without, device 0's primary context, which stays retained, as the memory stays. */
+/* A context is needed: without, device 0's primary context, which stays retained, as the memory
+ * stays. */
 static CUresult find_home(struct cw_home *h, uint16_t op, uint32_t id, uint64_t size)
 {
 	struct cw_ctx *c;
@@ -133,7 +135,8 @@ void cw_managed_drop(struct cw_home *h)
 	free(h);
 }
 
-/* A variable is an allocation of its own to who asks about its address; one that nobody looked up is not known. */
+/* A variable is an allocation of its own to who asks about its address; one that nobody looked up
+ * is not known. */
 void cw_managed_note(const struct cw_home *h, uint64_t ptr, uint64_t size)
 {
 	struct cw_range r = {.base = ptr,

@@ -1,9 +1,11 @@
-/* Stream memory operations: writes and waits of 32 and 64 bit values in device memory, one by one or in a batch. */
+/* Stream memory operations: writes and waits of 32 and 64 bit values in device memory, one by one
+ * or in a batch. */
 #include "api/api.h"
 
 #include <string.h>
 
-/* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER belongs to the first version of this interface: a driver of 580 takes no flag of a write. */
+/* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER belongs to the first version of this interface: a driver
+ * of 580 takes no flag of a write. */
 enum { WAIT_GEQ = 0, WAIT_NOR = 3, WAIT_FLUSH = 1 << 30 };
 enum { OP_WAIT_32 = 1, OP_WRITE_32 = 2, OP_FLUSH = 3, OP_WAIT_64 = 4, OP_WRITE_64 = 5, OP_BARRIER = 6, BATCH_MAX = 256 };
 
@@ -19,7 +21,8 @@ static CUresult check(const struct memop *m)
 {
 	if (!m->addr || m->addr % m->width)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (m->wait && (m->flags & ~(uint32_t)WAIT_FLUSH) <= WAIT_NOR) /* no device says that it can flush: CAN_FLUSH_REMOTE_WRITES */
+	/* No device says that it can flush: CAN_FLUSH_REMOTE_WRITES. */
+	if (m->wait && (m->flags & ~(uint32_t)WAIT_FLUSH) <= WAIT_NOR)
 		return m->flags & WAIT_FLUSH ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 	return m->flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

@@ -14,7 +14,7 @@ struct cw_lock cw_module_lock;
 
 static struct cw_module *get(CUmodule module) { return (struct cw_module *)cw_handle_get(CW_KIND_MODULE, module); }
 
-/* --- loading ------------------------------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
 {
@@ -137,7 +137,7 @@ CUresult cwi_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	return CUDA_SUCCESS;
 }
 
-/* --- names --------------------------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static CUresult fetch(struct cw_obj *owner, uint32_t id, const char *name, void *info, size_t cap, size_t *len)
 {

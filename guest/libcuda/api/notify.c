@@ -1,10 +1,11 @@
 /*
- * Notifications (cuDeviceRegisterAsyncNotification): the host says that more is allocated than the virtual GPU may have, because
- * its limit was lowered (cuda/api/ops_watch.idl). The limit is one for all devices, so each registration hears of it, whatever its
- * device.
+ * Notifications (cuDeviceRegisterAsyncNotification): the host says that more is allocated than the
+ * virtual GPU may have, because its limit was lowered (cuda/api/ops_watch.idl). The limit is one
+ * for all devices, so each registration hears of it, whatever its device.
  *
- * Functions run on a thread of their own, which starts with the first registration. They may call CUDA: to free memory is what they
- * are for. On the callback thread they could not, for such a call may wait for a host function that is due there.
+ * Functions run on a thread of their own, which starts with the first registration. They may call
+ * CUDA: to free memory is what they are for. On the callback thread they could not, for such a call
+ * may wait for a host function that is due there.
  */
 #include "api/callback.h"
 #include "session/lock.h"
@@ -26,12 +27,16 @@ struct notice {
 CW_OBJ_FITS(struct notice);
 
 static struct {
-	struct cw_lock asking; /* orders what the host is asked with what is registered; held while it answers. Before lock */
-	struct cw_lock lock;   /* of what follows; never held while a function runs */
+	/* Orders what the host is asked with what is registered; held while it answers. Before
+	 * lock. */
+	struct cw_lock asking;
+	struct cw_lock lock; /* of what follows; never held while a function runs */
 	struct notice *list;
-	uint64_t serials, running;	  /* running: serial of the one whose function runs, 0: none */
-	uint32_t event;			  /* not delivered yet, 0: none */
-	uint64_t over, last;		  /* bytes; the newest serial when it came: who comes later asks the host itself */
+	/* running: serial of the one whose function runs, 0: none */
+	uint64_t serials, running;
+	uint32_t event; /* not delivered yet, 0: none */
+	/* Bytes; the newest serial when it came: who comes later asks the host itself. */
+	uint64_t over, last;
 	_Atomic uint32_t events, returns; /* counted for who sleeps on them */
 	int started;			  /* under asking */
 } all;
@@ -39,7 +44,8 @@ static struct {
 /* On the thread that calls the functions. */
 static __thread int inside __attribute__((tls_model("initial-exec")));
 
-/* The first registration behind serial `after`, up to `last`, that is to hear of event; its function counts as running. */
+/* The first registration behind serial `after`, up to `last`, that is to hear of event; its
+ * function counts as running. */
 static int next(uint32_t event, uint64_t after, uint64_t last, struct notice *out)
 {
 	struct notice *r;

@@ -1,4 +1,5 @@
-/* The objects behind the handles that this folder hands out. Each is laid over a struct cw_obj of the session's slab. */
+/* The objects behind the handles that this folder hands out. Each is laid over a struct cw_obj of
+ * the session's slab. */
 #ifndef CW_API_OBJECTS_H
 #define CW_API_OBJECTS_H
 
@@ -8,7 +9,8 @@
 
 enum { CW_DEVICE_ATTRS = 192 };
 
-/* A device. attrs are the host's true values after device.c's adjustments. The lock guards the primary context's count. */
+/* A device. attrs are the host's true values after device.c's adjustments. The lock guards the
+ * primary context's count. */
 struct cw_device {
 	int ordinal;
 	const struct cw_device_info *info;
@@ -16,7 +18,8 @@ struct cw_device {
 	uint8_t known[CW_DEVICE_ATTRS];
 	struct cw_lock lock;
 	_Atomic(struct cw_ctx *) primary;
-	_Atomic uint32_t retained; /* guest's own count; the worker sees the first retain and the last release */
+	/* guest's own count; the worker sees the first retain and the last release */
+	_Atomic uint32_t retained;
 	uint32_t primary_flags;
 	_Atomic uint32_t prio_known; /* prio_least and prio_greatest are those of the host */
 	int prio_least, prio_greatest;
@@ -25,17 +28,19 @@ struct cw_device {
 enum cw_ctx_state { CW_CTX_LIVE = 0, CW_CTX_GONE = 1 };
 
 /*
- * A context. refs counts the living context itself and each place on a thread's stack, so that a destroyed context that is
- * still current somewhere keeps its object and answers CUDA_ERROR_CONTEXT_IS_DESTROYED. A primary context's object is
- * never freed: its handle is stable, and state alternates with retain and release.
+ * A context. refs counts the living context itself and each place on a thread's stack, so that a
+ * destroyed context that is still current somewhere keeps its object and answers
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED. A primary context's object is never freed: its handle is stable,
+ * and state alternates with retain and release.
  */
 struct cw_ctx {
 	struct cw_obj o;
 	_Atomic uint32_t state;
 	_Atomic uint32_t refs;
 	struct cw_device *device;
-	uint64_t uid;		      /* cuCtxGetId: never reused */
-	_Atomic(struct cw_cls *) cls; /* context-local storage: nodes are pushed, never unlinked while the object lives */
+	uint64_t uid; /* cuCtxGetId: never reused */
+	/* context-local storage: nodes are pushed, never unlinked while the object lives */
+	_Atomic(struct cw_cls *) cls;
 	_Atomic uint32_t flags;
 	uint32_t version; /* cuCtxGetApiVersion */
 	_Atomic uint32_t cache_config;
@@ -76,10 +81,14 @@ struct cw_func {
 	struct cw_func *next;
 	struct cw_obj *owner;	   /* module; library of a kernel; kernel of a kernel's function */
 	struct cw_func *functions; /* of a kernel: its functions, one per context */
-	int device;		   /* of a kernel: info is what it is like on that one, unless mixed */
-	_Atomic uint8_t mixed;	   /* an attribute was set for another device */
-	_Atomic uint32_t set;	   /* attributes, by number, that were set here: not those that follow the kernel, or the code */
-	struct cw_legacy *legacy;  /* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
+	/* Of a kernel: info is what it is like on that one, unless mixed. */
+	int device;
+	_Atomic uint8_t mixed; /* an attribute was set for another device */
+	/* Attributes, by number, that were set here: not those that follow the kernel, or the
+	 * code. */
+	_Atomic uint32_t set;
+	/* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
+	struct cw_legacy *legacy;
 };
 CW_OBJ_FITS(struct cw_func);
 

@@ -1,4 +1,5 @@
-/* Occupancy questions. The worker answers (the driver's own rules decide); libraries ask the same few over and over. */
+/* Occupancy questions. The worker answers (the driver's own rules decide); libraries ask the same
+ * few over and over. */
 #include "api/api.h"
 
 #include <string.h>
@@ -84,8 +85,9 @@ CUresult cwi_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction
 }
 
 /*
- * The block size with the most resident threads: sizes are tried from the largest down in steps of a warp (the largest itself may
- * be no multiple of one), and the first of equals wins. The application's callback gives each size's shared memory.
+ * The block size with the most resident threads: sizes are tried from the largest down in steps of
+ * a warp (the largest itself may be no multiple of one), and the first of equals wins. The
+ * application's callback gives each size's shared memory.
  */
 CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize dynamic_of,
 						       size_t dynamic, int limit, unsigned int flags)

@@ -14,8 +14,8 @@ struct cw_param {
 
 enum { CW_PARAM_BYTES_MAX = 32764 };
 
-/* cw_params_gather copies each argument to its place. dst has room for every offset + size. The two sizes of nearly all
- * arguments get moves of fixed size. */
+/* cw_params_gather copies each argument to its place. dst has room for every offset + size. The two
+ * sizes of nearly all arguments get moves of fixed size. */
 static inline void cw_params_gather(uint8_t *dst, const struct cw_param *p, uint32_t count, void *const *args)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -37,9 +37,10 @@ struct cw_packed {
 /* The keys in an `extra` array. */
 enum { CW_PACKED_END = 0, CW_PACKED_BUFFER = 1, CW_PACKED_SIZE = 2 };
 
-/* cw_params_packed reads the `extra` array of a launch: (key, value) pairs ended by key 0; 1 is the buffer, 2 points to its size.
- * need is the end of the kernel's last argument. 0, or 1 (CUDA_ERROR_INVALID_VALUE) for an unknown key, too many pairs, a
- * missing half, no bytes for a kernel with arguments, or more than a launch can carry. A buffer shorter than the arguments is
+/* cw_params_packed reads the `extra` array of a launch: (key, value) pairs ended by key 0; 1 is the
+ * buffer, 2 points to its size. need is the end of the kernel's last argument. 0, or 1
+ * (CUDA_ERROR_INVALID_VALUE) for an unknown key, too many pairs, a missing half, no bytes for a
+ * kernel with arguments, or more than a launch can carry. A buffer shorter than the arguments is
  * taken, as by driver 580: NCCL leaves out the unused end of its kernels' argument. */
 int cw_params_packed(void *const *extra, uint32_t need, struct cw_packed *out);
 

@@ -1,7 +1,7 @@
 /*
- * Primary contexts. A device's handle exists from its first mention (export table, retain) and stays the same for the life of the
- * process; whether the context is active follows the count of retains, which is kept here. The worker sees the first retain
- * and the last release.
+ * Primary contexts. A device's handle exists from its first mention (export table, retain) and
+ * stays the same for the life of the process; whether the context is active follows the count of
+ * retains, which is kept here. The worker sees the first retain and the last release.
  */
 #include "api/api.h"
 #include "api/context.h"
@@ -61,8 +61,8 @@ CUresult cwi_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 	return res;
 }
 
-/* What precedes the end of the active primary context, before the device is locked: destructors of context-local storage are the
- * application's code, and the context's work takes its time. */
+/* What precedes the end of the active primary context, before the device is locked: destructors of
+ * context-local storage are the application's code, and the context's work takes its time. */
 static void ending(struct cw_ctx *c)
 {
 	cw_cls_clear(c);

@@ -12,7 +12,8 @@ static _Atomic uint64_t next_uid = 1;
 
 uint64_t cw_stream_next_uid(void) { return atomic_fetch_add(&next_uid, 1); }
 
-/* A stream argument: the wire id, and the object unless it is a default stream. Default streams need a current context. */
+/* A stream argument: the wire id, and the object unless it is a default stream. Default streams
+ * need a current context. */
 static CUresult resolve(CUstream stream, int ptds, uint32_t *id, struct cw_stream **s, struct cw_ctx **c)
 {
 	CUresult res = cw_stream_id(stream, ptds, id);
@@ -140,7 +141,7 @@ CUresult cwi_cuStreamWaitEvent(int ptds, CUstream stream, CUevent event, unsigne
 	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;
 }
 
-/* --- questions ----------------------------------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
 CUresult cwi_cuStreamGetPriority(int ptds, CUstream stream, int *priority)
 {
@@ -170,7 +171,8 @@ CUresult cwi_cuStreamGetFlags(int ptds, CUstream stream, unsigned int *flags)
 	return res;
 }
 
-/* Unique in the process: a created stream's own number, or a default stream's context (and thread). */
+/* Unique in the process: a created stream's own number, or a default stream's context (and
+ * thread). */
 CUresult cwi_cuStreamGetId(int ptds, CUstream stream, unsigned long long *id)
 {
 	struct cw_stream *s;

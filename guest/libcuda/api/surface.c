@@ -52,7 +52,7 @@ CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *out, CUsurfObject o
 	return CUDA_SUCCESS;
 }
 
-/* --- references ------------------------------------------------------------------------------------------------------ */
+/* --- references ------------------------------------------------------------------------------- */
 
 CUresult cwi_cuModuleGetSurfRef(CUsurfref *out, CUmodule module, const char *name)
 {

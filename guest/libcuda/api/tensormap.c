@@ -1,6 +1,7 @@
 /*
- * Tensor maps. Their 128 bytes are host arithmetic over plain numbers, but in a layout that is the driver's own: the worker's driver
- * encodes, and the answer is kept by its arguments, since libraries encode the same maps again before every launch.
+ * Tensor maps. Their 128 bytes are host arithmetic over plain numbers, but in a layout that is the
+ * driver's own: the worker's driver encodes, and the answer is kept by its arguments, since
+ * libraries encode the same maps again before every launch.
  */
 #include "api/api.h"
 

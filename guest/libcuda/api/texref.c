@@ -1,6 +1,7 @@
 /*
- * Texture references, the older form of textures: named in a module or made by cuTexRefCreate. Every setting is the worker's
- * driver's; only the handles of arrays are remembered here, since the driver knows others.
+ * Texture references, the older form of textures: named in a module or made by cuTexRefCreate.
+ * Every setting is the worker's driver's; only the handles of arrays are remembered here, since the
+ * driver knows others.
  */
 #include "api/texture.h"
 #include "memory/array.h"
@@ -44,7 +45,7 @@ static float number(uint64_t bits)
 	return f;
 }
 
-/* --- references themselves --------------------------------------------------------------------------------------------- */
+/* --- references themselves -------------------------------------------------------------------- */
 
 CUresult cwi_cuTexRefCreate(CUtexref *out)
 {
@@ -89,7 +90,8 @@ CUresult cwi_cuTexRefDestroy(CUtexref ref)
 	return cwop_TexRefDestroy(id);
 }
 
-/* Kernels have used the references of their module by themselves since CUDA 3.2: the arguments are checked, and no more. */
+/* Kernels have used the references of their module by themselves since CUDA 3.2: the arguments are
+ * checked, and no more. */
 CUresult cwi_cuParamSetTexRef(CUfunction func, int unit, CUtexref ref)
 {
 	struct cw_func *f = (struct cw_func *)cw_handle_get(CW_KIND_FUNC, func);
@@ -100,7 +102,7 @@ CUresult cwi_cuParamSetTexRef(CUfunction func, int unit, CUtexref ref)
 	return unit == TEXUNIT_DEFAULT && r->name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- what they are bound to -------------------------------------------------------------------------------------------- */
+/* --- what they are bound to ------------------------------------------------------------------- */
 
 CUresult cwi_cuTexRefSetArray(CUtexref ref, CUarray array, unsigned int flags)
 {
@@ -204,7 +206,7 @@ CUresult cwi_cuTexRefGetAddress_v2(CUdeviceptr *out, CUtexref ref)
 	return res;
 }
 
-/* --- how they are read ---------------------------------------------------------------------------------------------------- */
+/* --- how they are read ------------------------------------------------------------------------ */
 
 CUresult cwi_cuTexRefSetFormat(CUtexref ref, CUarray_format format, int channels)
 {

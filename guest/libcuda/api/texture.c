@@ -1,4 +1,5 @@
-/* Texture objects. Values come from the worker's driver; what an object was made from is remembered here and answered from here. */
+/* Texture objects. Values come from the worker's driver; what an object was made from is remembered
+ * here and answered from here. */
 #include "api/texture.h"
 #include "memory/array.h"
 
@@ -210,7 +211,8 @@ CUresult cwi_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *out, CUtexObject objec
 
 	if (!out || !cw_texture_read(CW_KIND_TEX, object, &d))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The real driver leaves the reserved tail as it was, and the border colour where none is used. */
+	/* The real driver leaves the reserved tail as it was, and the border colour where none is
+	 * used. */
 	int border =
 		d.texture.address[0] == ADDRESS_BORDER || d.texture.address[1] == ADDRESS_BORDER || d.texture.address[2] == ADDRESS_BORDER;
 	memcpy(out, &d.texture, border ? offsetof(struct CUDA_TEXTURE_DESC_st, reserved) : offsetof(struct CUDA_TEXTURE_DESC_st, border));

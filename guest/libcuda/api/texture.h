@@ -8,7 +8,8 @@
 
 enum { CW_RESOURCE_ARRAY = 0, CW_RESOURCE_MIPMAP = 1, CW_RESOURCE_LINEAR = 2, CW_RESOURCE_PITCH2D = 3 };
 
-/* A texture or surface object. The application knows it by the driver's own 64-bit value, which its kernels use. */
+/* A texture or surface object. The application knows it by the driver's own 64-bit value, which its
+ * kernels use. */
 struct cw_texture {
 	struct cw_obj o;
 	uint64_t value;
@@ -17,8 +18,8 @@ struct cw_texture {
 };
 CW_OBJ_FITS(struct cw_texture);
 
-/* A texture or surface reference: of a module, where it has a name, ends with it, and is one object however often it is looked up; or made by
- * cuTexRefCreate. */
+/* A texture or surface reference: of a module, where it has a name, ends with it, and is one object
+ * however often it is looked up; or made by cuTexRefCreate. */
 struct cw_ref {
 	struct cw_obj o;
 	struct cw_ref *next; /* of the module */
@@ -40,9 +41,11 @@ struct cw_texture_descs {
 	int has_view;
 };
 
-/* Objects of a kind by value, of the current context before those of others. find and take return NULL if there is none; take
- * removes it from the table and leaves ending it to the caller. read copies what it was made from, under the table's lock. */
-/* A texture (CW_KIND_TEX) or surface (CW_KIND_SURF) object of the current context that the worker does not know yet; NULL: no memory. */
+/* Objects of a kind by value, of the current context before those of others. find and take return
+ * NULL if there is none; take removes it from the table and leaves ending it to the caller. read
+ * copies what it was made from, under the table's lock. */
+/* A texture (CW_KIND_TEX) or surface (CW_KIND_SURF) object of the current context that the worker
+ * does not know yet; NULL: no memory. */
 struct cw_texture *cw_texture_new(enum cw_kind kind, struct cw_ctx *c, const CUDA_RESOURCE_DESC *resource);
 /* Ends one, and answers with its id. */
 uint32_t cw_texture_free(enum cw_kind kind, struct cw_texture *t);

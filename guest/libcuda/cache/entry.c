@@ -106,7 +106,7 @@ static int write_all(int fd, const void *p, size_t len)
 	return 0;
 }
 
-/* --- look up ------------------------------------------------------------------------------------------------------------ */
+/* --- look up ---------------------------------------------------------------------------------- */
 
 /* -EBADMSG: the file is not an entry of this key. */
 static int read_entry(int fd, const struct stat *st, const struct cw_cache_key *key, uint64_t max, size_t front,
@@ -171,9 +171,10 @@ int cw_cache_get(const struct cw_cache_settings *s, const struct cw_cache_key *k
 	return res;
 }
 
-/* --- insert --------------------------------------------------------------------------------------------------------------- */
+/* --- insert ----------------------------------------------------------------------------------- */
 
-/* A name that no other process or thread has, in a cache that containers with equal process ids may share. */
+/* A name that no other process or thread has, in a cache that containers with equal process ids may
+ * share. */
 static int create_new(int dir, char *name, size_t cap)
 {
 	static _Atomic unsigned turn;

@@ -1,6 +1,7 @@
 /*
- * How much the entries take, and making room. One pass over the folder for each eviction, which frees an eighth of the cache or
- * CANDIDATES entries at least, so that its work is shared by as many insertions; memory is bounded by CANDIDATES.
+ * How much the entries take, and making room. One pass over the folder for each eviction, which
+ * frees an eighth of the cache or CANDIDATES entries at least, so that its work is shared by as
+ * many insertions; memory is bounded by CANDIDATES.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,12 +29,14 @@ struct survey {
 	int dir;
 	uint64_t total; /* what the entries cost */
 	size_t count;
-	struct candidate *list; /* those unused for longest are among the first CANDIDATES after a sort */
+	/* Those unused for longest are among the first CANDIDATES after a sort. */
+	struct candidate *list;
 };
 
 static const char usage_name[] = "usage";
 
-/* -errno. *fresh: it was not there, so it says nothing. One that is not ours to trust is removed. */
+/* -errno. *fresh: it was not there, so it says nothing. One that is not ours to trust is
+ * removed. */
 static int open_usage(int dir, int *fresh)
 {
 	enum { HOW = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC };
@@ -83,7 +86,7 @@ void cw_cache_count(int dir, uint64_t cost)
 	close(fd);
 }
 
-/* --- a survey ------------------------------------------------------------------------------------------------------------- */
+/* --- a survey --------------------------------------------------------------------------------- */
 
 static int by_use(const void *a, const void *b)
 {
@@ -140,7 +143,7 @@ static int survey(struct survey *s)
 	return 0;
 }
 
-/* --- eviction --------------------------------------------------------------------------------------------------------------- */
+/* --- eviction --------------------------------------------------------------------------------- */
 
 static int evict(int dir, int usage, uint64_t cost, uint64_t max)
 {

@@ -1,4 +1,5 @@
-/* XXH64 with seed 0 (github.com/Cyan4973/xxHash, doc/xxhash_spec.md): finds accidents, at the speed of memory. No defence against intent. */
+/* XXH64 with seed 0 (github.com/Cyan4973/xxHash, doc/xxhash_spec.md): finds accidents, at the speed
+ * of memory. No defence against intent. */
 #ifndef CW_CACHE_XXH64_H
 #define CW_CACHE_XXH64_H
 

@@ -14,7 +14,8 @@ static CUresult remember(struct cw_ctx *c, int device, uint64_t ptr, uint64_t si
 		.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = device, .dev = ptr, .pool = pool};
 	if (cw_range_add(&r) == 0)
 		return CUDA_SUCCESS;
-	/* Two ranges at one address, or no memory for the map: an allocation that nothing can name is given back. */
+	/* Two ranges at one address, or no memory for the map: an allocation that nothing can name
+	 * is given back. */
 	cwop_MemFree(ptr);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -64,7 +65,8 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		return res;
 	if (dptr == 0)
 		return CUDA_SUCCESS;
-	/* The free itself is not answered, and its range is forgotten: asked first whether a capture forbids it. */
+	/* The free itself is not answered, and its range is forgotten: asked first whether a
+	 * capture forbids it. */
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
 		return res;
 	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && r.variable)
@@ -118,7 +120,7 @@ CUresult cwi_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 	return CUDA_SUCCESS;
 }
 
-/* --- stream-ordered allocation ------------------------------------------------------------------------------------ */
+/* --- stream-ordered allocation ---------------------------------------------------------------- */
 
 static CUresult alloc_async(CUdeviceptr *dptr, size_t size, CUmemoryPool handle, CUstream stream, int ptds)
 {

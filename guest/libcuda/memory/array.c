@@ -1,9 +1,9 @@
 /*
- * Arrays and mipmapped arrays. The worker's driver makes them and judges what may be made; shapes are remembered here, so that
- * copies are checked at the call.
+ * Arrays and mipmapped arrays. The worker's driver makes them and judges what may be made; shapes
+ * are remembered here, so that copies are checked at the call.
  *
- * Lock order: the array lock guards the lists of levels and planes; it is held while a part is asked for, so that each has one
- * handle.
+ * Lock order: the array lock guards the lists of levels and planes; it is held while a part is
+ * asked for, so that each has one handle.
  */
 #include "memory/array.h"
 
@@ -58,7 +58,7 @@ static void shape(const struct CUDA_ARRAY3D_DESCRIPTOR_st *d, CUDA_ARRAY_DESCRIP
 	*out = (struct CUDA_ARRAY_DESCRIPTOR_st){d->Width, d->Height, d->Format, d->NumChannels};
 }
 
-/* --- arrays -------------------------------------------------------------------------------------------------------- */
+/* --- arrays ----------------------------------------------------------------------------------- */
 
 /* Bytes that an array takes at most. */
 static uint64_t most(const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -166,7 +166,7 @@ CUresult cwi_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *d, CUarray array)
 	return CUDA_SUCCESS;
 }
 
-/* --- parts of other objects ------------------------------------------------------------------------------------------ */
+/* --- parts of other objects ------------------------------------------------------------------- */
 
 typedef CUresult fetch_part(uint32_t part, uint32_t owner, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth,
 			    uint32_t *format, uint32_t *channels, uint32_t *flags);
@@ -225,7 +225,7 @@ CUresult cwi_cuMipmappedArrayGetLevel(CUarray *out, CUmipmappedArray mipmap, uns
 	return m ? part(out, &m->o, &m->levels, level, cwop_MipmapGetLevel) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* --- mipmapped arrays -------------------------------------------------------------------------------------------------- */
+/* --- mipmapped arrays ------------------------------------------------------------------------- */
 
 CUresult cwi_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 {
@@ -269,7 +269,7 @@ CUresult cwi_cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 	return cwop_MipmapDestroy(id);
 }
 
-/* --- properties ---------------------------------------------------------------------------------------------------------- */
+/* --- properties ------------------------------------------------------------------------------- */
 
 /* CUDA_ARRAY_SPARSE_PROPERTIES and CUDA_ARRAY_MEMORY_REQUIREMENTS (cuda.h). */
 
@@ -341,7 +341,7 @@ CUresult cwi_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENT
 	return requirements(out, 0, mipmap_id(mipmap), dev);
 }
 
-/* --- the end of a context ---------------------------------------------------------------------------------------------------- */
+/* --- the end of a context --------------------------------------------------------------------- */
 
 static int end_array(struct cw_obj *o, void *arg)
 {

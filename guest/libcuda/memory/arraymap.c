@@ -1,4 +1,5 @@
-/* Memory for sparse and deferred arrays: pieces of cuMemCreate's memory put behind their tiles, in stream order. */
+/* Memory for sparse and deferred arrays: pieces of cuMemCreate's memory put behind their tiles, in
+ * stream order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 #include "memory/vmm.h"
 #include "session/lock.h"
 
-/* CUarrayMapInfo (cuda.h). What lies between the resource and the operation is the driver's to judge. */
+/* CUarrayMapInfo (cuda.h). What lies between the resource and the operation is the driver's to
+ * judge. */
 
 enum { MAPS_MAX = 4096, ARRAY = 0, MIPMAP = 1, MAP = 1, UNMAP = 2 };
 

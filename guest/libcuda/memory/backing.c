@@ -1,4 +1,5 @@
-/* What the application's own memory is made of, as the kernel tells: by a question for one mapping (Linux 6.11), or by its list of all. */
+/* What the application's own memory is made of, as the kernel tells: by a question for one mapping
+ * (Linux 6.11), or by its list of all. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -85,7 +86,8 @@ static int next_mapping(struct maps *maps, uint64_t addr, struct mapping *m)
 	return 0;
 }
 
-/* The file behind a shared mapping: by its name if that still leads to it, else by the kernel's own link. */
+/* The file behind a shared mapping: by its name if that still leads to it, else by the kernel's own
+ * link. */
 static int open_mapped(const struct mapping *m)
 {
 	char link[64];

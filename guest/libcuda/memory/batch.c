@@ -1,7 +1,9 @@
 /*
- * Batches of copies. The copies of a batch are unordered among each other, so any order will do. All of them are judged before the first
- * is sent. Those between pinned and device memory travel together, to the driver's own batch, with their attributes. Ordinary memory is
- * read during the call, which every access order allows, since nothing on a stream writes ordinary memory after the call that asked for it.
+ * Batches of copies. The copies of a batch are unordered among each other, so any order will do.
+ * All of them are judged before the first is sent. Those between pinned and device memory travel
+ * together, to the driver's own batch, with their attributes. Ordinary memory is read during the
+ * call, which every access order allows, since nothing on a stream writes ordinary memory after the
+ * call that asked for it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +74,8 @@ static CUresult check_attributes(const CUmemcpyAttributes *attrs, const size_t *
 	return CUDA_SUCCESS;
 }
 
-/* The copies of a call, and what is being gathered of those that are between addresses of the worker: they travel together. */
+/* The copies of a call, and what is being gathered of those that are between addresses of the
+ * worker: they travel together. */
 struct batch {
 	const CUdeviceptr *dst, *src;
 	const size_t *size, *first;
@@ -85,7 +88,8 @@ struct batch {
 	} *pieces;
 	uint32_t gathered, room;
 	struct cw_area *area; /* one that is named, if any */
-	int in_call;	      /* a source that only the worker reads may not be read after the call */
+	/* A source that only the worker reads may not be read after the call. */
+	int in_call;
 };
 _Static_assert(sizeof(struct piece) == CW_MEMCPY_BATCH_PIECE, "pieces of MemcpyBatch");
 
@@ -114,7 +118,8 @@ static CUresult judge(struct batch *b, size_t *fail)
 	return res;
 }
 
-/* Managed memory is used only here: the program's lists, which are read meanwhile, may lie in some. */
+/* Managed memory is used only here: the program's lists, which are read meanwhile, may lie in
+ * some. */
 static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
 {
 	struct cw_operand used = {.area = b->area}, d, s;
@@ -156,7 +161,8 @@ static CUresult gather(struct batch *b, const CUmemcpyAttributes *a, const struc
 	return b->gathered == b->room ? flush(b, a) : CUDA_SUCCESS;
 }
 
-/* Copies from on up to end, which have the attributes a. While something captures each is a copy of its own. */
+/* Copies from on up to end, which have the attributes a. While something captures each is a copy of
+ * its own. */
 static CUresult send(struct batch *b, const CUmemcpyAttributes *a, size_t from, size_t end, size_t *fail)
 {
 	struct cw_operand d, s;
@@ -186,7 +192,8 @@ static CUresult send_all(struct batch *b, size_t *fail)
 	for (size_t k = 0; k < b->attr_count && !res; k++)
 		res = send(b, &b->attrs[k], b->first[k], k + 1 < b->attr_count ? b->first[k + 1] : b->count, fail);
 	free(b->pieces);
-	/* The driver's call reads such sources before it returns: so may this one when the worker has made it. */
+	/* The driver's call reads such sources before it returns: so may this one when the worker
+	 * has made it. */
 	if (!res && b->in_call)
 		res = cwop_SessionFence();
 	return res;
@@ -228,7 +235,7 @@ CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *src
 	return linear(ptds, dsts, srcs, sizes, count, attrs, first, attr_count, &fail, stream);
 }
 
-/* --- boxes -------------------------------------------------------------------------------------------------------------- */
+/* --- boxes ------------------------------------------------------------------------------------ */
 
 /* Bytes of an element: of the array that takes part; between pointers an element is a byte. */
 static uint64_t element_of(const CUDA_MEMCPY3D_BATCH_OP *op)

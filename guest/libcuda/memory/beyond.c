@@ -1,9 +1,12 @@
 /*
- * Pieces of managed memory whose device memory is changed for other, in their place. Of another GPU of the vGPU, where the program prefetches them to; and those
- * for which the GPU has no room, where the worker cannot map this process's memory (a carrier over a network), or not much of it (a VM's loans): they lie in
- * memory of the worker's machine, which its driver makes, at the same addresses. To this process they are as what lies at the GPU, and the GPU reaches
- * them over that machine's link. To change places nothing crosses the carrier: the worker copies the bytes to other memory, which is mapped instead.
- * Which pieces do is room.c's matter, as of those that lie here. Under the resident lock.
+ * Pieces of managed memory whose device memory is changed for other, in their place. Of another GPU
+ * of the vGPU, where the program prefetches them to; and those for which the GPU has no room, where
+ * the worker cannot map this process's memory (a carrier over a network), or not much of it (a VM's
+ * loans): they lie in memory of the worker's machine, which its driver makes, at the same
+ * addresses. To this process they are as what lies at the GPU, and the GPU reaches them over that
+ * machine's link. To change places nothing crosses the carrier: the worker copies the bytes to
+ * other memory, which is mapped instead. Which pieces do is room.c's matter, as of those that lie
+ * here. Under the resident lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 
 enum { AGAIN_MS = 10000 };
 
-/* --- where ------------------------------------------------------------------------------------------------------------------------- */
+/* --- where ------------------------------------------------------------------------------------ */
 
 /* CAUSEWAY_MANAGED_BEYOND has it one of the two ways where both can be had: "host", "guest". */
 static int choose(void)
@@ -41,9 +44,10 @@ int cw_beyond_far(void)
 	return k == 1;
 }
 
-/* --- how much ---------------------------------------------------------------------------------------------------------------------- */
+/* --- how much --------------------------------------------------------------------------------- */
 
-/* When there was no memory there for a piece, ms; 0: there always was. Launches would wait for each try. */
+/* When there was no memory there for a piece, ms; 0: there always was. Launches would wait for each
+ * try. */
 static _Atomic int64_t refused;
 static _Atomic uint64_t lies; /* bytes that lie there */
 
@@ -54,8 +58,9 @@ int cw_beyond_room(void)
 }
 
 /*
- * A VM has no more memory of its host's in place of its own than it has itself: the host sees to that, for all processes together. Here it is said early, and of a
- * container by what that has. Over a network the other machine's budget is all that counts.
+ * A VM has no more memory of its host's in place of its own than it has itself: the host sees to
+ * that, for all processes together. Here it is said early, and of a container by what that has.
+ * Over a network the other machine's budget is all that counts.
  */
 static int within_own(uint64_t now)
 {
@@ -84,7 +89,8 @@ static void say(const struct cw_area *a, CUresult res, int own)
 		       mib, (int)res);
 }
 
-/* Memory beyond the GPU's. That there is none is for whoever allocates no other thing than that the GPU has none. */
+/* Memory beyond the GPU's. That there is none is for whoever allocates no other thing than that the
+ * GPU has none. */
 CUresult cw_beyond_create(struct cw_area *a)
 {
 	int own = within_own(atomic_fetch_add(&lies, a->backed) + a->backed);
@@ -101,7 +107,7 @@ CUresult cw_beyond_create(struct cw_area *a)
 
 void cw_beyond_released(const struct cw_area *a) { atomic_fetch_sub(&lies, a->backed); }
 
-/* --- other memory in its place ------------------------------------------------------------------------------------------------------ */
+/* --- other memory in its place ---------------------------------------------------------------- */
 
 static CUresult copy(struct cw_area *a, uint64_t to)
 {

@@ -1,4 +1,5 @@
-/* Bytes of managed memory on their way: pages of this process to the GPU, and from there. See resident.h. */
+/* Bytes of managed memory on their way: pages of this process to the GPU, and from there. See
+ * resident.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,18 +11,20 @@
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
-/* --- to the GPU ---------------------------------------------------------------------------------------------------------- */
+/* --- to the GPU ------------------------------------------------------------------------------- */
 
 enum { FORGET_LARGE = 4 << 20, FORGET_PIECE = 2 << 20 };
 
-/* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be. Where they stay all the same, as the program may not have them thrown
- * away (seccomp, mseal), nobody is to see what they hold. */
+/* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be.
+ * Where they stay all the same, as the program may not have them thrown away (seccomp, mseal),
+ * nobody is to see what they hold. */
 static void forget(uint64_t at, uint64_t size)
 {
 	static _Atomic int said;
 	void *p = (void *)(uintptr_t)at;
 	int how = cw_pieces_filed(at) ? MADV_REMOVE : MADV_DONTNEED;
-	if (madvise(p, size, how) == 0 || errno == ENOMEM) /* of what the program has unmapped there is none */
+	/* Of what the program has unmapped there is none. */
+	if (madvise(p, size, how) == 0 || errno == ENOMEM)
 		return;
 	if (errno == EINVAL && munlock(p, size) == 0 && madvise(p, size, how) == 0)
 		return;
@@ -75,7 +78,7 @@ void cw_pages_whole(uint64_t at, uint64_t size)
 	}
 }
 
-/* --- what the program has no access to: a kernel has, all the same ------------------------------------------------------- */
+/* --- what the program has no access to: a kernel has, all the same ---------------------------- */
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
@@ -90,8 +93,9 @@ struct mapping_query {
 #define MAPPING_QUERY _IOWR('f', 17, struct mapping_query)
 enum { MAPPING_READABLE = 1 };
 
-/* Up to where what begins at from may be read; from: it may not. A kernel that does not say is taken to say yes: to have it look at each page (MADV_POPULATE_READ)
- * takes as long as to copy the page. */
+/* Up to where what begins at from may be read; from: it may not. A kernel that does not say is
+ * taken to say yes: to have it look at each page (MADV_POPULATE_READ) takes as long as to copy the
+ * page. */
 static uint64_t readable_to(uint64_t from, uint64_t end)
 {
 	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -117,7 +121,8 @@ static void copy_forbidden(uint8_t *to, uint64_t from)
 		close(fd);
 	if (got)
 		return;
-	if (mprotect(p, CW_PAGE, PROT_READ | PROT_WRITE) == 0) /* where there is no other way it loses its protection, not its bytes */
+	/* Where there is no other way it loses its protection, not its bytes. */
+	if (mprotect(p, CW_PAGE, PROT_READ | PROT_WRITE) == 0)
 		memcpy(to, p, CW_PAGE);
 	else
 		memset(to, 0, CW_PAGE);
@@ -173,7 +178,7 @@ CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
 	return cw_transfer_to_device(&t);
 }
 
-/* --- from it ------------------------------------------------------------------------------------------------------------- */
+/* --- from it ---------------------------------------------------------------------------------- */
 
 enum { PIECE = 512 << 10, PART = 128 << 10 };
 

@@ -1,6 +1,7 @@
 /*
- * cuMemcpy* in one dimension. A synchronous copy of few bytes of ordinary memory to the device returns once they are staged; to ordinary memory
- * every copy is synchronous, as on a real driver; between pinned and device memory the asynchronous forms are that.
+ * cuMemcpy* in one dimension. A synchronous copy of few bytes of ordinary memory to the device
+ * returns once they are staged; to ordinary memory every copy is synchronous, as on a real driver;
+ * between pinned and device memory the asynchronous forms are that.
  */
 #include "memory/memory.h"
 
@@ -107,7 +108,8 @@ CUresult cwi_cuMemcpyAsync(int ptds, CUdeviceptr dst, CUdeviceptr src, size_t si
 	return unified(dst, src, size, stream, ptds, ASYNC);
 }
 
-/* The contexts only say where the memory was made; under unified addressing the addresses say it too. */
+/* The contexts only say where the memory was made; under unified addressing the addresses say it
+ * too. */
 static CUresult contexts_ok(CUcontext dst, CUcontext src)
 {
 	struct cw_ctx *c;

@@ -1,7 +1,7 @@
 /*
- * Copies in two and three dimensions. Each operand is first reduced to the address of its first byte and two strides. Between
- * memory that the worker reaches the box travels as one operation; a operand in ordinary memory is packed into staging chunks,
- * whole slices or runs of rows at a time.
+ * Copies in two and three dimensions. Each operand is first reduced to the address of its first
+ * byte and two strides. Between memory that the worker reaches the box travels as one operation; a
+ * operand in ordinary memory is packed into staging chunks, whole slices or runs of rows at a time.
  */
 #include <string.h>
 
@@ -10,7 +10,8 @@
 #include "memory/resident.h"
 #include "session/ahead.h"
 
-/* One operand resolved: row r of slice s begins at operand.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
+/* One operand resolved: row r of slice s begins at operand.addr + s*slice + r*pitch; in an array,
+ * at x, y+r, z+s. */
 struct plane {
 	struct cw_operand operand;
 	uint64_t pitch, rows; /* rows of a slice: slice = pitch*rows */
@@ -75,7 +76,7 @@ static int dense(const struct plane *p, const struct box *b)
 	return !p->array && (p->pitch == b->width || (b->height == 1 && b->depth == 1)) && (p->rows == b->height || b->depth == 1);
 }
 
-/* --- staged ------------------------------------------------------------------------------------------------------- */
+/* --- staged ----------------------------------------------------------------------------------- */
 
 /* Where piece k begins and how large it is. */
 static void piece(const struct box *b, uint64_t k, uint64_t *slice, uint64_t *row, uint64_t *slices, uint64_t *rows)
@@ -115,7 +116,8 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 		}
 }
 
-/* A carrier whose regions the worker cannot map moves extents, not boxes: a row at a time, the last one completing the word. */
+/* A carrier whose regions the worker cannot map moves extents, not boxes: a row at a time, the last
+ * one completing the word. */
 static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk *c)
 {
 	int to = b->dst.operand.device;
@@ -228,9 +230,10 @@ static CUresult host_to_host(const struct box *b)
 	return CUDA_SUCCESS;
 }
 
-/* Sends a box between memory that the worker reaches, and waits for it where the synchronous form does. The driver's asynchronous call
- * takes few bytes of pinned memory at once (64 KiB or less) if its own stream is idle, whatever the streams that it waits for still write
- * there; so the synchronous form first waits for those. */
+/* Sends a box between memory that the worker reaches, and waits for it where the synchronous form
+ * does. The driver's asynchronous call takes few bytes of pinned memory at once (64 KiB or less) if
+ * its own stream is idle, whatever the streams that it waits for still write there; so the
+ * synchronous form first waits for those. */
 static CUresult reachable(const struct box *b, int wait)
 {
 	enum { TAKEN = 64 << 10, LEGACY = 1 /* CU_STREAM_LEGACY */ };
@@ -350,7 +353,7 @@ CUresult cw_copy_3d(const struct cw_box_operand *dst, const struct cw_box_operan
 	return res != 0 || check ? res : run_box(&b, 0);
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------ */
+/* --- entries ---------------------------------------------------------------------------------- */
 
 static CUresult copy2d(const CUDA_MEMCPY2D *p, CUstream stream, int ptds, int wait, uint64_t max_pitch)
 {
@@ -387,7 +390,8 @@ static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int pt
 	struct cw_ctx *c;
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Contexts matter to device memory only, and under unified addressing the addresses carry them. */
+	/* Contexts matter to device memory only, and under unified addressing the addresses carry
+	 * them. */
 	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
 	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -402,7 +406,7 @@ CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *p) { return copy
 
 CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream stream) { return copy3d_peer(p, stream, ptds, 0); }
 
-/* --- one-dimensional arrays: offsets in bytes ---------------------------------------------------------------------- */
+/* --- one-dimensional arrays: offsets in bytes ------------------------------------------------- */
 
 static struct cw_box_operand in_array(CUarray array, size_t offset)
 {

@@ -26,11 +26,14 @@ static struct {
 	_Atomic uint32_t size; /* 0: not asked yet */
 	_Atomic uint32_t gen;  /* futex: goes up with each job */
 	_Atomic uint32_t asleep;
-	_Atomic uint32_t rouse; /* helpers that are still to be woken: each wakes the next, a wake-up costs the waker some 10 us */
+	/* Helpers that are still to be woken: each wakes the next, a wake-up costs the waker some
+	 * 10 us. */
+	_Atomic uint32_t rouse;
 	_Atomic int quit;
 } pool;
 
-/* CPUs' worth of time that a container grants, rounded up (cgroup v2, cpu.max: "QUOTA PERIOD", or "max PERIOD"). */
+/* CPUs' worth of time that a container grants, rounded up (cgroup v2, cpu.max: "QUOTA PERIOD", or
+ * "max PERIOD"). */
 static uint32_t granted(void)
 {
 	FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
@@ -89,7 +92,8 @@ static void wake_next(void)
 		cw_futex_wake(&pool.gen, 1, CW_FUTEX_PRIVATE);
 }
 
-/* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB: looks for a while first. */
+/* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB:
+ * looks for a while first. */
 static void await_job(uint32_t gen, int64_t linger)
 {
 	for (int64_t end = now_us() + linger; now_us() < end;)
@@ -129,7 +133,8 @@ static void *helper(void *unused)
 		j->work(j->arg);
 		linger = now_us() - began;
 		linger = linger < LINGER_LEAST ? LINGER_LEAST : linger > LINGER_MOST ? LINGER_MOST : linger;
-		/* The caller may return, and the job be gone, as soon as it reads 0: the wake-up may then be one for nobody. */
+		/* The caller may return, and the job be gone, as soon as it reads 0: the wake-up
+		 * may then be one for nobody. */
 		_Atomic uint32_t *active = &j->active;
 		if (atomic_fetch_sub_explicit(active, 1, memory_order_acq_rel) == 1)
 			cw_futex_wake(active, 1, CW_FUTEX_PRIVATE);
@@ -137,8 +142,8 @@ static void *helper(void *unused)
 	return NULL;
 }
 
-/* Under the lock. An application's fault while its memory is read or written stays the application's: its handler runs, or the
- * process ends by that signal. */
+/* Under the lock. An application's fault while its memory is read or written stays the
+ * application's: its handler runs, or the process ends by that signal. */
 static void start_helpers(uint32_t n)
 {
 	while (pool.started < n && cw_thread_begin(STACK, 1, helper, NULL) == 0)
@@ -207,7 +212,8 @@ void cw_copypool_run(uint32_t hands, void (*work)(void *arg), void *arg)
 	}
 }
 
-/* The library stays mapped until the process ends (-z nodelete), so helpers need not be waited for. */
+/* The library stays mapped until the process ends (-z nodelete), so helpers need not be waited
+ * for. */
 __attribute__((destructor)) static void dismiss(void)
 {
 	atomic_store(&pool.quit, 1);

@@ -1,11 +1,15 @@
 /*
- * Duplicates of memory that the program advised to be read mostly. As all pages of this process leave before the GPU works, such a table would be made anew after each
- * kernel, and making pages is what costs. So what both have moves out of sight, page tables and all, to addresses beside, and when the CPU touches it, it is compared
- * with the GPU's bytes: if they are the same it moves back, else it is forgotten and comes as everything does. What is out of sight is thus never believed: a kernel, a copy
- * or another GPU may have written, and nothing has to tell of it.
+ * Duplicates of memory that the program advised to be read mostly. As all pages of this process
+ * leave before the GPU works, such a table would be made anew after each kernel, and making pages
+ * is what costs. So what both have moves out of sight, page tables and all, to addresses beside,
+ * and when the CPU touches it, it is compared with the GPU's bytes: if they are the same it moves
+ * back, else it is forgotten and comes as everything does. What is out of sight is thus never
+ * believed: a kernel, a copy or another GPU may have written, and nothing has to tell of it.
  *
- * The kernel has a process that moves watched memory wait until somebody has read that it did (UFFD_EVENT_REMAP; without it what moved would not be watched). The
- * reader of faults may wait for the resident lock, which whoever has something moved holds: so another thread moves, and the holder of the lock reads meanwhile.
+ * The kernel has a process that moves watched memory wait until somebody has read that it did
+ * (UFFD_EVENT_REMAP; without it what moved would not be watched). The reader of faults may wait for
+ * the resident lock, which whoever has something moved holds: so another thread moves, and the
+ * holder of the lock reads meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,12 +31,15 @@
 #define MREMAP_DONTUNMAP 4 /* Linux 5.7; of a file's pages, 5.13 */
 #endif
 
-/* A block is what one page table covers: the kernel moves it whole. Where there are fewer units than WORTH, or half as many in each block, pages are made as quickly. */
+/* A block is what one page table covers: the kernel moves it whole. Where there are fewer units
+ * than WORTH, or half as many in each block, pages are made as quickly. */
 enum { BLOCK = (2 << 20) / CW_UNIT, WORTH = 16, LOOK = 64 << 20, TIGHT_MS = 1000 };
 
-static uint32_t hidden;	    /* units out of sight, of all areas; under the lock */
-static uint64_t looked;	    /* up to so many bytes there was memory for them */
-static int64_t tight_since; /* when there was none for more, 0: there was. Not asked with each launch: it takes some files to be read */
+static uint32_t hidden; /* units out of sight, of all areas; under the lock */
+static uint64_t looked; /* up to so many bytes there was memory for them */
+/* When there was none for more, 0: there was. Not asked with each launch: it takes some files to be
+ * read. */
+static int64_t tight_since;
 
 struct cw_kept {
 	uint64_t beside; /* of a->base; at the same place in a page table */
@@ -42,7 +49,7 @@ struct cw_kept {
 	uint8_t unit[]; /* whether it is */
 };
 
-/* --- moving ------------------------------------------------------------------------------------------------------------------ */
+/* --- moving ----------------------------------------------------------------------------------- */
 
 enum { IDLE, ASKED, DONE };
 static struct {
@@ -129,7 +136,7 @@ static int works(void)
 	return known == 1;
 }
 
-/* --- which areas have some ---------------------------------------------------------------------------------------------------- */
+/* --- which areas have some -------------------------------------------------------------------- */
 
 void cw_kept_end(struct cw_area *a)
 {
@@ -214,9 +221,10 @@ static void forget(struct cw_area *a, uint32_t lo, uint32_t hi)
 	unmark(a, lo, hi);
 }
 
-/* --- out of sight ---------------------------------------------------------------------------------------------------------------- */
+/* --- out of sight ----------------------------------------------------------------------------- */
 
-/* Whether so many units more may stay in memory, which would be given back else: a quarter of what the process may have, at most, and an eighth is left to others. */
+/* Whether so many units more may stay in memory, which would be given back else: a quarter of what
+ * the process may have, at most, and an eighth is left to others. */
 static int affordable(uint32_t units)
 {
 	uint64_t want = ((uint64_t)hidden + units) * CW_UNIT, all = cw_memory_all();
@@ -269,7 +277,7 @@ void cw_kept_hide(struct cw_area *a)
 		hide(a, from, a->units);
 }
 
-/* --- and back ------------------------------------------------------------------------------------------------------------------- */
+/* --- and back --------------------------------------------------------------------------------- */
 
 struct comparison {
 	uint64_t beside, at, size, piece;
@@ -327,10 +335,12 @@ static int same(struct cw_area *a, uint32_t lo, uint32_t hi)
 	return alike;
 }
 
-/* Blocks [lo, hi), of which nothing is in sight. What is there is said before it is: who goes on may give work at once. */
+/* Blocks [lo, hi), of which nothing is in sight. What is there is said before it is: who goes on
+ * may give work at once. */
 static void show(struct cw_area *a, uint32_t lo, uint32_t hi)
 {
-	/* What moves back takes the place of a mapping that the program may have protected meanwhile. */
+	/* What moves back takes the place of a mapping that the program may have protected
+	 * meanwhile. */
 	if (!cw_mapped_plainly(cw_unit_at(a, lo), cw_units_bytes(a, lo, hi)) || !same(a, lo, hi)) {
 		forget(a, lo, hi);
 		return;

@@ -1,7 +1,7 @@
 /*
- * Copies by extents: as through staging, but the host's CPUs move the bytes between the application's pages and the chunks. For
- * guests with few CPUs. One thread of the application keeps several requests in flight and moves nothing itself, but for pieces
- * that the host could not copy.
+ * Copies by extents: as through staging, but the host's CPUs move the bytes between the
+ * application's pages and the chunks. For guests with few CPUs. One thread of the application keeps
+ * several requests in flight and moves nothing itself, but for pieces that the host could not copy.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,9 +25,10 @@ struct copy {
 	uint64_t device, size, next; /* next: where the next piece begins */
 	uint8_t *host;
 	struct piece piece[AHEAD];
-	uint32_t asked, begun; /* from the device: pieces are asked for in order, and their READs begin in order */
-	uint32_t flying;       /* requests */
-	CUresult res;	       /* the first error */
+	/* From the device: pieces are asked for in order, and their READs begin in order. */
+	uint32_t asked, begun;
+	uint32_t flying; /* requests */
+	CUresult res;	 /* the first error */
 };
 
 static _Atomic int mode;    /* 0: not asked yet */
@@ -144,7 +145,8 @@ static void to_device(struct copy *x)
 	}
 }
 
-/* Piece number n of those asked for is in place n % AHEAD: the places are taken in order, and wait for the oldest. */
+/* Piece number n of those asked for is in place n % AHEAD: the places are taken in order, and wait
+ * for the oldest. */
 static void from_device(struct copy *x)
 {
 	while ((x->res == 0 && x->next < x->size) || x->begun < x->asked || x->flying > 0) {

@@ -1,12 +1,14 @@
-/* Accesses to managed memory that end with a signal, and what becomes of their pages afterwards. See resident.h. */
+/* Accesses to managed memory that end with a signal, and what becomes of their pages afterwards.
+ * See resident.h. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
-/* Pages whose accesses end with a signal. A program may outlive that (handlers that do not return to the access): when its work has been waited for it has them
- * again, and the library reads them before. Who has not met its signal by then faults again, no more. */
+/* Pages whose accesses end with a signal. A program may outlive that (handlers that do not return
+ * to the access): when its work has been waited for it has them again, and the library reads them
+ * before. Who has not met its signal by then faults again, no more. */
 static struct {
 	struct cw_lock lock;
 	uint64_t *all;

@@ -1,6 +1,7 @@
 /*
- * Memory of graphs: an allocation node's address is there from the node's creation on, and again after each launch, until the
- * graph frees it or the application does. So a range of this kind is never taken out; another allocation at its place ends it.
+ * Memory of graphs: an allocation node's address is there from the node's creation on, and again
+ * after each launch, until the graph frees it or the application does. So a range of this kind is
+ * never taken out; another allocation at its place ends it.
  */
 #include "memory/memory.h"
 

@@ -1,7 +1,7 @@
 /*
- * Pinned memory. With a carrier that can map, an allocation is a region that the worker maps at the same address: one pointer
- * is valid here and in kernels. Without, it is ordinary memory whose copies are staged, and it has no device pointer (801):
- * better than one that is wrong.
+ * Pinned memory. With a carrier that can map, an allocation is a region that the worker maps at the
+ * same address: one pointer is valid here and in kernels. Without, it is ordinary memory whose
+ * copies are staged, and it has no device pointer (801): better than one that is wrong.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,8 @@ CUresult cwi_cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct cw_range r = {.size = size, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags};
 	res = cw_can_map() ? pinned(&r) : CUDA_ERROR_NOT_SUPPORTED;
-	/* The host lends or maps no more: memory that can be copied is better than none. Its device pointer is refused. */
+	/* The host lends or maps no more: memory that can be copied is better than none. Its device
+	 * pointer is refused. */
 	if (res != 0 && cw_check_alive() == 0)
 		res = plain(&r);
 	if (res != 0)
@@ -136,7 +137,7 @@ CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
 	return CUDA_SUCCESS;
 }
 
-/* --- registering the application's own memory ------------------------------------------------------------------------ */
+/* --- registering the application's own memory ------------------------------------------------- */
 
 /* Pages that move are copied by as many hands as there are. */
 struct shares {
@@ -182,7 +183,8 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	}
 	if (b == CW_UNMAPPED || (b == CW_UNWRITABLE && !(flags & READ_ONLY)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & IOMEMORY) { /* memory of a device of the guest's is not reached from here, and this is none */
+	if (flags & IOMEMORY) {
+		/* Memory of a device of the guest's is not reached from here, and this is none. */
 		if (back.file >= 0)
 			close(back.file);
 		return b == CW_OTHER ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
@@ -192,10 +194,12 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	int private = b == CW_ANONYMOUS || b == CW_PRIVATE;
 	struct cw_stale stale;
 	r.region = cw_kept(at, size, &back, &stale);
-	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else (parts.h). */
+	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to
+	 * someone else (parts.h). */
 	if (r.region) {
 		r.dev = r.region->dev;
-	} else if (cw_can_map() && b == CW_SHARED && back.file >= 0) { /* which is shared anyhow: the rest of its pages too */
+	} else if (cw_can_map() && b == CW_SHARED && back.file >= 0) {
+		/* Which is shared anyhow: the rest of its pages too. */
 		uint64_t before = at % page, end = (at + size + page - 1) & ~(page - 1);
 		res = cw_region_adopt_file((void *)(uintptr_t)(at - before), end - (at - before), back.file, back.at - before, flags,
 					   &r.region);

@@ -7,15 +7,16 @@
 #include "session/lock.h"
 
 enum { OPENED = 1 << CW_RANGE_IPC };
-enum { LAZY_PEER_ACCESS = 1 }; /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag, and it must be there */
+/* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag, and it must be there */
+enum { LAZY_PEER_ACCESS = 1 };
 
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(struct cw_shared), "CUipcMemHandle");
 _Static_assert(sizeof(CUipcEventHandle) == sizeof(struct cw_shared), "CUipcEventHandle");
 
 enum { PAGE = 4096, TRIES = 5, NEAR_MIB = 256 };
 
-/* How often each address is open, and the pages around it that are taken here. Held across requests, so that an open and a close
- * do not cross. */
+/* How often each address is open, and the pages around it that are taken here. Held across
+ * requests, so that an open and a close do not cross. */
 static struct {
 	struct cw_lock lock;
 	struct opened {
@@ -47,7 +48,8 @@ static struct opened *add(uint64_t ptr)
 	return &open_.all[open_.count++];
 }
 
-/* Memory of the exporter's that lies side by side there shares pages here. This is how far the pages from at on are alike: others' as well, or not. */
+/* Memory of the exporter's that lies side by side there shares pages here. This is how far the
+ * pages from at on are alike: others' as well, or not. */
 static uint64_t stretch(uint64_t at, uint64_t end, int *others)
 {
 	*others = 0;
@@ -81,7 +83,8 @@ static void forget(struct opened *o)
 	give(page, page + pages);
 }
 
-/* Whether the addresses of opened memory are free in this process, or already its own. Takes them. */
+/* Whether the addresses of opened memory are free in this process, or already its own. Takes
+ * them. */
 static int take(struct opened *o, uint64_t size)
 {
 	uint64_t page = o->ptr & ~(uint64_t)(PAGE - 1), end = (o->ptr + size + PAGE - 1) & ~(uint64_t)(PAGE - 1);
@@ -144,7 +147,8 @@ static int opened(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t dev)
 	return 0;
 }
 
-/* The driver maps such memory among its own process's mappings (0x7f...), where this one may have its libraries: then elsewhere. */
+/* The driver maps such memory among its own process's mappings (0x7f...), where this one may have
+ * its libraries: then elsewhere. */
 static CUresult open_somewhere(struct cw_ctx *c, const struct cw_shared *s, uint64_t *ptr)
 {
 	uint64_t size = 0, avoid = 0;
@@ -204,7 +208,7 @@ CUresult cwi_cuIpcCloseMemHandle(CUdeviceptr ptr)
 	return res;
 }
 
-/* --- events -------------------------------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 CUresult cwi_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
@@ -213,7 +217,8 @@ CUresult cwi_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 	size_t len = 0;
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!e || !(e->o.flags & CU_EVENT_INTERPROCESS)) /* an opened event does not have the flag either */
+	/* An opened event does not have the flag either. */
+	if (!e || !(e->o.flags & CU_EVENT_INTERPROCESS))
 		return CUDA_ERROR_INVALID_HANDLE;
 	cw_share_init(&s, CW_SHARE_EVENT);
 	CUresult res = cwop_IpcGetEventHandle(e->o.id, s.token, sizeof s.token, &len);
@@ -242,7 +247,8 @@ CUresult cwi_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 	e->o.ctx = c->o.id;
 	e->o.flags = CU_EVENT_DISABLE_TIMING;
 	e->shared = 1;
-	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed); /* perhaps, by another process */
+	/* Perhaps, by another process. */
+	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	cw_handle_publish(&e->o, CW_KIND_EVENT);
 	res = cwop_IpcOpenEventHandle(e->o.id, s.token, sizeof s.token);
 	if (res != 0)

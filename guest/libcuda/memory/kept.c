@@ -2,7 +2,8 @@
 #include "memory/backing.h"
 #include "session/lock.h"
 
-/* Pages of memory that the application gave back meanwhile stay until their region is dropped: so few, and not large ones. */
+/* Pages of memory that the application gave back meanwhile stay until their region is dropped: so
+ * few, and not large ones. */
 enum { MOST = CW_KEPT_MOST, MOST_BYTES = 64 << 20 };
 
 static struct {

@@ -9,7 +9,8 @@
 #include "memory/streaming.h"
 #include "session/ahead.h"
 
-/* From here on what is copied to the application would drive more from the CPU's caches than it is worth there. */
+/* From here on what is copied to the application would drive more from the CPU's caches than it is
+ * worth there. */
 enum { STREAMING_LEAST = 4 << 20 };
 
 struct linear {
@@ -19,8 +20,8 @@ struct linear {
 	uint32_t direction, stream;
 };
 
-/* Pieces small enough that the memcpy of one overlaps the DMA of another, large enough that what each costs the GPU, some 4 us, does
- * not count. */
+/* Pieces small enough that the memcpy of one overlaps the DMA of another, large enough that what
+ * each costs the GPU, some 4 us, does not count. */
 static uint64_t piece_size(uint64_t size)
 {
 	if (size <= 256 << 10)
@@ -40,7 +41,8 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 	memcpy(chunk, l->host + k * l->piece, length(l, k));
 }
 
-/* From the device: a part of a piece, so that the last piece's hands do not wait for one of them. */
+/* From the device: a part of a piece, so that the last piece's hands do not wait for one of
+ * them. */
 enum { PART = 256 << 10 };
 
 static uint32_t parts(const void *arg, uint64_t k) { return (uint32_t)((length(arg, k) + PART - 1) / PART); }
@@ -107,7 +109,8 @@ static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t
 	return cw_copy_landed(staged(CW_TO_DEVICE, dst, src, size, stream), size, stream, wait);
 }
 
-/* A few bytes travel inside the reply: as a span, or, from a GPU that answered by itself, at the start of its payload. */
+/* A few bytes travel inside the reply: as a span, or, from a GPU that answered by itself, at the
+ * start of its payload. */
 static CUresult inside_reply(void *dst, uint64_t src, uint32_t size, uint32_t stream)
 {
 	struct cw_tx tx;
@@ -149,7 +152,8 @@ static CUresult copy(const struct cw_operand *dst, const struct cw_operand *src,
 			return res != 0 ? res : cw_capture_pageable(dst, src, size, stream);
 	}
 	if (dst->worker && src->worker) {
-		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */
+		/* Between device addresses even the synchronous form does not wait (CUDA driver
+		 * API, "API synchronization behavior"). */
 		if (wait && !(dst->device && src->device)) {
 			uint64_t work = cw_work();
 			return cw_waited(cwop_MemcpyWait(dst->addr, src->addr, size, stream), stream, work);
@@ -160,7 +164,8 @@ static CUresult copy(const struct cw_operand *dst, const struct cw_operand *src,
 		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream, wait);
 	if (src->device)
 		return from_device((void *)(uintptr_t)dst->addr, src->addr, size, stream);
-	/* Host to host, one side perhaps pinned (whose address is the same on both sides): after what the stream still does. */
+	/* Host to host, one side perhaps pinned (whose address is the same on both sides): after
+	 * what the stream still does. */
 	CUresult res = cw_own_wait(stream);
 	if (res == 0)
 		memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, size);

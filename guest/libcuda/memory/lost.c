@@ -1,9 +1,10 @@
 /*
- * A program that closes all descriptors (closefrom, as daemons do) closes the one by which its faults
- * are served, too. With the last reference to it the kernel would serve them by itself, with zeros.
- * So a thread has a table of descriptors of its own, in which there is this one alone, and sleeps.
- * Who serves faults finds that the number is no longer ours, and takes the access to what lies at the
- * GPU away; then the thread's reference goes, and who waited for such memory ends with SIGSEGV.
+ * A program that closes all descriptors (closefrom, as daemons do) closes the one by which its
+ * faults are served, too. With the last reference to it the kernel would serve them by itself, with
+ * zeros. So a thread has a table of descriptors of its own, in which there is this one alone, and
+ * sleeps. Who serves faults finds that the number is no longer ours, and takes the access to what
+ * lies at the GPU away; then the thread's reference goes, and who waited for such memory ends with
+ * SIGSEGV.
  */
 #include <errno.h>
 #include <sched.h>

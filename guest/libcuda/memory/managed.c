@@ -1,8 +1,10 @@
 /*
- * Managed memory, of one of two kinds. Usually it lies in the GPU's memory while the GPU works, and comes here when the CPU touches it (resident.h).
- * Where that cannot be had, or the device promises that both may use it at once, it is pages of the application that the worker maps at the
- * same address and registers with its GPU, as pinned memory: both sides work on the same bytes at any time, and the device reads and writes
- * them over its link. A carrier that cannot map guest memory has none of that kind (801).
+ * Managed memory, of one of two kinds. Usually it lies in the GPU's memory while the GPU works, and
+ * comes here when the CPU touches it (resident.h). Where that cannot be had, or the device promises
+ * that both may use it at once, it is pages of the application that the worker maps at the same
+ * address and registers with its GPU, as pinned memory: both sides work on the same bytes at any
+ * time, and the device reads and writes them over its link. A carrier that cannot map guest memory
+ * has none of that kind (801).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +18,9 @@
 
 static _Atomic uint64_t in_use; /* bytes of all managed allocations */
 
-/* Room is what the device has free: this machine's memory is not to be filled by a program that relies on the device's. Who would have it at the GPU,
- * where it finds no room, has that of this machine. */
+/* Room is what the device has free: this machine's memory is not to be filled by a program that
+ * relies on the device's. Who would have it at the GPU, where it finds no room, has that of this
+ * machine. */
 static CUresult reserve(uint64_t size, int beyond)
 {
 	uint64_t free_ = 0, total = 0, before = atomic_fetch_add(&in_use, size);
@@ -81,7 +84,8 @@ static CUresult obtain_here(struct cw_range *r, CUresult at_gpu)
 	if (r->size <= CW_SLAB_LARGEST) {
 		CUresult res = cw_slab_alloc(r);
 		if (res == 0)
-			memset((void *)(uintptr_t)r->base, 0, r->size); /* a region is new, a part of one was used before */
+			/* A region is new, a part of one was used before. */
+			memset((void *)(uintptr_t)r->base, 0, r->size);
 		else
 			atomic_fetch_sub(&in_use, r->size);
 		return res;

@@ -1,9 +1,11 @@
 /*
- * Hints about managed memory: cuMemAdvise, cuMemPrefetchAsync and their kin. A hint is checked as by a driver and recorded, page by page, for
- * cuMemRangeGetAttribute to tell. Prefetches move what can move (resident.h): to the GPU at once, to the CPU with its first touch. What is read mostly
+ * Hints about managed memory: cuMemAdvise, cuMemPrefetchAsync and their kin. A hint is checked as
+ * by a driver and recorded, page by page, for cuMemRangeGetAttribute to tell. Prefetches move what
+ * can move (resident.h): to the GPU at once, to the CPU with its first touch. What is read mostly
  * may have duplicates (duplicates.c). Other advice moves nothing.
  *
- * Lock order: the hints lock, then the range lock. A range's record lives as long as the range can be found under the hints lock.
+ * Lock order: the hints lock, then the range lock. A range's record lives as long as the range can
+ * be found under the hints lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +55,10 @@ void cw_managed_free(struct cw_managed *m)
 	cw_lock_release(&lock);
 }
 
-/* --- stretches ------------------------------------------------------------------------------------------------------ */
+/* --- stretches -------------------------------------------------------------------------------- */
 
-/* Makes a stretch begin at `at`, a multiple of the page size; the index of that stretch, or -1 without memory. */
+/* Makes a stretch begin at `at`, a multiple of the page size; the index of that stretch, or -1
+ * without memory. */
 static int64_t cut(struct cw_managed *m, uint64_t at)
 {
 	uint64_t begin = 0;
@@ -95,7 +98,8 @@ static void join(struct cw_managed *m)
 	m->count = kept + 1;
 }
 
-/* Under the lock: the record behind [ptr, ptr+n), which must lie in one managed allocation, and the offset of ptr. */
+/* Under the lock: the record behind [ptr, ptr+n), which must lie in one managed allocation, and the
+ * offset of ptr. */
 static struct cw_managed *find(uint64_t ptr, uint64_t n, uint64_t *off)
 {
 	struct cw_range r;
@@ -105,7 +109,8 @@ static struct cw_managed *find(uint64_t ptr, uint64_t n, uint64_t *off)
 	return n <= ((r.size + PAGE - 1) & ~(uint64_t)(PAGE - 1)) - *off ? r.managed : NULL;
 }
 
-/* Whether memory is of a pool, which a driver lets nobody advise (580: 801, where it prefetches as ever). */
+/* Whether memory is of a pool, which a driver lets nobody advise (580: 801, where it prefetches as
+ * ever). */
 static int of_pool(uint64_t ptr)
 {
 	struct cw_range r;
@@ -131,7 +136,7 @@ static CUresult change(uint64_t ptr, uint64_t n, void (*set)(struct cw_stretch *
 	return res;
 }
 
-/* --- places --------------------------------------------------------------------------------------------------------- */
+/* --- places ----------------------------------------------------------------------------------- */
 
 static CUresult place_of(const CUmemLocation *l, struct cw_place *out)
 {
@@ -161,7 +166,7 @@ static CUmemLocation of_device(CUdevice dev)
 /* A place as the attributes that know only devices tell it. */
 static int device_of(struct cw_place p) { return p.type == CU_MEM_LOCATION_TYPE_DEVICE ? p.id : p.type == 0 ? DEVICE_INVALID : DEVICE_CPU; }
 
-/* --- advice --------------------------------------------------------------------------------------------------------- */
+/* --- advice ----------------------------------------------------------------------------------- */
 
 struct advice {
 	int what;
@@ -219,11 +224,12 @@ CUresult cwi_cuMemAdvise(CUdeviceptr ptr, size_t n, CUmem_advise what, CUdevice 
 
 CUresult cwi_cuMemAdvise_v2(CUdeviceptr ptr, size_t n, CUmem_advise what, CUmemLocation where) { return advise(ptr, n, (int)what, &where); }
 
-/* --- prefetching ------------------------------------------------------------------------------------------------------ */
+/* --- prefetching ------------------------------------------------------------------------------ */
 
 static void set_last(struct cw_stretch *s, const void *arg) { s->last = *(const struct cw_place *)arg; }
 
-/* To the CPU at its first touch: work that is ahead may still use the bytes, and the call does not wait for it. */
+/* To the CPU at its first touch: work that is ahead may still use the bytes, and the call does not
+ * wait for it. */
 static CUresult move_to(struct cw_place p, uint64_t ptr, uint64_t n)
 {
 	struct cw_range r;
@@ -318,7 +324,7 @@ CUresult cwi_cuMemDiscardAndPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size
 	return cwi_cuMemPrefetchBatchAsync(ptds, ptrs, sizes, count, where, idxs, places, flags, stream);
 }
 
-/* --- questions -------------------------------------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
 static int number(const struct cw_stretch *s, int attr)
 {
@@ -395,9 +401,10 @@ CUresult cwi_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_att
 	return res;
 }
 
-/* --- attaching ---------------------------------------------------------------------------------------------------------- */
+/* --- attaching -------------------------------------------------------------------------------- */
 
-/* Attachment limits who may touch the memory meanwhile. Memory that both reach at any time has no use for it, but it has to be asked for rightly. */
+/* Attachment limits who may touch the memory meanwhile. Memory that both reach at any time has no
+ * use for it, but it has to be asked for rightly. */
 CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	struct cw_stream *single = NULL;

@@ -1,8 +1,10 @@
 /*
- * Pools of managed memory. A pool has managed memory in stocks and gives out slices of it (slices.h). What was freed in a stream is used again by that stream
- * at once, by another behind an event of it, and goes back when a wait of the program's has shown that nothing uses it.
+ * Pools of managed memory. A pool has managed memory in stocks and gives out slices of it
+ * (slices.h). What was freed in a stream is used again by that stream at once, by another behind an
+ * event of it, and goes back when a wait of the program's has shown that nothing uses it.
  *
- * Lock order: the lock here is held while stocks are made and ended, and so stands above the resident lock.
+ * Lock order: the lock here is held while stocks are made and ended, and so stands above the
+ * resident lock.
  */
 #include <stdlib.h>
 
@@ -39,7 +41,7 @@ static struct home *homes;
 static _Atomic uint64_t frees; /* in stream order, so far */
 _Atomic uint32_t cw_managed_pools;
 
-/* --- which pools there are ------------------------------------------------------------------------------------------------ */
+/* --- which pools there are -------------------------------------------------------------------- */
 
 static CUresult home_of(const CUmemLocation *l, struct cw_place *out)
 {
@@ -63,7 +65,8 @@ static CUresult home_of(const CUmemLocation *l, struct cw_place *out)
 	return CUDA_SUCCESS;
 }
 
-/* Where the device has no managed memory there are no pools of it either. Elsewhere there are, whatever attribute 89 says: whoever needs both at once asks for that. */
+/* Where the device has no managed memory there are no pools of it either. Elsewhere there are,
+ * whatever attribute 89 says: whoever needs both at once asks for that. */
 static CUresult possible(void)
 {
 	struct cw_device *d = cw_device_get(0);
@@ -98,7 +101,8 @@ CUresult cw_managed_pool_create(CUmemoryPool *pool, const CUmemPoolProps *props)
 	struct cw_place home;
 	struct cw_pool *p = NULL;
 	CUresult res = home_of(&props->location, &home);
-	if (res == 0 && (props->handleTypes != 0 || props->maxSize != 0 || props->usage != 0)) /* as CUDA has it of managed pools */
+	/* As CUDA has it of managed pools. */
+	if (res == 0 && (props->handleTypes != 0 || props->maxSize != 0 || props->usage != 0))
 		res = CUDA_ERROR_INVALID_VALUE;
 	if (res == 0)
 		res = possible();
@@ -170,7 +174,7 @@ CUresult cw_managed_pool_set(const CUmemLocation *l, struct cw_pool *p)
 	return res;
 }
 
-/* --- stocks ---------------------------------------------------------------------------------------------------------------- */
+/* --- stocks ----------------------------------------------------------------------------------- */
 
 /* Under the lock. */
 static CUresult grow(struct cw_managed_pool *m, uint64_t size, const struct cw_ctx *c)
@@ -195,7 +199,8 @@ static CUresult grow(struct cw_managed_pool *m, uint64_t size, const struct cw_c
 	}
 }
 
-/* Under the lock: what nothing uses goes back until no more than keep is left. The GPU is known to have done with it: nothing is waited for. */
+/* Under the lock: what nothing uses goes back until no more than keep is left. The GPU is known to
+ * have done with it: nothing is waited for. */
 static void shrink(struct cw_managed_pool *m, uint64_t keep)
 {
 	struct cw_stock *k;
@@ -265,7 +270,8 @@ CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark)
 	cw_lock_acquire(&lock);
 	for (struct cw_managed_pool *m = pools; m; m = m->next)
 		cw_slices_settle(&m->have, &passed);
-	if (!cw_host_is_ahead()) /* else its end would wait for them, and who waits next for the lock here */
+	/* Else its end would wait for them, and who waits next for the lock here. */
+	if (!cw_host_is_ahead())
 		tidy();
 	cw_lock_release(&lock);
 	return CUDA_SUCCESS;
@@ -286,7 +292,7 @@ void cw_managed_pools_left(uint32_t stream)
 	cw_lock_release(&lock);
 }
 
-/* --- allocations -------------------------------------------------------------------------------------------------------------- */
+/* --- allocations ------------------------------------------------------------------------------ */
 
 /* Under the lock. */
 static CUresult take(struct cw_pool *p, uint64_t size, const struct cw_behind *me, const struct cw_ctx *c, struct cw_range *r)
@@ -361,7 +367,7 @@ void cw_managed_pool_free(const struct cw_range *r, uint32_t stream)
 	cw_lock_release(&lock);
 }
 
-/* --- attributes --------------------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 CUresult cw_managed_pool_get(struct cw_pool *p, int attr, uint64_t *value)
 {

@@ -1,4 +1,5 @@
-/* Pools of managed memory (CUDA 13): memory in stream order that lies as cuMemAllocManaged's does. The worker knows nothing of such a pool. */
+/* Pools of managed memory (CUDA 13): memory in stream order that lies as cuMemAllocManaged's does.
+ * The worker knows nothing of such a pool. */
 #ifndef CW_MEMORY_MANAGEDPOOL_H
 #define CW_MEMORY_MANAGEDPOOL_H
 
@@ -20,7 +21,8 @@ CUresult cw_managed_pool_trim(struct cw_pool *p, uint64_t keep);
 
 /* Memory for the stream of that id, of the current context. */
 CUresult cw_managed_pool_alloc(struct cw_pool *p, uint64_t size, uint32_t stream, CUdeviceptr *out);
-/* Gives back what a range that is no longer in the map stood for; stream 0: the GPU has done with it. */
+/* Gives back what a range that is no longer in the map stood for; stream 0: the GPU has done with
+ * it. */
 void cw_managed_pool_free(const struct cw_range *r, uint32_t stream);
 
 #pragma GCC visibility pop

@@ -1,8 +1,9 @@
 /*
  * Memory and copies: what the files of this folder share.
  *
- * Every cwi_cuX runs on the application's thread after the preamble of gen/entries.c. Where a pointer points is answered by
- * the range map alone; a pointer that it does not know costs one question to the worker (module globals), never one per copy.
+ * Every cwi_cuX runs on the application's thread after the preamble of gen/entries.c. Where a
+ * pointer points is answered by the range map alone; a pointer that it does not know costs one
+ * question to the worker (module globals), never one per copy.
  *
  * How a linear copy between device memory and the application's memory travels:
  *   inline   up to CW_MAX_INLINE_DATA inside the record (to the device), up to CW_INLINE_REPLY inside the reply (from it)
@@ -21,18 +22,21 @@
 
 enum { CW_INLINE_REPLY = 3968 };
 
-/* --- ranges ------------------------------------------------------------------------------------------------------- */
+/* --- ranges ----------------------------------------------------------------------------------- */
 
 enum cw_range_kind {
-	CW_RANGE_NONE = 0,   /* ordinary memory of the application, or nothing */
-	CW_RANGE_DEVICE,     /* cuMemAlloc and its kin */
-	CW_RANGE_FOREIGN,    /* device memory that the worker told us of: module globals */
-	CW_RANGE_PINNED,     /* cuMemHostAlloc in a region that the worker maps: dev is its device address */
-	CW_RANGE_HOST,	     /* cuMemHostAlloc in ordinary memory: the carrier cannot map */
-	CW_RANGE_IPC,	     /* cuIpcOpenMemHandle: another process's */
-	CW_RANGE_MAPPED,     /* cuMemMap: device memory at addresses that the application reserved */
+	CW_RANGE_NONE = 0, /* ordinary memory of the application, or nothing */
+	CW_RANGE_DEVICE,   /* cuMemAlloc and its kin */
+	CW_RANGE_FOREIGN,  /* device memory that the worker told us of: module globals */
+	/* cuMemHostAlloc in a region that the worker maps: dev is its device address */
+	CW_RANGE_PINNED,
+	CW_RANGE_HOST, /* cuMemHostAlloc in ordinary memory: the carrier cannot map */
+	CW_RANGE_IPC,  /* cuIpcOpenMemHandle: another process's */
+	/* cuMemMap: device memory at addresses that the application reserved */
+	CW_RANGE_MAPPED,
 	CW_RANGE_REGISTERED, /* cuMemHostRegister: dev is 0 unless the pages could be shared */
-	CW_RANGE_MANAGED,    /* cuMemAllocManaged: in area, or as pinned, but device memory to who asks */
+	/* cuMemAllocManaged: in area, or as pinned, but device memory to who asks */
+	CW_RANGE_MANAGED,
 };
 
 struct cw_range {
@@ -45,8 +49,10 @@ struct cw_range {
 	uint64_t dev;	/* device address of base, 0 if the device cannot reach it */
 	uint32_t pool;	/* id of the memory pool, 0 */
 	uint8_t sync_memops;
-	uint8_t parts;		    /* registered: its ends, and perhaps all of it, are carried: parts.h */
-	uint8_t variable;	    /* managed: of loaded code, within what is none of the application's to free */
+	/* Registered: its ends, and perhaps all of it, are carried: parts.h. */
+	uint8_t parts;
+	/* managed: of loaded code, within what is none of the application's to free */
+	uint8_t variable;
 	uint8_t access;		    /* mapped: CUmemAccess_flags that some device has */
 	struct cw_region *region;   /* a region of its own */
 	struct slab *slab;	    /* or a part of one: slab.c */
@@ -57,18 +63,20 @@ struct cw_range {
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
 
-/* Adds a range; r->id is filled in. Foreign ranges that it overlaps are forgotten. ENOMEM or EEXIST as -errno. */
+/* Adds a range; r->id is filled in. Foreign ranges that it overlaps are forgotten. ENOMEM or EEXIST
+ * as -errno. */
 int cw_range_add(struct cw_range *r);
 /* The range that contains addr: 1 and a copy of it, or 0. */
 int cw_range_find(uint64_t addr, struct cw_range *out);
 /* The first range that ends after addr and begins before end: 1 and a copy of it, or 0. */
 int cw_range_next(uint64_t addr, uint64_t end, struct cw_range *out);
-/* Bytes from addr to the end of its range; mapped ranges that a device may touch and that follow each other without a gap count
- * as one. 0: no such range. */
+/* Bytes from addr to the end of its range; mapped ranges that a device may touch and that follow
+ * each other without a gap count as one. 0: no such range. */
 uint64_t cw_range_reach(uint64_t addr);
 /* Whether [addr, addr+size) touches any range. */
 int cw_range_overlaps(uint64_t addr, uint64_t size);
-/* Takes out the range that begins at base and has one of the kinds (bit mask 1<<kind). 1 and a copy, or 0. */
+/* Takes out the range that begins at base and has one of the kinds (bit mask 1<<kind). 1 and a
+ * copy, or 0. */
 int cw_range_take(uint64_t base, unsigned kinds, struct cw_range *out);
 /* Sets sync_memops of the range that contains addr. */
 void cw_range_set_sync(uint64_t addr, int on);
@@ -85,7 +93,8 @@ void cw_memory_context_gone(uint32_t ctx);
 void cw_memory_note_graph(uint64_t ptr, uint64_t size);
 int cw_range_of_graph(uint64_t ptr);
 
-/* The GPU's memory has no room for size bytes: managed memory that is used least leaves it (room.c). Whether another try is worth it. */
+/* The GPU's memory has no room for size bytes: managed memory that is used least leaves it
+ * (room.c). Whether another try is worth it. */
 int cw_room_make(uint64_t size);
 /* Memory of the GPU was given back. */
 void cw_room_freed(void);
@@ -98,15 +107,16 @@ void cw_room_freed(void);
 /* Gives back what a managed range stands for; it is in the map no more. */
 void cw_managed_release(const struct cw_range *r);
 
-/* How many pools of managed memory there are. What was freed to them before a mark was made is nobody's when a wait that began after it has ended: of a stream,
- * or (0) of all of the current context's. */
+/* How many pools of managed memory there are. What was freed to them before a mark was made is
+ * nobody's when a wait that began after it has ended: of a stream, or (0) of all of the current
+ * context's. */
 extern _Atomic uint32_t cw_managed_pools;
 uint64_t cw_managed_pools_mark(void);
 CUresult cw_managed_pools_waited(CUresult res, uint32_t stream, uint64_t mark); /* res */
 /* A stream is about to be destroyed, perhaps with work yet to do. */
 void cw_managed_pools_left(uint32_t stream);
 
-/* --- small pinned allocations: slab.c ---------------------------------------------------------------------------- */
+/* --- small pinned allocations: slab.c --------------------------------------------------------- */
 
 enum { CW_SLAB_LARGEST = 256 << 10 };
 /* Fills base, dev and slab of a range of r->size bytes. */
@@ -114,61 +124,74 @@ CUresult cw_slab_alloc(struct cw_range *r);
 /* The caller has made sure that the device no longer uses it. */
 void cw_slab_free(const struct cw_range *r);
 
-/* --- operands of a copy ---------------------------------------------------------------------------------------------- */
+/* --- operands of a copy ----------------------------------------------------------------------- */
 
-/* Where an operand of a copy lies. worker: the address is valid in the worker (device memory, or pinned); else it is the
- * application's own and must be staged. */
+/* Where an operand of a copy lies. worker: the address is valid in the worker (device memory, or
+ * pinned); else it is the application's own and must be staged. */
 struct cw_operand {
 	uint64_t addr; /* worker's address, or the application's */
 	uint8_t worker;
-	uint8_t device;	      /* device memory, as opposed to pinned */
-	struct cw_area *area; /* managed memory that lies at the GPU; then size is what was asked for */
+	uint8_t device; /* device memory, as opposed to pinned */
+	/* managed memory that lies at the GPU; then size is what was asked for */
+	struct cw_area *area;
 	uint64_t size;
 };
 
-/* A device pointer argument: CUDA_ERROR_INVALID_VALUE unless [ptr, ptr+size) lies in one device-reachable range. */
+/* A device pointer argument: CUDA_ERROR_INVALID_VALUE unless [ptr, ptr+size) lies in one
+ * device-reachable range. */
 CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out);
 /* A host pointer argument: the application's memory, or pinned. */
 CUresult cw_operand_host(const void *ptr, uint64_t size, struct cw_operand *out);
 /* Either (cuMemcpy, memory type unified). */
 CUresult cw_operand_any(uint64_t ptr, uint64_t size, struct cw_operand *out);
-/* Host memory that CUDA knows as the program's, pinned or registered, and the worker does not reach at these addresses. */
+/* Host memory that CUDA knows as the program's, pinned or registered, and the worker does not reach
+ * at these addresses. */
 int cw_operand_unreached(CUdeviceptr ptr, uint64_t size);
-/* The same for one of several: near is the range that the last of them lay in, at first of size 0. */
+/* The same for one of several: near is the range that the last of them lay in, at first of size
+ * 0. */
 CUresult cw_operand_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_operand *out);
 
-/* What is given to the GPU lies between these two: managed memory's bytes are at the GPU then and stay, whichever threads touch what lies beside them. */
+/* What is given to the GPU lies between these two: managed memory's bytes are at the GPU then and
+ * stay, whichever threads touch what lies beside them. */
 CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src);
 void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src);
 
-/* --- linear copies ------------------------------------------------------------------------------------------------- */
+/* --- linear copies ---------------------------------------------------------------------------- */
 
-/* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
+/* Copies on a stream. wait: the application expects the copy to be done when the call returns, as
+ * far as CUDA promises it. */
 CUresult cw_copy_linear(const struct cw_operand *dst, const struct cw_operand *src, uint64_t size, uint32_t stream, int wait);
 
 /*
- * A synchronous copy from ordinary memory to the device begins when its stream has done what it was given (CUDA driver API, "API
- * synchronization behavior"), whatever its size: a function of the host may be filling the bytes, and programs take the call for a
- * barrier. cw_copy_begin waits for that unless the calling thread knows the stream to be idle, which costs nothing. A thread knows it
- * from its own waits: cw_stream_wait, cw_ctx_wait (all streams of the current context), and whatever else waits says how it ended to
- * cw_waited, with the cw_work of before it began.
- * cw_own_wait is a wait that no program asked for: while a stream captures, a program's own may be refused, and end the capture; this is not.
+ * A synchronous copy from ordinary memory to the device begins when its stream has done what it was
+ * given (CUDA driver API, "API synchronization behavior"), whatever its size: a function of the
+ * host may be filling the bytes, and programs take the call for a barrier. cw_copy_begin waits for
+ * that unless the calling thread knows the stream to be idle, which costs nothing. A thread knows
+ * it from its own waits: cw_stream_wait, cw_ctx_wait (all streams of the current context), and
+ * whatever else waits says how it ended to cw_waited, with the cw_work of before it began.
+ * cw_own_wait is a wait that no program asked for: while a stream captures, a program's own may be
+ * refused, and end the capture; this is not.
  */
 CUresult cw_copy_begin(uint32_t stream, int wait);
-/* Copies to the program that end with their request's reply say how that was to cw_came: then the stream is idle, and a wait for it right behind, as
- * PyTorch's for each value that it reads, needs none of its own (cw_has_come, true once). Only where the reply is the worker's, which brings errors
- * that are owed; a GPU that answers by itself brings none, and costs no round trip of a link. */
+/* Copies to the program that end with their request's reply say how that was to cw_came: then the
+ * stream is idle, and a wait for it right behind, as PyTorch's for each value that it reads, needs
+ * none of its own (cw_has_come, true once). Only where the reply is the worker's, which brings
+ * errors that are owed; a GPU that answers by itself brings none, and costs no round trip of a
+ * link. */
 CUresult cw_came(CUresult res, uint32_t stream, uint64_t work);
 int cw_has_come(uint32_t stream);
 CUresult cw_own_wait(uint32_t stream);
 CUresult cw_stream_wait(uint32_t stream);
 CUresult cw_ctx_wait(void);
-/* The current context has done all that was given before cw_work was so much: a debugger's turn (traced.c). */
+/* The current context has done all that was given before cw_work was so much: a debugger's turn
+ * (traced.c). */
 void cw_traced_waited(uint64_t work);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
-/* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the program's next wait ends with it. */
+/* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the
+ * program's next wait ends with it. */
 extern _Atomic uint32_t cw_owed;
-/* What a wait or a question of the library's own says: an error of the program's work is the program's to hear, at its next wait. */
+/* What a wait or a question of the library's own says: an error of the program's work is the
+ * program's to hear, at its next wait. */
 CUresult cw_own_said(CUresult res);
 /* Pages of managed memory whose accesses end with a signal until cw_touch_again (forbidden.c). */
 extern _Atomic uint32_t cw_forbidden;
@@ -182,16 +205,19 @@ static inline CUresult cw_heard(CUresult res)
 }
 
 /*
- * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far is res. The synchronous forms return when
- * up to CW_EARLY_MOST bytes are staged; after more they have waited for their stream, as the driver does (CUDA driver API, "API
- * synchronization behavior"; CUDA C++ Programming Guide, on 64 KB or less): other streams find the bytes in their place.
+ * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far
+ * is res. The synchronous forms return when up to CW_EARLY_MOST bytes are staged; after more they
+ * have waited for their stream, as the driver does (CUDA driver API, "API synchronization
+ * behavior"; CUDA C++ Programming Guide, on 64 KB or less): other streams find the bytes in their
+ * place.
  */
 enum { CW_EARLY_MOST = 64 << 10 };
 CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait);
 
-/* --- boxes ---------------------------------------------------------------------------------------------------------- */
+/* --- boxes ------------------------------------------------------------------------------------ */
 
-/* An operand of a copy in two or three dimensions, as the application describes it. type says which of host, device, array counts. */
+/* An operand of a copy in two or three dimensions, as the application describes it. type says which
+ * of host, device, array counts. */
 struct cw_box_operand {
 	CUmemorytype type;
 	const void *host;
@@ -204,7 +230,7 @@ struct cw_box_operand {
 CUresult cw_copy_3d(const struct cw_box_operand *dst, const struct cw_box_operand *src, uint64_t width, uint64_t height, uint64_t depth,
 		    uint32_t stream, int check);
 
-/* --- staging ------------------------------------------------------------------------------------------------------- */
+/* --- staging ---------------------------------------------------------------------------------- */
 
 /* CW_CHUNKS: what one copy keeps in flight at most. */
 enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS_FIRST = 4, CW_CHUNKS = 16, CW_CHUNKS_MOST = 64 };
@@ -219,8 +245,9 @@ struct cw_chunk {
 };
 
 enum cw_patience { CW_NO_WAIT, CW_SHORT_WAIT, CW_LONG_WAIT };
-/* A chunk for the caller alone, to be used on stream. NULL if none is to be had that soon, or with *res set when staging cannot be
- * had at all. A short wait is one for the link to the GPU, a long one also for work that is ahead on it. */
+/* A chunk for the caller alone, to be used on stream. NULL if none is to be had that soon, or with
+ * *res set when staging cannot be had at all. A short wait is one for the link to the GPU, a long
+ * one also for work that is ahead on it. */
 struct cw_chunk *cw_chunk_take(uint32_t stream, enum cw_patience patience, CUresult *res);
 /* Staging of so many chunks, if it can be had: for a copy that will keep them in flight. */
 void cw_staging_want(uint32_t chunks);
@@ -229,15 +256,15 @@ void cw_chunk_renew(struct cw_chunk *c);
 /* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */
 void cw_chunk_put(struct cw_chunk *c);
 void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream);
-/* Waits for the DMA of a chunk on stream. The error, if it failed. CW_LAST: nothing that matters is queued behind it; CW_ALONE: nor ahead of it
- * of this transfer. */
+/* Waits for the DMA of a chunk on stream. The error, if it failed. CW_LAST: nothing that matters is
+ * queued behind it; CW_ALONE: nor ahead of it of this transfer. */
 enum cw_among { CW_AMID, CW_LAST, CW_ALONE };
 CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, enum cw_among among);
 
 /*
- * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between the application's memory and
- * the chunk; send asks the worker to copy it between the chunk and the device, completing the chunk's word. Both are called by several
- * threads at once.
+ * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between
+ * the application's memory and the chunk; send asks the worker to copy it between the chunk and the
+ * device, completing the chunk's word. Both are called by several threads at once.
  */
 struct cw_transfer {
 	uint64_t pieces;
@@ -248,7 +275,9 @@ struct cw_transfer {
 	/* What move does, in parts, where a piece can be parted: into parts(arg, k) of them. */
 	uint32_t (*parts)(const void *arg, uint64_t k);
 	void (*move_part)(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk);
-	int fresh; /* the destination's pages are yet to be made, which takes longer than filling them: by as many threads as there are */
+	/* The destination's pages are yet to be made, which takes longer than filling them: by as
+	 * many threads as there are. */
+	int fresh;
 };
 /* Returns when the application's memory is no longer needed. */
 CUresult cw_transfer_to_device(const struct cw_transfer *t);

@@ -1,4 +1,5 @@
-/* cuMemset*: one operation; asynchronous with respect to the host in all forms, as for device memory on a real driver. */
+/* cuMemset*: one operation; asynchronous with respect to the host in all forms, as for device
+ * memory on a real driver. */
 #include <string.h>
 
 #include "api/capture.h"
@@ -25,23 +26,25 @@ static CUresult span(const struct fill *f, uint64_t *bytes)
 	return CUDA_SUCCESS;
 }
 
-/* A fill that a stream captures may name any address, as on the driver: cuDNN captures work on addresses that it made up and only
- * reads the graph. */
+/* A fill that a stream captures may name any address, as on the driver: cuDNN captures work on
+ * addresses that it made up and only reads the graph. */
 static int captured(uint32_t stream)
 {
 	int active = 0;
 	return cw_capture_status(stream, &active) == 0 && active;
 }
 
-/* Pinned memory that the worker does not reach, on a GPU server for instance, is filled here, behind what the stream still does: also for the
- * asynchronous form, as copies with such memory are. */
+/* Pinned memory that the worker does not reach, on a GPU server for instance, is filled here,
+ * behind what the stream still does: also for the asynchronous form, as copies with such memory
+ * are. */
 static CUresult fill_here(const struct fill *f, uint32_t stream)
 {
 	CUresult res = cw_own_wait(stream);
 	for (uint64_t y = 0; res == 0 && y < f->height; y++) {
 		unsigned char *row = (unsigned char *)(uintptr_t)f->dst + y * f->pitch;
 		for (uint64_t x = 0; x < f->width; x++)
-			memcpy(row + x * f->element, &f->value, f->element); /* the first bytes of a little-endian word are its value */
+			/* The first bytes of a little-endian word are its value. */
+			memcpy(row + x * f->element, &f->value, f->element);
 	}
 	return res;
 }
@@ -102,7 +105,8 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 			res = cw_operand_reach(&s, s.addr) < bytes ? cut(f, &s, id) : send(f, s.addr, f->width, f->height, id);
 		cw_operands_done(&s, &s);
 	}
-	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */
+	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API
+	 * synchronization behavior"). */
 	if (res == 0 && wait && !s.device)
 		return cw_own_wait(id);
 	return cw_settle(res, id);

@@ -5,7 +5,8 @@
 #include "memory/parts.h"
 #include "memory/resident.h"
 
-/* Memory that the map does not know may be a module's global: the worker's driver knows. Its extent is remembered. */
+/* Memory that the map does not know may be a module's global: the worker's driver knows. Its extent
+ * is remembered. */
 static int ask_worker(uint64_t ptr, struct cw_range *r)
 {
 	uint64_t type = 0, base = 0, size = 0;
@@ -25,7 +26,8 @@ static int is_device(const struct cw_range *r)
 	       r->area;
 }
 
-/* Copies may run over several mappings (cuMemMap) that lie operand by operand and that a device may touch. */
+/* Copies may run over several mappings (cuMemMap) that lie operand by operand and that a device may
+ * touch. */
 static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 {
 	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
@@ -43,10 +45,12 @@ static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, st
 CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src)
 {
 	CUresult res = CUDA_SUCCESS;
-	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size; /* a fill's */
+	/* A fill's. */
+	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size;
 	if (cw_likely(!dst->area && !src->area))
 		return res;
-	cw_signals_hold();			 /* a handler's access would wait for this use to end */
+	/* A handler's access would wait for this use to end. */
+	cw_signals_hold();
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
 	if (cw_unlikely(cw_capture_any())) {	 /* a graph may hold the addresses */
 		cw_operand_still(dst);
@@ -82,7 +86,8 @@ CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *ou
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	from_range(&r, ptr, size, out);
-	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
+	/* Pinned memory's device address is its own address, so it may stand here; memory that the
+	 * device cannot reach may not. */
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -103,7 +108,8 @@ CUresult cw_operand_host(const void *p, uint64_t size, struct cw_operand *out)
 	*out = (struct cw_operand){.addr = ptr};
 	if (ptr == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* A copy that begins in pinned memory and runs past its end is an ordinary one, as far as the memory exists. */
+	/* A copy that begins in pinned memory and runs past its end is an ordinary one, as far as
+	 * the memory exists. */
 	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
 		if (is_device(&r) && !fits(&r, ptr, size))
 			return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,5 @@
-/* The streams that bytes of managed memory travel on, and what is known of the GPU's being idle. See resident.h. */
+/* The streams that bytes of managed memory travel on, and what is known of the GPU's being idle.
+ * See resident.h. */
 #include "api/capture.h"
 #include "api/context.h"
 #include "api/newstream.h"
@@ -85,7 +86,7 @@ void cw_voice_end(const struct cw_voice *v)
 	cw_own_work--;
 }
 
-/* --- idle ------------------------------------------------------------------------------------------------------------ */
+/* --- idle ------------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t idle_at = UINT64_MAX; /* all work up to this number has ended */
 
@@ -162,7 +163,8 @@ CUresult cw_gpu_wait(uint32_t stream)
 		struct cw_obj *o = cw_handle_by_id(CW_KIND_STREAM, stream);
 		if (o)
 			res = wait_stream(o, NULL);
-	} else if (cw_unlikely(cw_capture_any())) { /* waiting for a context would end what its streams capture */
+	} else if (cw_unlikely(cw_capture_any())) {
+		/* Waiting for a context would end what its streams capture. */
 		int mode = cw_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 		res = cw_handle_each(CW_KIND_STREAM, wait_stream, NULL);
 		cw_capture_mode(mode);

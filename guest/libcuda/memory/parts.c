@@ -1,4 +1,5 @@
-/* See parts.h. Lock order: making > list; the list's lock is a leaf, as requests settle under it. */
+/* See parts.h. Lock order: making > list; the list's lock is a leaf, as requests settle under
+ * it. */
 #include "memory/parts.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static struct piece *pieces;
 static int carrying;   /* under list: the thread runs */
 static uint32_t count; /* of pieces; under making */
 
-/* --- carrying ------------------------------------------------------------------------------------------------------- */
+/* --- carrying --------------------------------------------------------------------------------- */
 
 static int swap_uint8_t(uint8_t *at, uint8_t from, uint8_t to)
 {
@@ -50,8 +51,8 @@ static int swap_uint64_t(uint64_t *at, uint64_t from, uint64_t to)
 
 #define swap(at, from, to) _Generic((at), uint8_t *: swap_uint8_t, uint64_t *: swap_uint64_t)((at), (from), (to))
 
-/* One byte: where one side changed, the other follows; where both did, the application's value stays. a: the application's, not long ago.
- * 1: something changed. */
+/* One byte: where one side changed, the other follows; where both did, the application's value
+ * stays. a: the application's, not long ago. 1: something changed. */
 static int settle_byte(uint8_t *app, uint8_t a, uint8_t *dev, uint8_t *last)
 {
 	for (int turn = 0; turn < TURNS; turn++) {
@@ -105,8 +106,9 @@ static int settle_span(struct piece *p, const struct span *s, const uint8_t *sho
 }
 
 /*
- * Pieces are looked at in copies that the kernel makes, many by one call: it says where memory is gone that the application unmapped
- * without a word, at whatever moment, and such pieces are left alone. Under the list's lock.
+ * Pieces are looked at in copies that the kernel makes, many by one call: it says where memory is
+ * gone that the application unmapped without a word, at whatever moment, and such pieces are left
+ * alone. Under the list's lock.
  */
 static struct {
 	int file; /* that the kernel copies into */
@@ -178,7 +180,7 @@ static void *carrier(void *arg)
 /* Under the list's lock. Without the thread the requests carry alone. */
 static void start_carrier(void) { carrying = carrying || cw_thread_begin(STACK, 0, carrier, NULL) == 0; }
 
-/* --- pieces ---------------------------------------------------------------------------------------------------------- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 /* Under making. */
 static struct piece *piece_of(uint64_t at, uint64_t size, uint32_t flags)
@@ -272,9 +274,10 @@ static void end(uint64_t at, uint64_t lo)
 	cw_lock_release(&making);
 }
 
-/* --- ranges ---------------------------------------------------------------------------------------------------------- */
+/* --- ranges ----------------------------------------------------------------------------------- */
 
-/* A range's parts: [base, lo) of a page, whole pages [lo, hi), [hi, end) of a page. Any may be empty; one within a page is the first. */
+/* A range's parts: [base, lo) of a page, whole pages [lo, hi), [hi, end) of a page. Any may be
+ * empty; one within a page is the first. */
 struct parts {
 	uint64_t lo, hi, end;
 };

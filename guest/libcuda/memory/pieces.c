@@ -1,11 +1,14 @@
 /*
- * Allocations of managed memory in pieces. A piece is an area: it lies at the GPU, as resident.h says, or, where the GPU's memory has no room for it, in
- * pages of this process that the worker maps and registers at the same address, as pinned memory: kernels reach it over the link, the CPU at any
- * time, and no fault is served for it. shift.c has pieces change places.
+ * Allocations of managed memory in pieces. A piece is an area: it lies at the GPU, as resident.h
+ * says, or, where the GPU's memory has no room for it, in pages of this process that the worker
+ * maps and registers at the same address, as pinned memory: kernels reach it over the link, the CPU
+ * at any time, and no fault is served for it. shift.c has pieces change places.
  *
- * The addresses of an allocation are one reservation of the worker's while all of it is at the GPU. As host memory is registered where nothing is
- * reserved, the first piece that leaves cuts it: each piece has a reservation of its own from then on, and copies are cut where pieces meet. Where the worker
- * cannot map this process's pages, or few, they lie on its machine instead (beyond.c), in the one reservation.
+ * The addresses of an allocation are one reservation of the worker's while all of it is at the GPU.
+ * As host memory is registered where nothing is reserved, the first piece that leaves cuts it: each
+ * piece has a reservation of its own from then on, and copies are cut where pieces meet. Where the
+ * worker cannot map this process's pages, or few, they lie on its machine instead (beyond.c), in
+ * the one reservation.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,16 +22,19 @@
 #include "memory/vmm.h"
 #include "session/internal.h"
 
-/* A piece is a 64th of the GPU's memory, at most MOST, in whole blocks (CW_PIECE_BLOCK) if the program does not say otherwise. */
+/* A piece is a 64th of the GPU's memory, at most MOST, in whole blocks (CW_PIECE_BLOCK) if the
+ * program does not say otherwise. */
 enum { GRAIN = 2 << 20, MOST = 128 << 20, PARTS = 64 };
-/* Where nothing else of either process lies: beside the ranges of a session that may move, and the regions. */
+/* Where nothing else of either process lies: beside the ranges of a session that may move, and the
+ * regions. */
 #define WISH_FROM 0x650000000000ull
 #define WISH_TO 0x680000000000ull
-/* Where the worker lets a driver have addresses at which a region has lain (host/worker/front.go). */
+/* Where the worker lets a driver have addresses at which a region has lain
+ * (host/worker/front.go). */
 #define AGAIN_FROM 0x600000000000ull
 #define AGAIN_TO 0x780000000000ull
 
-/* --- what this machine can do ---------------------------------------------------------------------------------------------------- */
+/* --- what this machine can do ----------------------------------------------------------------- */
 
 int cw_pieces_fit_here(uint64_t size)
 {
@@ -69,13 +75,14 @@ int cw_pieces_return(void)
 	return k == 1;
 }
 
-/* --- addresses ------------------------------------------------------------------------------------------------------------------- */
+/* --- addresses -------------------------------------------------------------------------------- */
 
 static CUresult take_addresses(struct cw_group *g)
 {
 	static _Atomic uint64_t next;
 	uint64_t size = cw_group_span(g), room = WISH_TO - WISH_FROM;
-	/* From the beginning again after the end: where something lies still, other addresses come out. */
+	/* From the beginning again after the end: where something lies still, other addresses come
+	 * out. */
 	uint64_t at = atomic_fetch_add(&next, size + CW_PIECE_BLOCK) % room;
 	CUresult res = cw_addresses_reserve(size, size <= room - at ? WISH_FROM + at : 0, &g->resv);
 	for (uint32_t i = 0; i < g->count && res == 0; i++)
@@ -112,7 +119,7 @@ CUresult cw_group_cut(struct cw_group *g)
 	return res;
 }
 
-/* --- allocations --------------------------------------------------------------------------------------------------------------------- */
+/* --- allocations ------------------------------------------------------------------------------ */
 
 static void free_group(struct cw_group *g)
 {
@@ -134,7 +141,8 @@ static void end_group(struct cw_group *g)
 		if (a->region)
 			cw_piece_leave(a);
 		if (a->filed)
-			madvise((void *)(uintptr_t)a->base, a->size, MADV_REMOVE); /* a child may have the file */
+			/* A child may have the file. */
+			madvise((void *)(uintptr_t)a->base, a->size, MADV_REMOVE);
 		cw_area_unback(a);
 		if (a->resv)
 			cw_addresses_leave(a->resv);
@@ -209,7 +217,8 @@ static CUresult fill_group(struct cw_group *g, uint32_t *there)
 	return res;
 }
 
-/* Whether so much might find room that the GPU has not: here, or on the machine of a worker beyond a network, which says itself how much it has. */
+/* Whether so much might find room that the GPU has not: here, or on the machine of a worker beyond
+ * a network, which says itself how much it has. */
 static int may_fit(uint64_t size, uint64_t total) { return cw_pieces_fit_here(size) || (!cw_can_map() && size <= total); }
 
 CUresult cw_pieces_alloc(struct cw_range *r)
@@ -272,7 +281,7 @@ void cw_pieces_free(struct cw_group *g)
 	cw_room_freed();
 }
 
-/* --- copies -------------------------------------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 uint64_t cw_operand_reach(const struct cw_operand *side, uint64_t addr)
 {

@@ -1,4 +1,5 @@
-/* Pieces of managed memory: between pieces.c (allocations) and shift.c (changes of places). Under the resident lock, but for what says otherwise. */
+/* Pieces of managed memory: between pieces.c (allocations) and shift.c (changes of places). Under
+ * the resident lock, but for what says otherwise. */
 #ifndef CW_MEMORY_PIECES_H
 #define CW_MEMORY_PIECES_H
 
@@ -6,8 +7,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* What a driver gives at an address that it is asked for: it takes host addresses for its reservations in blocks of so many bytes, nothing else finds room in one
- * of which it has a part, and what is smaller it puts among its process's own mappings, whatever was asked for (580; scripts/bench/probe/reserve.c). */
+/* What a driver gives at an address that it is asked for: it takes host addresses for its
+ * reservations in blocks of so many bytes, nothing else finds room in one of which it has a part,
+ * and what is smaller it puts among its process's own mappings, whatever was asked for (580;
+ * scripts/bench/probe/reserve.c). */
 enum { CW_PIECE_BLOCK = 32 << 20 };
 
 /* Bytes of a group. No lock. */
@@ -17,7 +20,8 @@ static inline uint64_t cw_group_size(const struct cw_group *g)
 	return (uint64_t)last->index * g->piece + last->backed;
 }
 
-/* Bytes of addresses that so many bytes of a group have: whole blocks, but where the program has chosen smaller pieces. No lock. */
+/* Bytes of addresses that so many bytes of a group have: whole blocks, but where the program has
+ * chosen smaller pieces. No lock. */
 static inline uint64_t cw_span(const struct cw_group *g, uint64_t size)
 {
 	return g->piece % CW_PIECE_BLOCK ? size : (size + CW_PIECE_BLOCK - 1) & ~(uint64_t)(CW_PIECE_BLOCK - 1);
@@ -34,11 +38,11 @@ void cw_piece_leave(struct cw_area *a);
 /* Bytes of this machine's memory that are left to others. */
 #define CW_SPARE (64ull << 20)
 
-/* Where pieces lie for which the GPU has no room: in memory of the worker's machine (beyond.c); else in this process's. The same for as long as the process
- * lives. No lock. */
+/* Where pieces lie for which the GPU has no room: in memory of the worker's machine (beyond.c);
+ * else in this process's. The same for as long as the process lives. No lock. */
 int cw_beyond_far(void);
-/* Device memory for it that is not the GPU's but of that machine's; that it was released; and whether there was some when it was asked for last, or that is
- * long ago. No lock. */
+/* Device memory for it that is not the GPU's but of that machine's; that it was released; and
+ * whether there was some when it was asked for last, or that is long ago. No lock. */
 CUresult cw_beyond_create(struct cw_area *a);
 void cw_beyond_released(const struct cw_area *a);
 int cw_beyond_room(void);

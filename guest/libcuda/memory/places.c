@@ -1,4 +1,5 @@
-/* Where managed memory lies: addresses that both processes have free, device memory behind them, small blocks. See resident.h. */
+/* Where managed memory lies: addresses that both processes have free, device memory behind them,
+ * small blocks. See resident.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,14 +11,16 @@
 
 enum { GRAIN = 2 << 20 /* of device memory */, READ_WRITE = 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */ };
 
-/* Allocations up to CW_SHARED_LARGEST share areas of GRAIN bytes, which is the least that device memory at a chosen address comes in. As natively, what is
- * given out again is not cleared. One that is attached to the host from its beginning is to be attached to a stream later, on its own. */
+/* Allocations up to CW_SHARED_LARGEST share areas of GRAIN bytes, which is the least that device
+ * memory at a chosen address comes in. As natively, what is given out again is not cleared. One
+ * that is attached to the host from its beginning is to be attached to a stream later, on its
+ * own. */
 struct cw_blocks {
 	struct cw_runs runs;
 };
 _Static_assert((uint64_t)CW_RUN_UNIT *CW_RUN_UNITS == GRAIN, "runs of a whole area");
 
-/* --- device memory -------------------------------------------------------------------------------------------------------- */
+/* --- device memory ---------------------------------------------------------------------------- */
 
 static uint32_t new_id(enum cw_kind kind)
 {
@@ -32,7 +35,8 @@ static void end_id(enum cw_kind kind, uint32_t id)
 		cw_handle_free(kind, o);
 }
 
-/* Every GPU reaches it, as far as they reach each other: else memory of this process is what all can use. */
+/* Every GPU reaches it, as far as they reach each other: else memory of this process is what all
+ * can use. */
 static CUresult open_to_all(const struct cw_area *a)
 {
 	CUresult res = CUDA_SUCCESS;
@@ -121,9 +125,10 @@ static CUresult back(struct cw_area *a)
 	return res;
 }
 
-/* --- areas ------------------------------------------------------------------------------------------------------------------ */
+/* --- areas ------------------------------------------------------------------------------------ */
 
-/* In place of what keeps the addresses free here. Not a forked child's: natively it has none of it either. */
+/* In place of what keeps the addresses free here. Not a forked child's: natively it has none of it
+ * either. */
 CUresult cw_area_open(struct cw_area *a)
 {
 	void *want = (void *)(uintptr_t)a->base;
@@ -180,7 +185,7 @@ static void end_area(struct cw_area *a)
 	free(a);
 }
 
-/* --- small blocks -------------------------------------------------------------------------------------------------------------- */
+/* --- small blocks ----------------------------------------------------------------------------- */
 
 /* Under the lock. */
 static int take_block(struct cw_range *r)
@@ -198,7 +203,8 @@ static int take_block(struct cw_range *r)
 	return 0;
 }
 
-/* Under the lock: whether the area is to go. One stays: programs that make one small object after the other are common. */
+/* Under the lock: whether the area is to go. One stays: programs that make one small object after
+ * the other are common. */
 static int give_block(const struct cw_range *r)
 {
 	struct cw_area *a = r->area;
@@ -209,7 +215,7 @@ static int give_block(const struct cw_range *r)
 	return a->blocks->runs.used == 0 && others > 0;
 }
 
-/* --- allocations ------------------------------------------------------------------------------------------------------------------ */
+/* --- allocations ------------------------------------------------------------------------------ */
 
 CUresult cw_resident_alloc(struct cw_range *r)
 {

@@ -49,7 +49,8 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put64(a, r->kind == CW_RANGE_DEVICE && r->pool == 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put64(a, r->kind == CW_RANGE_MANAGED);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no NIC of the guest reaches this memory */
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		/* No NIC of the guest reaches this memory. */
 	case 21: /* IS_HW_DECOMPRESS_CAPABLE */ return put64(a, 0);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put64(a, (uint32_t)r->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:

@@ -75,7 +75,7 @@ static CUresult set(CUdevice dev, CUmemoryPool handle)
 
 CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) { return is_device(dev) ? set(dev, pool) : CUDA_ERROR_INVALID_DEVICE; }
 
-/* --- by location (CUDA 13) ------------------------------------------------------------------------------------------- */
+/* --- by location (CUDA 13) -------------------------------------------------------------------- */
 
 enum { MANAGED = 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */ };
 
@@ -115,7 +115,7 @@ CUresult cwi_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, 
 	return res != 0 ? res : set(location->id, pool);
 }
 
-/* --- the application's own ---------------------------------------------------------------------------------------------- */
+/* --- the application's own -------------------------------------------------------------------- */
 
 CUresult cwi_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
@@ -212,7 +212,7 @@ CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 	return res;
 }
 
-/* --- attributes --------------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 /* Attributes 1 to 3 are ints, the rest 64-bit (cuda.h, CUmemPool_attribute). */
 static int is_int(int attr) { return attr >= 1 && attr <= 3; }

@@ -1,4 +1,5 @@
-/* Memory pools: the default one of each device, the application's own, and those of other processes. */
+/* Memory pools: the default one of each device, the application's own, and those of other
+ * processes. */
 #ifndef CW_MEMORY_POOL_H
 #define CW_MEMORY_POOL_H
 

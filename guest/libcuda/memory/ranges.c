@@ -1,6 +1,7 @@
 /*
- * The range map: a sorted array of non-overlapping ranges under a readers-writer spin lock. Lookups are a binary search and a
- * copy of one entry; changes shift the array, which is cheap at the thousands of ranges that programs have.
+ * The range map: a sorted array of non-overlapping ranges under a readers-writer spin lock. Lookups
+ * are a binary search and a copy of one entry; changes shift the array, which is cheap at the
+ * thousands of ranges that programs have.
  */
 #include <errno.h>
 #include <sched.h>

@@ -54,7 +54,8 @@ static uint32_t pass_over(const struct cw_area *a, uint32_t u, uint32_t hi)
 	return u;
 }
 
-/* The end of the run of units from lo on for which the CPU's having them, or (written) having written them, is as it is for lo. */
+/* The end of the run of units from lo on for which the CPU's having them, or (written) having
+ * written them, is as it is for lo. */
 static uint32_t run_end(const struct cw_area *a, uint32_t lo, uint32_t hi, int written)
 {
 	uint32_t u = lo;
@@ -66,9 +67,10 @@ static uint32_t run_end(const struct cw_area *a, uint32_t lo, uint32_t hi, int w
 	return u;
 }
 
-/* --- to the GPU --------------------------------------------------------------------------------------------------------- */
+/* --- to the GPU ------------------------------------------------------------------------------- */
 
-/* Writers wait from before their bytes are read until the pages are gone: what they write then is not lost. */
+/* Writers wait from before their bytes are read until the pages are gone: what they write then is
+ * not lost. */
 static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32_t stream)
 {
 	CUresult res = CUDA_SUCCESS;
@@ -81,7 +83,8 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 			cw_pages_have(at, size);
 		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
 		if (res == 0)
-			res = cw_bytes_depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
+			/* Huge ones go at once, and quickly. */
+			res = cw_bytes_depart(at, size, stream, a->fresh);
 		if (res == 0 && !a->fresh)
 			cw_area_hold(a, u, end, CW_AT_GPU);
 	}
@@ -129,7 +132,7 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi)
 	return res;
 }
 
-/* --- to the CPU ----------------------------------------------------------------------------------------------------------- */
+/* --- to the CPU ------------------------------------------------------------------------------- */
 
 CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
 {
@@ -168,7 +171,7 @@ CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
 	return cw_pages_failed("its pages cannot be made writable", err);
 }
 
-/* --- the first time -------------------------------------------------------------------------------------------------------------- */
+/* --- the first time --------------------------------------------------------------------------- */
 
 /* Which units of a fresh area have pages: all of them, if the kernel does not say. */
 static void find_pages(struct cw_area *a)
@@ -206,7 +209,8 @@ static CUresult clear_untouched(struct cw_area *a, uint32_t stream)
 	return res;
 }
 
-/* What other threads touched for the first time meanwhile. A unit that has one page is given all, as reading one that is not there would wait for us. */
+/* What other threads touched for the first time meanwhile. A unit that has one page is given all,
+ * as reading one that is not there would wait for us. */
 static CUresult send_late(struct cw_area *a, uint32_t stream)
 {
 	for (uint32_t u = 0; u < a->units; u++)
@@ -219,8 +223,9 @@ static CUresult send_late(struct cw_area *a, uint32_t stream)
 	return send_written(a, 0, a->units, stream);
 }
 
-/* Until now the kernel gave the area pages by itself, huge ones even. What is there goes to the GPU while only writes are seen, as reading
- * what is not there must not wait for us; then what was not there has to wait, and what came in between goes too. */
+/* Until now the kernel gave the area pages by itself, huge ones even. What is there goes to the GPU
+ * while only writes are seen, as reading what is not there must not wait for us; then what was not
+ * there has to wait, and what came in between goes too. */
 CUresult cw_area_watch(struct cw_area *a)
 {
 	struct cw_voice v;
@@ -276,7 +281,7 @@ void cw_area_unlist(struct cw_area *a)
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPIES_POSSIBLE + (a->fresh ? CW_COPY : 0));
 }
 
-/* --- what the rest of the library calls -------------------------------------------------------------------------------------------- */
+/* --- what the rest of the library calls ------------------------------------------------------- */
 
 CUresult cw_resident_yield(uint64_t ptr, uint64_t size)
 {
@@ -342,7 +347,8 @@ CUresult cw_resident_attach(uint64_t base, uint32_t flags, const struct cw_strea
 	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
 	for (struct cw_area *a = cw_area_at(base); a && res == 0; a = a->beside) {
-		/* The CPU may write it while other work is given to the GPU, so its writes have to be seen. */
+		/* The CPU may write it while other work is given to the GPU, so its writes have to
+		 * be seen. */
 		if (a->fresh && flags != CU_MEM_ATTACH_GLOBAL)
 			res = cw_area_watch(a);
 		if (res == 0 && !a->blocks) {

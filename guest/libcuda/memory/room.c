@@ -1,15 +1,21 @@
 /*
- * Which pieces of managed memory lie at the GPU when there is not room for all, and when they change places.
+ * Which pieces of managed memory lie at the GPU when there is not room for all, and when they
+ * change places.
  *
- * What a kernel will touch nobody knows before; but launches name what they use, by the addresses among their arguments. Each launch warms the pieces of
- * an allocation from the one that it names to the end, the first most, and all cool with each. A piece that lies here and is a good deal warmer
- * than one at the GPU changes places with it, and what else of its allocation is warmer: not for one launch, and not where all are used alike, as there
- * whatever lies here is reached over the link once each time, which is the least that can be had. Time that goes into moving is followed by as much
- * without: who uses more than there is room for, in turns, has the link's speed, and half of it at worst.
+ * What a kernel will touch nobody knows before; but launches name what they use, by the addresses
+ * among their arguments. Each launch warms the pieces of an allocation from the one that it names
+ * to the end, the first most, and all cool with each. A piece that lies here and is a good deal
+ * warmer than one at the GPU changes places with it, and what else of its allocation is warmer: not
+ * for one launch, and not where all are used alike, as there whatever lies here is reached over the
+ * link once each time, which is the least that can be had. Time that goes into moving is followed
+ * by as much without: who uses more than there is room for, in turns, has the link's speed, and
+ * half of it at worst.
  *
- * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the thread, not for much longer than what it has given the
- * GPU takes over the link: a kernel may wait for what is launched next. Whether time enough has passed is known then and not before: launches are given in
- * microseconds and take the GPU seconds, so that by the clock of who gives them all would be given before it is time to look again.
+ * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the
+ * thread, not for much longer than what it has given the GPU takes over the link: a kernel may wait
+ * for what is launched next. Whether time enough has passed is known then and not before: launches
+ * are given in microseconds and take the GPU seconds, so that by the clock of who gives them all
+ * would be given before it is time to look again.
  */
 #include <string.h>
 #include <sys/prctl.h>
@@ -22,13 +28,17 @@
 
 enum {
 	ASKED_MS =
-		1000, /* a launch waits for the mover, at most, and LINK_MS for each GiB that was named and lies here, up to ASKED_MOST_MS */
+		/* A launch waits for the mover, at most, and LINK_MS for each GiB that was named
+		 * and lies here, up to ASKED_MOST_MS. */
+	1000,
 	LINK_MS = 64, /* twice what a link takes for it (H100) */
 	ASKED_MOST_MS = 10000,
 	LOOK_MS = 1000, /* the GPU's free memory is asked for, at most each */
 	GAP_MOST = 256, /* launches between two looks that came too early, at most */
 	LOST_MOST = 3,
-	TO_MS = 5 /* a prefetch waits for pieces to be at another GPU, at most: as long as it takes to see that the GPUs are idle, which they are not while another waits */
+	/* A prefetch waits for pieces to be at another GPU, at most: as long as it takes to see
+	 * that the GPUs are idle, which they are not while another waits. */
+	TO_MS = 5
 };
 /* Bytes a link carries in a ms (H100, 33 GB/s), by which it is judged whether moves have paid. */
 #define LINK_BYTES 33000000ll
@@ -37,20 +47,23 @@ _Atomic uint32_t cw_short;
 
 /* Under the resident lock. */
 static struct {
-	uint64_t launch;	    /* that many were told of */
-	uint64_t free;		    /* of the GPU's memory, when it was asked for last */
-	int64_t looked, next;	    /* ms; next: not before that */
-	int64_t moved, took;	    /* ms; when pieces moved last, and for how long */
-	uint32_t moves, lost;	    /* times that some did; how many before the last did not pay, each after the other */
-	uint64_t by_link;	    /* bytes that were named and lay here since the GPU was last seen idle */
-	uint64_t look, gap;	    /* launches: none looks before number look; how many were left out last */
+	uint64_t launch;      /* that many were told of */
+	uint64_t free;	      /* of the GPU's memory, when it was asked for last */
+	int64_t looked, next; /* ms; next: not before that */
+	int64_t moved, took;  /* ms; when pieces moved last, and for how long */
+	/* Times that some did; how many before the last did not pay, each after the other. */
+	uint32_t moves, lost;
+	/* Bytes that were named and lay here since the GPU was last seen idle. */
+	uint64_t by_link;
+	/* Launches: none looks before number look; how many were left out last. */
+	uint64_t look, gap;
 	uint64_t to_gpu, to_guest;  /* bytes that moved */
 	uint64_t evicted, returned; /* pieces */
 	uint32_t wishes;	    /* calls that would have pieces at another GPU */
 } room;
 static _Atomic int freed; /* since it was looked */
 
-/* --- warmth -------------------------------------------------------------------------------------------------------------------------- */
+/* --- warmth ----------------------------------------------------------------------------------- */
 
 static uint32_t heat_of(const struct cw_area *a) { return cw_heat(&a->warmth, room.launch); }
 
@@ -68,7 +81,7 @@ static void name(uint64_t addr)
 	}
 }
 
-/* --- what to move -------------------------------------------------------------------------------------------------------------------- */
+/* --- what to move ----------------------------------------------------------------------------- */
 
 static int movable(const struct cw_area *a) { return a->group && !a->group->still; }
 
@@ -113,7 +126,8 @@ static uint64_t ask_free(int64_t now)
 	return room.free;
 }
 
-/* A piece that is to come to the GPU, if it pays: there is room for it, or for what may leave in its place. */
+/* A piece that is to come to the GPU, if it pays: there is room for it, or for what may leave in
+ * its place. */
 static struct cw_area *worthy(int64_t now, const struct cw_group *begun)
 {
 	struct cw_area *a = warmest();
@@ -185,7 +199,7 @@ void cw_room_tell(void)
 	cwop_ManagedPlaces(at_gpu, here, room.to_gpu, room.to_guest, room.evicted, room.returned);
 }
 
-/* --- the mover ----------------------------------------------------------------------------------------------------------------------- */
+/* --- the mover -------------------------------------------------------------------------------- */
 
 static struct {
 	struct cw_lock lock;
@@ -194,8 +208,9 @@ static struct {
 } mover;
 
 /*
- * Under the lock: nothing of the GPU's touches managed memory, and nothing will until `loud`; nor does a function of the application that a stream
- * calls: it would wait for the lock, and the worker, which lets go of a piece, for it.
+ * Under the lock: nothing of the GPU's touches managed memory, and nothing will until `loud`; nor
+ * does a function of the application that a stream calls: it would wait for the lock, and the
+ * worker, which lets go of a piece, for it.
  */
 static int quiet(void)
 {
@@ -212,15 +227,17 @@ static void loud(void)
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
 }
 
-/* Too early: not with the next launch again, and later and later, as each look keeps the GPU from having the next launch ready. */
+/* Too early: not with the next launch again, and later and later, as each look keeps the GPU from
+ * having the next launch ready. */
 static void leave_out(void)
 {
 	room.gap = room.gap == 0 ? 1 : room.gap < GAP_MOST ? 2 * room.gap : GAP_MOST;
 	room.look = room.launch + room.gap;
 }
 
-/* How many of the last moves, each after the other, have not paid until now: what they brought to the GPU must have been named so much more than what
- * they took from it that the link would have taken longer, for these and for those that will undo them. */
+/* How many of the last moves, each after the other, have not paid until now: what they brought to
+ * the GPU must have been named so much more than what they took from it that the link would have
+ * taken longer, for these and for those that will undo them. */
 static uint32_t lost(void)
 {
 	int64_t gain = 0;
@@ -240,7 +257,8 @@ static void improve_all(int64_t begun)
 		return;
 	uint32_t before = lost();
 	int64_t rest =
-		room.took << (before < LOST_MOST ? 2 * before : 5); /* what does not pay is tried more and more seldom: 1, 4, 16, 32 */
+		/* What does not pay is tried more and more seldom: 1, 4, 16, 32. */
+		room.took << (before < LOST_MOST ? 2 * before : 5);
 	if (begun < room.moved + rest) {
 		leave_out();
 		return;
@@ -279,7 +297,8 @@ static uint32_t wishes(void)
 	return n;
 }
 
-/* There was no moment for it: nobody looks for some time, and what was wished is over, but for what has been since. */
+/* There was no moment for it: nobody looks for some time, and what was wished is over, but for what
+ * has been since. */
 static void give_up(uint32_t wished)
 {
 	cw_lock_acquire(&cw_resident_lock);
@@ -351,7 +370,8 @@ static void ask(int64_t most)
 	}
 }
 
-/* As long as that is harmless. by_link: what the GPU has to reach over the link before it is idle, at most. */
+/* As long as that is harmless. by_link: what the GPU has to reach over the link before it is idle,
+ * at most. */
 static void ask_for_room(uint64_t by_link)
 {
 	int64_t most = ASKED_MS + (int64_t)(by_link >> 20) * LINK_MS / 1024;
@@ -420,7 +440,7 @@ void cw_room_to(uint64_t ptr, uint64_t size, int device)
 
 void cw_room_freed(void) { atomic_store(&freed, 1); }
 
-/* --- for ordinary memory ------------------------------------------------------------------------------------------------------------- */
+/* --- for ordinary memory ---------------------------------------------------------------------- */
 
 /* Under the lock, while it is quiet: pieces leave a GPU until there is room. */
 static int clear_room(uint64_t size)

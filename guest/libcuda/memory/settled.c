@@ -1,7 +1,8 @@
 /*
- * What a thread knows of its default stream: that it had done all it was given when the process had given its streams so much work. Kept for
- * one stream and context, those that the thread waited for last. Anything new makes it unknown again, for it may be on a stream that the default
- * stream waits for; where it is not, that costs an idle stream's wait, no more.
+ * What a thread knows of its default stream: that it had done all it was given when the process had
+ * given its streams so much work. Kept for one stream and context, those that the thread waited for
+ * last. Anything new makes it unknown again, for it may be on a stream that the default stream
+ * waits for; where it is not, that costs an idle stream's wait, no more.
  */
 #include "api/capture.h"
 #include "memory/memory.h"

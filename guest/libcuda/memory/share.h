@@ -1,7 +1,8 @@
 /*
- * What one process hands to another of the same vGPU. The application sees 64 opaque bytes (IPC handles, exported pool pointers) or
- * a file descriptor; either way they hold a token, which the workers' common parent turns into what was shared. A descriptor is a
- * memory file of this process with those 64 bytes in it, so it travels like the driver's own.
+ * What one process hands to another of the same vGPU. The application sees 64 opaque bytes (IPC
+ * handles, exported pool pointers) or a file descriptor; either way they hold a token, which the
+ * workers' common parent turns into what was shared. A descriptor is a memory file of this process
+ * with those 64 bytes in it, so it travels like the driver's own.
  */
 #ifndef CW_MEMORY_SHARE_H
 #define CW_MEMORY_SHARE_H

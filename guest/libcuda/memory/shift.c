@@ -1,9 +1,10 @@
 /*
- * Pieces of managed memory that change places between the GPU's memory and this process's, under the resident lock while the GPU is idle and who would give
- * it work waits (room.c).
+ * Pieces of managed memory that change places between the GPU's memory and this process's, under
+ * the resident lock while the GPU is idle and who would give it work waits (room.c).
  *
- * Pieces here lie in a file of their group's, of which each has two places: one is filled while the other may still be looked at, so that the CPU sees
- * old bytes or new ones, never parts. What came back leaves its place empty; accesses of that are seen as of any memory at the GPU.
+ * Pieces here lie in a file of their group's, of which each has two places: one is filled while the
+ * other may still be looked at, so that the CPU sees old bytes or new ones, never parts. What came
+ * back leaves its place empty; accesses of that are seen as of any memory at the GPU.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +26,7 @@ int cw_pieces_filed(uint64_t at)
 	return a && a->filed;
 }
 
-/* --- from the GPU to here ---------------------------------------------------------------------------------------------------------- */
+/* --- from the GPU to here --------------------------------------------------------------------- */
 
 struct leaving {
 	uint64_t at, size, piece;
@@ -42,7 +43,8 @@ static uint64_t length(const struct leaving *l, uint64_t k)
 static void put(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct leaving *l = arg;
-	madvise(l->to + k * l->piece, length(l, k), MADV_POPULATE_WRITE); /* all its pages in one call, where the kernel can */
+	/* All its pages in one call, where the kernel can. */
+	madvise(l->to + k * l->piece, length(l, k), MADV_POPULATE_WRITE);
 	memcpy(l->to + k * l->piece, chunk, length(l, k));
 }
 
@@ -150,7 +152,8 @@ static CUresult send_in(struct cw_area *a)
 	return res;
 }
 
-/* What had left the GPU could not settle here: it goes back. Its pages are at its address, and the CPU's accesses are not seen yet. */
+/* What had left the GPU could not settle here: it goes back. Its pages are at its address, and the
+ * CPU's accesses are not seen yet. */
 static void go_back(struct cw_area *a)
 {
 	a->group->still = 1;
@@ -192,7 +195,7 @@ CUresult cw_piece_out(struct cw_area *a)
 	return res;
 }
 
-/* --- from here to the GPU ------------------------------------------------------------------------------------------------------------ */
+/* --- from here to the GPU --------------------------------------------------------------------- */
 
 CUresult cw_piece_in(struct cw_area *a)
 {
@@ -208,9 +211,11 @@ CUresult cw_piece_in(struct cw_area *a)
 		cw_area_unback(a);
 		return res;
 	}
-	/* Before anything is watched: a loan is renewed by the kernel's touching all of its pages, and would wait for us with the loans' lock. */
+	/* Before anything is watched: a loan is renewed by the kernel's touching all of its pages,
+	 * and would wait for us with the loans' lock. */
 	cw_piece_leave(a);
-	/* Who writes waits from now on, until the pages are gone; who reads finds them, or waits then. */
+	/* Who writes waits from now on, until the pages are gone; who reads finds them, or waits
+	 * then. */
 	res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
 	if (res == 0)
 		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(a->base, a->size, 1));
@@ -233,7 +238,7 @@ CUresult cw_piece_in(struct cw_area *a)
 	return res;
 }
 
-/* --- without having been at the GPU ------------------------------------------------------------------------------------------------------ */
+/* --- without having been at the GPU ----------------------------------------------------------- */
 
 CUresult cw_piece_begin(struct cw_area *a)
 {

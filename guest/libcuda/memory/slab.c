@@ -1,6 +1,7 @@
 /*
- * Small pinned allocations share regions: each region costs the host a mapping, a registration and, in a VM, a loan that is
- * renewed every second. A slab is one pinned region; an allocation takes a run of its units.
+ * Small pinned allocations share regions: each region costs the host a mapping, a registration and,
+ * in a VM, a loan that is renewed every second. A slab is one pinned region; an allocation takes a
+ * run of its units.
  */
 #include <stdlib.h>
 #include <string.h>

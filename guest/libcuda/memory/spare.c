@@ -10,7 +10,8 @@
 enum { NAME = 512 };
 #define GROUPS "/sys/fs/cgroup"
 
-/* The number behind a word at the beginning of a line; before all, if the word is empty. What is no number ("max") is `other`. */
+/* The number behind a word at the beginning of a line; before all, if the word is empty. What is no
+ * number ("max") is `other`. */
 static uint64_t number(const char *path, const char *word, uint64_t other)
 {
 	FILE *f = fopen(path, "re");
@@ -29,7 +30,8 @@ static uint64_t number(const char *path, const char *word, uint64_t other)
 	return found;
 }
 
-/* Where the file cannot be read, as by a process with all the descriptors that it may have, the kernel says less (all: how much there is). */
+/* Where the file cannot be read, as by a process with all the descriptors that it may have, the
+ * kernel says less (all: how much there is). */
 static uint64_t of_machine(const char *what, int all)
 {
 	uint64_t kib = number("/proc/meminfo", what, UINT64_MAX);
@@ -55,13 +57,15 @@ static uint64_t rest_of(const char *group, int all)
 	if (most == UINT64_MAX || all)
 		return most;
 	uint64_t used = file_of(group, "memory.current", "", 0), cache = file_of(group, "memory.stat", "file ", 0);
-	uint64_t shared = file_of(group, "memory.stat", "shmem ", 0); /* of the cache, and no spare */
+	/* Of the cache, and no spare. */
+	uint64_t shared = file_of(group, "memory.stat", "shmem ", 0);
 	uint64_t clean = cache > shared ? cache - shared : 0;
 	used -= clean < used ? clean : used;
 	return used < most ? most - used : 0;
 }
 
-/* The group that this process is in, and those around it. In a container what is mounted there is the container's own. */
+/* The group that this process is in, and those around it. In a container what is mounted there is
+ * the container's own. */
 static uint64_t of_groups(int all)
 {
 	char line[NAME], group[2 * NAME];

@@ -1,4 +1,5 @@
-/* How much memory this process may yet have: the machine's, and what a container or a service was given of it. */
+/* How much memory this process may yet have: the machine's, and what a container or a service was
+ * given of it. */
 #ifndef CW_MEMORY_SPARE_H
 #define CW_MEMORY_SPARE_H
 

@@ -1,8 +1,8 @@
 /*
- * Staging: regions of chunks, added when they are first needed: a small one first, which takes a millisecond to make, larger ones
- * for copies that keep more chunks in flight. A chunk is free, taken by one thread, or busy with a
- * copy whose completion word will say that it is free again. A thread that holds a chunk never waits for another, so chunks
- * cannot deadlock.
+ * Staging: regions of chunks, added when they are first needed: a small one first, which takes a
+ * millisecond to make, larger ones for copies that keep more chunks in flight. A chunk is free,
+ * taken by one thread, or busy with a copy whose completion word will say that it is free again. A
+ * thread that holds a chunk never waits for another, so chunks cannot deadlock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,9 @@ static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(
 /* Whether a chunk's copy has ended, well or not. */
 static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED) == c->value; }
 
-/* Looks for the end of a chunk's copy for a while, poll_done for longer amid others. Where cores are plenty that is as
- * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
+/* Looks for the end of a chunk's copy for a while, poll_done for longer amid others. Where cores
+ * are plenty that is as long as a full window of chunks takes: a nap here and there halves a
+ * pipeline's throughput. */
 static int spin_done(const struct cw_chunk *c)
 {
 	uint32_t n = cw_spin_limit() * (cw_copypool_size() > 1 ? SPIN_FACTOR : 1);
@@ -45,7 +46,8 @@ static int spin_done(const struct cw_chunk *c)
 
 static int poll_done(const struct cw_chunk *c, enum cw_among among)
 {
-	/* A worker of another machine answers later than any look is worth: the question for the end leaves with the copy, and is one answer with it. */
+	/* A worker of another machine answers later than any look is worth: the question for the
+	 * end leaves with the copy, and is one answer with it. */
 	if (among == CW_ALONE && !cw_can_map())
 		return done(c);
 	if (spin_done(c))
@@ -61,8 +63,8 @@ static int poll_done(const struct cw_chunk *c, enum cw_among among)
 
 void cw_chunk_renew(struct cw_chunk *c) { c->value = c->value + 1 < CW_WORD_FAILED ? c->value + 1 : 1; }
 
-/* Under the lock: the first chunk that is free, or whose copy has ended. Always the first: the bytes of chunks used again and
- * again stay in the CPU's cache. */
+/* Under the lock: the first chunk that is free, or whose copy has ended. Always the first: the
+ * bytes of chunks used again and again stay in the CPU's cache. */
 static struct cw_chunk *find_free(void)
 {
 	for (uint32_t i = 0; i < st.count; i++) {
@@ -76,7 +78,8 @@ static struct cw_chunk *find_free(void)
 	return NULL;
 }
 
-/* Under the lock: the busy chunk that was given out longest ago, on stream or (0) on any, and how many there are. */
+/* Under the lock: the busy chunk that was given out longest ago, on stream or (0) on any, and how
+ * many there are. */
 static struct cw_chunk *oldest_busy(uint32_t stream, uint32_t *count)
 {
 	struct cw_chunk *oldest = NULL;
@@ -125,13 +128,14 @@ void cw_staging_want(uint32_t chunks)
 	cw_lock_release(&st.lock);
 }
 
-/* Waits, for as long as it takes, until the copy that uses a taken chunk has ended. An error of that copy is for whoever
- * synchronises with it. 0, or why the session is over. */
+/* Waits, for as long as it takes, until the copy that uses a taken chunk has ended. An error of
+ * that copy is for whoever synchronises with it. 0, or why the session is over. */
 static CUresult reclaim(struct cw_chunk *c)
 {
 	if (poll_done(c, CW_AMID))
 		return 0;
-	/* Asked in the name of the thread that used it: its stream may be that thread's own, or destroyed since. */
+	/* Asked in the name of the thread that used it: its stream may be that thread's own, or
+	 * destroyed since. */
 	uint32_t thread = cw_thread_ordinal(), ctx = cw_current_ctx_id();
 	cw_thread_as(c->thread, c->ctx);
 	cw_own_wait(c->stream);
@@ -151,7 +155,8 @@ struct cw_chunk *cw_chunk_take(uint32_t stream, enum cw_patience patience, CUres
 			cw_lock_release(&st.lock);
 			return c;
 		}
-		/* More staging is for copies that would wait for other streams; one stream's own wait for its link to the GPU. */
+		/* More staging is for copies that would wait for other streams; one stream's own
+		 * wait for its link to the GPU. */
 		uint32_t count;
 		struct cw_chunk *oldest = oldest_busy(stream, &count);
 		if (count < CW_CHUNKS_FIRST && may_grow()) {
@@ -211,7 +216,8 @@ CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, enum cw_among among)
 {
 	if (poll_done(c, among) && word_of(c) == c->value)
 		return 0;
-	/* Long work is ahead of the copy, or the copy failed: the stream's end answers the one, the next reply says why of the other. */
+	/* Long work is ahead of the copy, or the copy failed: the stream's end answers the one, the
+	 * next reply says why of the other. */
 	CUresult res = cw_own_wait(stream);
 	if (res == 0 && word_of(c) == c->value)
 		return 0;

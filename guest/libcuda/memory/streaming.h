@@ -1,4 +1,5 @@
-/* A copy whose destination goes past the CPU's caches: it is not read first, and drives nothing out. */
+/* A copy whose destination goes past the CPU's caches: it is not read first, and drives nothing
+ * out. */
 #ifndef CW_MEMORY_STREAMING_H
 #define CW_MEMORY_STREAMING_H
 

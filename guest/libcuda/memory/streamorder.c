@@ -1,6 +1,7 @@
 /*
- * What slices wait for, as streams. See streamorder.h. A stream may end before its work: nothing can be recorded in it then. So before it does, a stream of the library's
- * waits for that work and stands for it, as long as somebody may want what is free behind it, or what was attached to it.
+ * What slices wait for, as streams. See streamorder.h. A stream may end before its work: nothing
+ * can be recorded in it then. So before it does, a stream of the library's waits for that work and
+ * stands for it, as long as somebody may want what is free behind it, or what was attached to it.
  */
 #include <stdlib.h>
 
@@ -15,7 +16,8 @@ enum { NO_TIMING = 2 /* CU_EVENT_DISABLE_TIMING */, NON_BLOCKING = 1 /* CU_STREA
 
 struct cw_behind cw_behind(uint32_t stream)
 {
-	static _Thread_local char self; /* stands for the thread, whose own stream has the number of everybody's */
+	/* Stands for the thread, whose own stream has the number of everybody's. */
+	static _Thread_local char self;
 	struct cw_stream *s = stream > PER_THREAD ? (struct cw_stream *)cw_handle_by_id(CW_KIND_STREAM, stream) : NULL;
 	struct cw_behind b = {s ? s->o.ctx : cw_current_ctx_id(), stream, 0, 0};
 	b.uid = s ? s->uid : stream == PER_THREAD ? (uintptr_t)&self : 0;
@@ -54,9 +56,10 @@ CUresult cw_order_behind(uint32_t stream, const struct cw_behind *b)
 	return res;
 }
 
-/* --- streams that end ------------------------------------------------------------------------------------------------------ */
+/* --- streams that end ------------------------------------------------------------------------- */
 
-/* One for each context whose streams have left something; its object ends with its context. Under the lock, which is a leaf but for requests. */
+/* One for each context whose streams have left something; its object ends with its context. Under
+ * the lock, which is a leaf but for requests. */
 struct heir {
 	struct heir *next;
 	struct cw_behind is;
@@ -103,7 +106,8 @@ int cw_order_left(const struct cw_behind *from, struct cw_behind *to)
 	if (!cw_capture_any()) {
 		CUresult res = cwop_StreamQuery(from->stream);
 		known = res == 0;
-		if (res != CUDA_ERROR_NOT_READY) /* with the answer comes what went wrong before, of whatever stream */
+		/* With the answer comes what went wrong before, of whatever stream. */
+		if (res != CUDA_ERROR_NOT_READY)
 			cw_own_said(res);
 	}
 	cw_lock_acquire(&lock);

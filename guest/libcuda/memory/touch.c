@@ -1,7 +1,9 @@
 /*
- * The CPU's accesses to managed memory: what is not here, and writes to what both have. One thread serves faults and waits for nobody; those that
- * have to wait until the GPU is idle, or a stream they are attached to, are passed on to a thread that does. An access that would wait for ever (a kernel
- * that waits for it) or cannot be served ends with SIGSEGV, as natively on such devices; a system call's with EFAULT.
+ * The CPU's accesses to managed memory: what is not here, and writes to what both have. One thread
+ * serves faults and waits for nobody; those that have to wait until the GPU is idle, or a stream
+ * they are attached to, are passed on to a thread that does. An access that would wait for ever (a
+ * kernel that waits for it) or cannot be served ends with SIGSEGV, as natively on such devices; a
+ * system call's with EFAULT.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +22,9 @@ enum { PATIENCE = 120 /* seconds */, SUSPENDED = 15 /* times that */, LOOK_MS = 
 
 struct waiting {
 	struct cw_fault f;
-	int64_t until, last; /* ms; last: while the host does not take what it is asked, as of a session that is suspended */
+	/* Ms; last: while the host does not take what it is asked, as of a session that is
+	 * suspended. */
+	int64_t until, last;
 };
 
 /* Faults that wait: for the whole GPU, for the stream of theirs. Each has a thread. */
@@ -42,7 +46,8 @@ static int64_t patience(void)
 
 static _Atomic int logged; /* how many that ended so were told of */
 
-/* The access ends with a signal. Other threads of a program that is exiting just do not go on: they end with it. */
+/* The access ends with a signal. Other threads of a program that is exiting just do not go on: they
+ * end with it. */
 static void refuse(const struct cw_fault *f, const char *why)
 {
 	if (atomic_load(&cw_g.state) == CW_EXITING && f->thread != atomic_load(&cw_exiting_thread))
@@ -54,9 +59,10 @@ static void refuse(const struct cw_fault *f, const char *why)
 	cw_uffd_wake(f->at, CW_PAGE);
 }
 
-/* How many units to move for an access to one of so many: more and more where accesses follow each other; at once as many as last time, up to a limit, where
- * they begin again, or half of that where last time nobody went on behind them. What is moved ends at an odd distance from where it began: accesses a fixed way apart,
- * an even one as most are, do not look as if they went on. */
+/* How many units to move for an access to one of so many: more and more where accesses follow each
+ * other; at once as many as last time, up to a limit, where they begin again, or half of that where
+ * last time nobody went on behind them. What is moved ends at an odd distance from where it began:
+ * accesses a fixed way apart, an even one as most are, do not look as if they went on. */
 static uint32_t burst(struct cw_burst *all, uint32_t unit, uint32_t units)
 {
 	struct cw_burst *least = &all[0];
@@ -82,13 +88,16 @@ static uint32_t burst(struct cw_burst *all, uint32_t unit, uint32_t units)
 
 static uint32_t within(const struct cw_area *a, uint32_t unit, uint32_t n) { return a->units - unit < n ? a->units : unit + n; }
 
-/* A function of the program that a stream called (cuLaunchHostFunc): what it may touch is idle by CUDA's rules. */
+/* A function of the program that a stream called (cuLaunchHostFunc): what it may touch is idle by
+ * CUDA's rules. */
 static int by_function(const struct cw_fault *f) { return f->thread != 0 && f->thread == atomic_load(&cw_callback_thread); }
 
-/* What lies beside that a kernel of another stream may be writing: it may come, as all of it leaves with the function's end, but not as written. */
+/* What lies beside that a kernel of another stream may be writing: it may come, as all of it leaves
+ * with the function's end, but not as written. */
 static int beside_work(const struct cw_fault *f) { return by_function(f) && !cw_gpu_idle(); }
 
-/* Under the lock: the stream that it is attached to, 0: none. Of one that has ended without cw_resident_left, the last work may still run. */
+/* Under the lock: the stream that it is attached to, 0: none. Of one that has ended without
+ * cw_resident_left, the last work may still run. */
 static uint32_t attached_to(struct cw_area *a)
 {
 	if (a->attach != CU_MEM_ATTACH_SINGLE)
@@ -130,7 +139,8 @@ static uint32_t wished(const struct cw_area *a, uint32_t u) { return a->wish_hi 
 /* Under the lock: an access to what is not here. 0: it has to wait. */
 static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int waited)
 {
-	/* Said first: who gives the GPU work now sees it, or has given it and is seen by settled (cw_begin). */
+	/* Said first: who gives the GPU work now sees it, or has given it and is seen by settled
+	 * (cw_begin). */
 	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY);
 	int may = settled(a, f, waited);
 	if (may) {
@@ -150,7 +160,8 @@ static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int w
 	return may;
 }
 
-/* Under the lock: the next piece of what a prefetch wished comes while the program is at those before. 0: none is left, or the GPU has been given work. */
+/* Under the lock: the next piece of what a prefetch wished comes while the program is at those
+ * before. 0: none is left, or the GPU has been given work. */
 static int comes_ahead(struct cw_area *a)
 {
 	const struct cw_fault nobodys = {0};
@@ -202,14 +213,16 @@ static int serve(const struct cw_fault *f, int waited)
 	if (!a && cw_uffd_strange())
 		cw_uffd_unwatch(f->at, CW_PAGE); /* what the program has moved there is its own */
 	if (!a || a->region || (f->protect && a->holder[u] == CW_AT_GPU)) {
-		cw_uffd_wake(f->at, CW_PAGE); /* freed, sent away, or here for good, in the meantime */
+		/* Freed, sent away, or here for good, in the meantime. */
+		cw_uffd_wake(f->at, CW_PAGE);
 	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {
 		if (cw_area_change(a, u, beside_work(f) ? u + 1 : within(a, u, burst(a->change, u, a->units))) != 0)
 			refuse(f, "its pages cannot be made writable");
 	} else if (f->protect) {
 		cw_uffd_protect(f->at, CW_PAGE, 0);
 	} else if (a->holder[u] != CW_AT_GPU) {
-		/* It came in the meantime; or the program has thrown its page away. That is zero then for the GPU, too: it was written. */
+		/* It came in the meantime; or the program has thrown its page away. That is zero
+		 * then for the GPU, too: it was written. */
 		if (cw_uffd_zero(f->at, CW_PAGE) == 0 && a->holder[u] == CW_AT_BOTH && cw_area_change(a, u, u + 1) != 0)
 			refuse(f, "its pages cannot be made writable");
 		cw_uffd_wake(f->at, CW_PAGE);
@@ -220,7 +233,7 @@ static int serve(const struct cw_fault *f, int waited)
 	return done;
 }
 
-/* --- waiting --------------------------------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 /* refuse, unless the access has gone on: another's was near, and what it brought was enough. */
 static void give_up(const struct cw_fault *f, const char *why)

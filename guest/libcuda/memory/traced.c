@@ -1,7 +1,9 @@
 /*
- * Managed memory and debuggers. One reads and writes by /proc/PID/mem or ptrace while all threads stand still, for which Linux waits for no page (EIO):
- * what lies at the GPU it cannot be given then. So while the process is traced managed memory comes as soon as the program has waited for its device, as
- * if it had touched all of it, for writing, and the debugger finds it where it stops next.
+ * Managed memory and debuggers. One reads and writes by /proc/PID/mem or ptrace while all threads
+ * stand still, for which Linux waits for no page (EIO): what lies at the GPU it cannot be given
+ * then. So while the process is traced managed memory comes as soon as the program has waited for
+ * its device, as if it had touched all of it, for writing, and the debugger finds it where it stops
+ * next.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,14 +1,16 @@
 /*
- * The two pipelines through staging. Several threads (copypool.h) move pieces between the application's memory and chunks while the
- * GPU copies other chunks; the bytes in flight stay few enough for the CPU's last cache.
+ * The two pipelines through staging. Several threads (copypool.h) move pieces between the
+ * application's memory and chunks while the GPU copies other chunks; the bytes in flight stay few
+ * enough for the CPU's last cache.
  */
 #include "memory/copypool.h"
 #include "memory/memory.h"
 #include "session/lock.h"
 
 /*
- * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU some 50. More hands than that needs
- * only wait for each other. A wake-up costs as much as 300 KiB of copying, and as 160 KiB of pages that have to be made.
+ * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU
+ * some 50. More hands than that needs only wait for each other. A wake-up costs as much as 300 KiB
+ * of copying, and as 160 KiB of pages that have to be made.
  */
 enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 4 /* pieces */ };
 
@@ -20,7 +22,7 @@ static uint32_t hands(const struct cw_transfer *t, uint32_t most)
 	return n == 0 ? 1 : (uint32_t)n;
 }
 
-/* --- to the device: a piece is moved, then sent, by the thread that picked it ------------------------------------------ */
+/* --- to the device: a piece is moved, then sent, by the thread that picked it ----------------- */
 
 struct upload {
 	const struct cw_transfer *t;
@@ -35,7 +37,8 @@ static void failed(_Atomic uint32_t *res, CUresult why)
 		atomic_compare_exchange_strong(res, &none, (uint32_t)why);
 }
 
-/* Behind work that takes long helpers leave; the caller waits, and calls them back when chunks are free again. */
+/* Behind work that takes long helpers leave; the caller waits, and calls them back when chunks are
+ * free again. */
 static void upload(void *arg)
 {
 	struct upload *u = arg;
@@ -73,8 +76,9 @@ CUresult cw_transfer_to_device(const struct cw_transfer *t)
 	return (CUresult)atomic_load(&u.res);
 }
 
-/* --- from the device: a window of chunks is asked for ahead; hands share the parts of the oldest, and who moves the last part of
- * one asks for the next piece with it --------------------------------------------------------------------------------------------- */
+/* --- from the device: a window of chunks is asked for ahead; hands share the parts of the oldest,
+ * and who moves the last part of one asks for the next piece with it
+ * --------------------------------------------------------------------------------------------- */
 
 /* A chunk and the piece that it is in flight with. */
 struct flight {
@@ -86,12 +90,15 @@ struct download {
 	const struct cw_transfer *t;
 	struct cw_lock lock;
 	struct flight fly[WINDOW];
-	struct flight *order[WINDOW]; /* piece k, of which next <= k < asked, is in order[k % WINDOW]: each of them holds a chunk */
-	uint64_t asked, next;	      /* next: the oldest with parts that nobody took */
+	/* Piece k, of which next <= k < asked, is in order[k % WINDOW]: each of them holds a
+	 * chunk. */
+	struct flight *order[WINDOW];
+	uint64_t asked, next; /* next: the oldest with parts that nobody took */
 	CUresult res;
 };
 
-/* Under the lock: asks for the next piece with a chunk whose value is a fresh one, or gives the chunk back. */
+/* Under the lock: asks for the next piece with a chunk whose value is a fresh one, or gives the
+ * chunk back. */
 static void ask(struct download *d, struct flight *f)
 {
 	struct cw_chunk *c = f->c;

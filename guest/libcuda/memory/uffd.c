@@ -25,7 +25,8 @@ static struct {
 	_Atomic int strange;
 } uffd;
 
-/* The system call asks for a privilege unless vm.unprivileged_userfaultfd is set; the device file goes by its permissions. */
+/* The system call asks for a privilege unless vm.unprivileged_userfaultfd is set; the device file
+ * goes by its permissions. */
 static int new_descriptor(void)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), err = errno, dev;
@@ -47,7 +48,8 @@ static int agree(int fd, uint64_t features)
 	return ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : -errno;
 }
 
-/* Duplicates (duplicates.c) are why anything would be moved; CAUSEWAY_MANAGED_DUPLICATES=0: there are none. */
+/* Duplicates (duplicates.c) are why anything would be moved; CAUSEWAY_MANAGED_DUPLICATES=0: there
+ * are none. */
 static int wants_moves(void)
 {
 	const char *e = getenv("CAUSEWAY_MANAGED_DUPLICATES");
@@ -81,7 +83,8 @@ int cw_uffd_tracks(void) { return uffd.tracks; }
 int cw_uffd_remaps(void) { return uffd.remaps; }
 void cw_uffd_moves(uint64_t to) { atomic_store(&uffd.moves, to); }
 
-/* Somebody has moved watched memory, and waits for this to be read: the program, unless the library has gone on since. */
+/* Somebody has moved watched memory, and waits for this to be read: the program, unless the library
+ * has gone on since. */
 static void moved(const struct uffd_msg *m)
 {
 	if (m->event == UFFD_EVENT_REMAP && m->arg.remap.to != atomic_load(&uffd.moves))
@@ -131,7 +134,8 @@ void cw_uffd_end(void)
 	cw_lock_release(&uffd.lock);
 }
 
-/* Whether the kernel is to be asked again: something is being moved (EAGAIN), which waits until that is read. */
+/* Whether the kernel is to be asked again: something is being moved (EAGAIN), which waits until
+ * that is read. */
 static int again(int err)
 {
 	if (err == EAGAIN && uffd.remaps)
@@ -146,8 +150,9 @@ int cw_uffd_watch(uint64_t at, uint64_t size, int missing)
 	return r.mode == 0 || ioctl(uffd.fd, UFFDIO_REGISTER, &r) == 0 ? 0 : -errno;
 }
 
-/* A program that has parts of its memory otherwise (madvise, mlock, mprotect) has mappings that meet there. The kernel takes no range that is of two (ENOENT);
- * writes are protected over several from Linux 6.4 on. Half of it is tried then. */
+/* A program that has parts of its memory otherwise (madvise, mlock, mprotect) has mappings that
+ * meet there. The kernel takes no range that is of two (ENOENT); writes are protected over several
+ * from Linux 6.4 on. Half of it is tried then. */
 static uint64_t less(uint64_t size) { return size / 2 / CW_PAGE * CW_PAGE; }
 
 int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)

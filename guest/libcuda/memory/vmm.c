@@ -1,4 +1,5 @@
-/* Address reservations and mappings: cuMemAddressReserve, cuMemMap, cuMemSetAccess and their reverses. */
+/* Address reservations and mappings: cuMemAddressReserve, cuMemMap, cuMemSetAccess and their
+ * reverses. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -61,7 +62,7 @@ static int insert(struct cw_resv *v)
 	return 1;
 }
 
-/* --- reservations -------------------------------------------------------------------------------------------------- */
+/* --- reservations ----------------------------------------------------------------------------- */
 
 int cw_addresses_take(uint64_t base, uint64_t size)
 {
@@ -106,9 +107,10 @@ static CUresult unreserve(struct cw_resv *v)
 }
 
 /*
- * Addresses that are free in this process too. The driver takes small ranges from its process's own mappings, which may be
- * anything in this one, and well-aligned ones from a window of its own, which is free here. A range that does not fit is held
- * until the second is there, or it would come again.
+ * Addresses that are free in this process too. The driver takes small ranges from its process's own
+ * mappings, which may be anything in this one, and well-aligned ones from a window of its own,
+ * which is free here. A range that does not fit is held until the second is there, or it would come
+ * again.
  */
 static CUresult reserve(uint64_t size, uint64_t align, uint64_t wish, uint64_t flags, struct cw_resv **out)
 {
@@ -200,7 +202,7 @@ CUresult cwi_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return res;
 }
 
-/* --- mappings ------------------------------------------------------------------------------------------------------ */
+/* --- mappings --------------------------------------------------------------------------------- */
 
 static CUresult map(struct cw_mapping *m, uint64_t flags)
 {
@@ -255,7 +257,8 @@ static struct cw_mapping *next_mapping(uint64_t addr, uint64_t end)
 	return cw_range_next(addr, end, &r) && r.kind == CW_RANGE_MAPPED ? r.mapping : NULL;
 }
 
-/* Whether every mapping that [ptr, ptr+size) touches lies wholly in it and, unless gaps are fine, without a gap. */
+/* Whether every mapping that [ptr, ptr+size) touches lies wholly in it and, unless gaps are fine,
+ * without a gap. */
 static int whole(uint64_t ptr, uint64_t size, int gaps)
 {
 	uint64_t at = ptr, end = ptr + size;
@@ -299,7 +302,7 @@ CUresult cwi_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return res;
 }
 
-/* --- access -------------------------------------------------------------------------------------------------------- */
+/* --- access ----------------------------------------------------------------------------------- */
 
 static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 {
@@ -309,7 +312,8 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 		if (desc[i].flags != 0 && desc[i].flags != 1 && desc[i].flags != 3)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (desc[i].location.type == CU_MEM_LOCATION_TYPE_HOST || desc[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
-			return CUDA_ERROR_NOT_SUPPORTED; /* device memory is not mapped for the CPU */
+			/* device memory is not mapped for the CPU */
+			return CUDA_ERROR_NOT_SUPPORTED;
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !cw_device_get(desc[i].location.id) ||
 		    desc[i].location.id >= CW_VMM_DEVICES)
 			return CUDA_ERROR_INVALID_VALUE;

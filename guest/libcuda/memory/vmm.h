@@ -1,10 +1,12 @@
 /*
- * Virtual memory management: reservations, physical memory, mappings. The application sees addresses and
- * CUmemGenericAllocationHandle; all three are objects of the handle slab, so that the worker can name them.
+ * Virtual memory management: reservations, physical memory, mappings. The application sees
+ * addresses and CUmemGenericAllocationHandle; all three are objects of the handle slab, so that the
+ * worker can name them.
  *
- * Physical memory is counted here: refs by the application (create, import, retain), maps by mappings. The worker is told once, when
- * both are zero. The virtual-memory lock guards all of it and is held across the requests, which are rare.
- * Lock order: virtual-memory lock > range lock, session locks.
+ * Physical memory is counted here: refs by the application (create, import, retain), maps by
+ * mappings. The worker is told once, when both are zero. The virtual-memory lock guards all of it
+ * and is held across the requests, which are rare. Lock order: virtual-memory lock > range lock,
+ * session locks.
  */
 #ifndef CW_MEMORY_VMM_H
 #define CW_MEMORY_VMM_H
@@ -19,8 +21,8 @@ enum { CW_VMM_DEVICES = 64 };
 
 #pragma GCC visibility push(hidden)
 
-/* Takes addresses in this process too, so that nothing else can live there: what an address names must stay one thing. 0 if they
- * are in use. Whole pages. */
+/* Takes addresses in this process too, so that nothing else can live there: what an address names
+ * must stay one thing. 0 if they are in use. Whole pages. */
 int cw_addresses_take(uint64_t base, uint64_t size);
 void cw_addresses_give(uint64_t base, uint64_t size);
 
@@ -53,8 +55,8 @@ CW_OBJ_FITS(struct cw_mapping);
 
 extern struct cw_lock cw_vmm_lock;
 
-/* Addresses for the library itself, free and taken in both processes, at a wish if that can be had (0: anywhere); the application's calls do not
- * know them. */
+/* Addresses for the library itself, free and taken in both processes, at a wish if that can be had
+ * (0: anywhere); the application's calls do not know them. */
 CUresult cw_addresses_reserve(uint64_t size, uint64_t wish, struct cw_resv **out);
 /* Those at base, which this process has taken and keeps. */
 CUresult cw_addresses_again(uint64_t base, uint64_t size, struct cw_resv **out);
@@ -73,7 +75,8 @@ static inline struct cw_memhandle *cw_memhandle_get(CUmemGenericAllocationHandle
 /* Tells the worker when nobody holds the memory any more. Under the lock. */
 CUresult cw_memhandle_settle(struct cw_memhandle *m);
 
-/* What cuPointerGetAttribute says about mapped memory where it differs from cuMemAlloc's. 0: as for other memory. */
+/* What cuPointerGetAttribute says about mapped memory where it differs from cuMemAlloc's. 0: as for
+ * other memory. */
 int cw_mapping_answer(const struct cw_range *r, uint64_t ptr, int attr, uint64_t *value, CUresult *res);
 
 #pragma GCC visibility pop

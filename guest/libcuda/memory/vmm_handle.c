@@ -3,8 +3,8 @@
 
 #include "memory/vmm.h"
 
-/* Where memory can be. Host memory of the driver would be the host's, which no guest process can map: refused, so that libraries
- * that probe for it fall back. */
+/* Where memory can be. Host memory of the driver would be the host's, which no guest process can
+ * map: refused, so that libraries that probe for it fall back. */
 static CUresult check_prop(const CUmemAllocationProp *p)
 {
 	if (!p || p->type != CW_MEM_PINNED)
@@ -28,7 +28,8 @@ CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 	CUresult res;
 	if (!granularity || !prop)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The driver looks at nothing else (observed on 580), and libraries ask before they know what is supported. */
+	/* The driver looks at nothing else (observed on 580), and libraries ask before they know
+	 * what is supported. */
 	res = cwop_MemGetAllocationGranularity(cw_device_get(prop->location.id) ? (uint32_t)prop->location.id : 0,
 					       (uint32_t)prop->requestedHandleTypes, (uint32_t)option, &g);
 	if (res == 0)

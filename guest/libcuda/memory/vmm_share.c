@@ -17,7 +17,8 @@ static CUresult export_fd(struct cw_memhandle *m, int *fd)
 	return res;
 }
 
-/* Descriptors only: fabric handles, for other machines, cannot be asked for at cuMemCreate, so no memory has them. */
+/* Descriptors only: fabric handles, for other machines, cannot be asked for at cuMemCreate, so no
+ * memory has them. */
 CUresult cwi_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
 					  unsigned long long flags)
 {
@@ -44,7 +45,8 @@ CUresult cwi_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 	if (type == CW_MEM_FABRIC)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!cw_share_from_fd((int)(intptr_t)os_handle, CW_SHARE_PHYSICAL, &s))
-		return CUDA_ERROR_UNKNOWN; /* as the driver answers for a file that is none of its own */
+		/* As the driver answers for a file that is none of its own. */
+		return CUDA_ERROR_UNKNOWN;
 	struct cw_memhandle *m = (struct cw_memhandle *)cw_handle_alloc();
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,8 +1,10 @@
 /*
- * How much launches named a piece of managed memory lately: each warms it, all cool with each launch. One piece takes another's place at the GPU if it is
- * much warmer, which takes several launches that named the one and not the other: to change the places of two costs what three (copies alone) to 14 (with
- * the pages that they take, H100) kernels cost that read and write one over the link. Others of the same allocation come along at once if they are
- * warmer at all, for a launch that names one means all behind it.
+ * How much launches named a piece of managed memory lately: each warms it, all cool with each
+ * launch. One piece takes another's place at the GPU if it is much warmer, which takes several
+ * launches that named the one and not the other: to change the places of two costs what three
+ * (copies alone) to 14 (with the pages that they take, H100) kernels cost that read and write one
+ * over the link. Others of the same allocation come along at once if they are warmer at all, for a
+ * launch that names one means all behind it.
  */
 #ifndef CW_MEMORY_WARMTH_H
 #define CW_MEMORY_WARMTH_H
@@ -34,7 +36,8 @@ static inline void cw_warm(struct cw_warmth *w, uint64_t launch, uint32_t by)
 	*w = (struct cw_warmth){launch, before + by, by};
 }
 
-/* By how much a launch warms piece i of count in all, if it names piece first: what lies behind that one may be meant too, a little less. */
+/* By how much a launch warms piece i of count in all, if it names piece first: what lies behind
+ * that one may be meant too, a little less. */
 static inline uint32_t cw_warm_by(uint32_t i, uint32_t first, uint32_t count)
 {
 	return CW_WARM - (uint32_t)((uint64_t)CW_WARM / 4 * (i - first) / (count - first));

@@ -1,8 +1,11 @@
 /*
- * Functions of the application that streams will call (cuLaunchHostFunc), and what must not stand behind them in the ring. The worker takes one record
- * after the other. One in which a driver waits for such a function, because it takes no more behind work that has not begun or because it waits for the
- * device, keeps it from all that the function, or who holds a lock that the function wants, asks of it: they would wait for each other. So who asks for
- * such a thing waits here, before the worker knows of it. None of this is for ever: the function may wait for this thread, as it could natively.
+ * Functions of the application that streams will call (cuLaunchHostFunc), and what must not stand
+ * behind them in the ring. The worker takes one record after the other. One in which a driver waits
+ * for such a function, because it takes no more behind work that has not begun or because it waits
+ * for the device, keeps it from all that the function, or who holds a lock that the function wants,
+ * asks of it: they would wait for each other. So who asks for such a thing waits here, before the
+ * worker knows of it. None of this is for ever: the function may wait for this thread, as it could
+ * natively.
  */
 #include <string.h>
 
@@ -16,7 +19,8 @@ enum { STREAMS = 32, BEHIND = 512, LEGACY = 1, AGAIN = 3, LEAST_WAY_MS = 20 };
 
 static struct {
 	struct cw_lock lock;
-	/* Of two generations: who waits for those that are there now begins another, so that what others add meanwhile keeps nobody. */
+	/* Of two generations: who waits for those that are there now begins another, so that what
+	 * others add meanwhile keeps nobody. */
 	uint32_t count[2], young;
 	uint32_t barred;
 	uint16_t era; /* those of before are waited for no more: cw_host_done knows them by it */
@@ -31,7 +35,8 @@ int64_t cw_host_longest_ms = 10000;
 static _Atomic uint64_t since; /* cw_work when one was last added or called */
 static _Atomic int late;
 
-/* How many ask in vain to go when none is ahead, as others add without pause; and how long these make way for them, each time they add one. */
+/* How many ask in vain to go when none is ahead, as others add without pause; and how long these
+ * make way for them, each time they add one. */
 static _Atomic int crowded;
 static _Atomic int64_t way_ms;
 
@@ -126,7 +131,7 @@ void cw_host_done(uint32_t ticket)
 	cw_lock_release(&ahead.lock);
 }
 
-/* --- work behind them --------------------------------------------------------------------------------------------------------------- */
+/* --- work behind them ------------------------------------------------------------------------- */
 
 /* Under the lock: what keeps a stream that has more behind it than a driver takes, -1. */
 static int keeps(uint32_t stream, uint32_t more)
@@ -166,9 +171,10 @@ void cw_host_let_run(void)
 	}
 }
 
-/* --- what waits for the device -------------------------------------------------------------------------------------------------------- */
+/* --- what waits for the device ---------------------------------------------------------------- */
 
-/* Under the lock: they do not come, as when their context has failed, or wait for what waits for them. */
+/* Under the lock: they do not come, as when their context has failed, or wait for what waits for
+ * them. */
 static void give_up(void)
 {
 	memset(ahead.count, 0, sizeof ahead.count);
@@ -209,13 +215,16 @@ void cw_host_before_copy(void)
 }
 
 /*
- * Where others add without pause there is always one ahead, and one that needs the ring would be waited for with this in front of what it needs. So after
- * some rounds they make way, for as long as a round needs by all that is known, and not for longer: who adds may hold a lock that one ahead wants.
+ * Where others add without pause there is always one ahead, and one that needs the ring would be
+ * waited for with this in front of what it needs. So after some rounds they make way, for as long
+ * as a round needs by all that is known, and not for longer: who adds may hold a lock that one
+ * ahead wants.
  */
 CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
 	int64_t until = cw_now_ms() + cw_host_longest_ms;
-	if (op != CW_OP_GRAPH_INSTANTIATE) /* which waits for memory at most, not for graphs that run */
+	/* Which waits for memory at most, not for graphs that run. */
+	if (op != CW_OP_GRAPH_INSTANTIATE)
 		cw_before_drain();
 	CUresult res;
 	int rounds = 0; /* in vain */
@@ -224,7 +233,8 @@ CUresult cw_host_begin_after(struct cw_tx *tx, uint16_t op, uint32_t fixed, uint
 		if (!last && cw_host_is_ahead())
 			await_these(until);
 		res = cw_begin_slot(&cw_s, tx, op, fixed, var, slot);
-		/* The ring is held: what was added since is before this in it, or will be behind. */
+		/* The ring is held: what was added since is before this in it, or will be
+		 * behind. */
 		if (res != 0 || last || !cw_host_is_ahead())
 			break;
 		cw_take_back(&cw_s, tx);

@@ -1,4 +1,5 @@
-/* Bytes that are too long for one record travel ahead of it in pieces, under an id that the record then names. */
+/* Bytes that are too long for one record travel ahead of it in pieces, under an id that the record
+ * then names. */
 #include "gen/ops.h"
 #include "session/internal.h"
 
@@ -17,7 +18,8 @@ CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob)
 		uint32_t n = len - done < PIECE ? (uint32_t)(len - done) : PIECE;
 		CUresult r = cwop_BlobAppend(id, len, (const uint8_t *)p + done, n);
 		done += n;
-		/* A sticky error is for the call that follows; only a dead session ends the sending. */
+		/* A sticky error is for the call that follows; only a dead session ends the
+		 * sending. */
 		if (r != 0 && cw_is_dead(s))
 			return r;
 	}

@@ -16,7 +16,8 @@ void cw_why(struct cw_session *s, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* CUDA_ variables that no driver reads at its start, that are the host's to set, or that this library obeys itself. */
+/* CUDA_ variables that no driver reads at its start, that are the host's to set, or that this
+ * library obeys itself. */
 static int harmless(const char *var)
 {
 	static const char *const names[] = {"CUDA_HOME",
@@ -82,8 +83,9 @@ static int shm_unnamed(void)
 }
 
 /*
- * The name tells this library's files from those of another process that uses Causeway too, whose memory reached this one by a socket. A
- * child goes on with its parent's, as it has the parent's memory.
+ * The name tells this library's files from those of another process that uses Causeway too, whose
+ * memory reached this one by a socket. A child goes on with its parent's, as it has the parent's
+ * memory.
  */
 const char *cw_memfd_name(char name[CW_MEMFD_NAME])
 {
@@ -109,7 +111,8 @@ int cw_memfd(size_t size)
 		close(fd);
 		return -err;
 	}
-	/* The host maps this file: a sealed size means that it need not fear SIGBUS. Fails harmlessly on /dev/shm. */
+	/* The host maps this file: a sealed size means that it need not fear SIGBUS. Fails
+	 * harmlessly on /dev/shm. */
 	syscall(SYS_fcntl, fd, ADD_SEALS, SEALS);
 	return fd;
 }

@@ -1,7 +1,10 @@
 /*
- * A session with a GPU server whose RDMA end is this process: an adapter of the VM's (a virtual function) carries the frames of tcp_frames.h, and the server reads and writes staging memory in this process by
- * itself. What goes out of band (queue pairs, whether bytes come through, the end) goes by the host: through the session file of the mount, or a Unix socket. The host has the keys to the server, and
- * sees none of what is carried. If it does not come to that, the session is the mount's, as without.
+ * A session with a GPU server whose RDMA end is this process: an adapter of the VM's (a virtual
+ * function) carries the frames of tcp_frames.h, and the server reads and writes staging memory in
+ * this process by itself. What goes out of band (queue pairs, whether bytes come through, the end)
+ * goes by the host: through the session file of the mount, or a Unix socket. The host has the keys
+ * to the server, and sees none of what is carried. If it does not come to that, the session is the
+ * mount's, as without.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,10 +19,12 @@
 
 const char *cw_rdma_sysfs = "/sys/class/infiniband";
 enum { PORTS = 16, WORD = 16, STACK = 128 * 1024, WELCOME_MS = 70000 };
-/* Where the session is, while its queue pair is lost: asked for another, which the host has or has not brought about. */
+/* Where the session is, while its queue pair is lost: asked for another, which the host has or has
+ * not brought about. */
 enum phase { THERE, ASKED, NONE };
 int64_t cw_rdma_leave_ms = 500;
-#define MOST_GRANTED ((uint64_t)256 << 20) /* of memory that the adapter pins; what is beyond goes in frames */
+/* Of memory that the adapter pins; what is beyond goes in frames. */
+#define MOST_GRANTED ((uint64_t)256 << 20)
 
 char cw_rdma_apart[256];
 
@@ -35,7 +40,7 @@ static struct {
 	int64_t until; /* of the handshake's reads; 0 */
 } d;
 
-/* --- the stream below frames ---------------------------------------------------------------------------------------------- */
+/* --- the stream below frames ------------------------------------------------------------------ */
 
 static int stream_send(struct cw_session *s, struct iovec *iov, int n) { return cw_lasting_send(s, iov, n); }
 
@@ -66,7 +71,8 @@ static void now_at(enum phase p)
 	cw_futex_wake(&d.phase, 1 << 30, CW_FUTEX_PRIVATE);
 }
 
-/* As struct cw_lasting has it: the host, which is told, makes a connection to the server, and oob_thread agrees inside of that. */
+/* As struct cw_lasting has it: the host, which is told, makes a connection to the server, and
+ * oob_thread agrees inside of that. */
 static int another(struct cw_session *s, uint64_t got, int64_t until, uint64_t *far)
 {
 	uint8_t b[WORD] = "CWVLST\0\1";
@@ -106,7 +112,9 @@ static int lost_word(struct cw_session *s, const uint8_t *b)
 	return err == -ECONNRESET ? 0 : err;
 }
 
-/* There is no more of the channel out of band. Where the queue pair was lost before, that is what the program is told first: whoever has the session go on says it, with this as why there is no other. */
+/* There is no more of the channel out of band. Where the queue pair was lost before, that is what
+ * the program is told first: whoever has the session go on says it, with this as why there is no
+ * other. */
 static void oob_over(struct cw_session *s, int err, const char *why)
 {
 	char first[400], both[500];
@@ -150,7 +158,7 @@ static void *oob_thread(void *arg)
 	return NULL;
 }
 
-/* --- opening -------------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 int cw_rdma_wanted(const char *mount)
 {
@@ -293,7 +301,7 @@ static int rdma_open(struct cw_session *s, const char *target)
 	return err;
 }
 
-/* --- regions --------------------------------------------------------------------------------------------------------------- */
+/* --- regions ---------------------------------------------------------------------------------- */
 
 static int rdma_add_region(struct cw_session *s, struct cw_region *r)
 {
@@ -311,7 +319,8 @@ static int rdma_add_region(struct cw_session *s, struct cw_region *r)
 	int rc = room ? cw_rdma_register(d.r, r->va, r->size, &r->carrier, &g.key) : -ENOSPC;
 	if (rc == 0) {
 		g.address = (uintptr_t)r->va;
-		cw_tcp_send(s, CW_FRAME_GRANT, 0, r->id, &g, sizeof g); /* a stream that ends ends the session */
+		/* A stream that ends ends the session. */
+		cw_tcp_send(s, CW_FRAME_GRANT, 0, r->id, &g, sizeof g);
 		return 0;
 	}
 	cw_lock_acquire(&cw_tcp.region_lock);
@@ -346,7 +355,8 @@ static void rdma_forked(struct cw_session *s, int owned)
 		cw_rdma_forked(d.r);
 }
 
-/* The server is told how much there was, so that it ends at once; a process that is killed leaves that to the host. */
+/* The server is told how much there was, so that it ends at once; a process that is killed leaves
+ * that to the host. */
 static void rdma_close(struct cw_session *s)
 {
 	int64_t until = cw_now_ms() + cw_rdma_leave_ms, sent = cw_lasting_leave(until);

@@ -1,6 +1,7 @@
 /*
- * tcp://HOST:PORT - frames over one connection; tcp_frames.h is the format, tcp_net.c moves them. The host mirrors region 0 and
- * reaches other regions by one-sided reads and writes; nothing can be mapped.
+ * tcp://HOST:PORT - frames over one connection; tcp_frames.h is the format, tcp_net.c moves them.
+ * The host mirrors region 0 and reaches other regions by one-sided reads and writes; nothing can be
+ * mapped.
  */
 #include <errno.h>
 #include <netdb.h>

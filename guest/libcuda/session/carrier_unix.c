@@ -1,6 +1,7 @@
 /*
- * unix:/path - a socket of packets to a worker on this machine. Regions are memfds that both sides map; the doorbell is an
- * eventfd; waits are futexes on the shared words. The end of the socket is the end of the session, for either side.
+ * unix:/path - a socket of packets to a worker on this machine. Regions are memfds that both sides
+ * map; the doorbell is an eventfd; waits are futexes on the shared words. The end of the socket is
+ * the end of the session, for either side.
  */
 #include <errno.h>
 #include <poll.h>
@@ -74,7 +75,8 @@ static int await_welcome(struct cw_session *s)
 		cw_why(s, "the worker did not answer within %d s", WELCOME_MS / 1000);
 		return -ETIMEDOUT;
 	}
-	/* Who refuses without having read the hello resets the connection: that is said once, then comes what was written before. */
+	/* Who refuses without having read the hello resets the connection: that is said once, then
+	 * comes what was written before. */
 	for (int reset = 0; (n = recv(s->fd, buf, sizeof buf, 0)) < 0 && (errno == EINTR || (errno == ECONNRESET && reset++ == 0));)
 		;
 	if (n <= 0) {
@@ -114,7 +116,8 @@ static int unix_open(struct cw_session *s, const char *path)
 		int fds[2] = {mem, s->bell};
 		cw_hello_fill(&h, CW_MSG_HELLO, 0, base, CW_REGION0_SIZE);
 		int sent = send_fds(s->fd, &h, fds, 2);
-		err = sent == 0 || sent == -EPIPE || sent == -ECONNRESET ? await_welcome(s) : sent; /* which may be a refusal */
+		/* Which may be a refusal. */
+		err = sent == 0 || sent == -EPIPE || sent == -ECONNRESET ? await_welcome(s) : sent;
 		if (sent != 0 && err == 0)
 			err = sent;
 		if (err != 0 && err == sent)
@@ -159,8 +162,8 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
 	return err;
 }
 
-/* Makes the pages of a parted region this process's own again, with what they hold: a heap hands them out to others one day.
- * Async-signal-safe. */
+/* Makes the pages of a parted region this process's own again, with what they hold: a heap hands
+ * them out to others one day. Async-signal-safe. */
 static void disown(struct cw_region *r)
 {
 	mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0);

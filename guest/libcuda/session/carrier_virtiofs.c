@@ -1,12 +1,13 @@
 /*
- * The carrier of a VM: files of a virtiofs mount. Control messages are WRITEs; regions are memory of this process under loans
- * (loan.c).
+ * The carrier of a VM: files of a virtiofs mount. Control messages are WRITEs; regions are memory
+ * of this process under loans (loan.c).
  *
- * Doorbells are asynchronous WRITEs: the ringing thread does not wait for the host. Waits are READs that the host completes
- * when the slot is answered, at once if `waiting` is 0 when they arrive, or after a second.
+ * Doorbells are asynchronous WRITEs: the ringing thread does not wait for the host. Waits are READs
+ * that the host completes when the slot is answered, at once if `waiting` is 0 when they arrive, or
+ * after a second.
  *
- * Exit: pending READs keep a process from exiting until they complete. close() asks for that by MsgRegionEnd of region 0, which
- * ends the session; a killed process leaves by the end of the term.
+ * Exit: pending READs keep a process from exiting until they complete. close() asks for that by
+ * MsgRegionEnd of region 0, which ends the session; a killed process leaves by the end of the term.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +20,9 @@
 #include "session/rdma.h"
 
 /*
- * Each READ that lends pages keeps a request pending in a queue that all processes of the VM share. The host counts them; LOANS is what a process may
- * have at one of before, which does not. PIECE: how much one request of this process lends, about; the kernel makes READs of it.
+ * Each READ that lends pages keeps a request pending in a queue that all processes of the VM share.
+ * The host counts them; LOANS is what a process may have at one of before, which does not. PIECE:
+ * how much one request of this process lends, about; the kernel makes READs of it.
  */
 enum { LOANS = 256, MOST_LOANS = 1 << 16, DEFAULT_READ = 128 * 1024, PIECE = 16 << 20, USUAL_PAGES = 256, PROBE = 1020 * 4096 };
 
@@ -84,8 +86,9 @@ static void read_text(const char *path, char *text, size_t size)
 }
 
 /*
- * A kernel whose READs may be larger than 1 MiB (since Linux 6.13, if its sysctl says so) tells nobody how large they were when the file system was mounted:
- * the host sees it by the first that is. This is one that is completed at once.
+ * A kernel whose READs may be larger than 1 MiB (since Linux 6.13, if its sysctl says so) tells
+ * nobody how large they were when the file system was mounted: the host sees it by the first that
+ * is. This is one that is completed at once.
  */
 static void probe(struct cw_session *s)
 {
@@ -101,7 +104,8 @@ static void probe(struct cw_session *s)
 	munmap(p, PROBE);
 }
 
-/* MOUNT/info: max_read, the bytes that fit one READ; max_loans, how many may be pending as loans before the host is asked. */
+/* MOUNT/info: max_read, the bytes that fit one READ; max_loans, how many may be pending as loans
+ * before the host is asked. */
 static void read_info(const char *mount)
 {
 	char path[4200], text[2048];
@@ -146,7 +150,8 @@ static void stop(struct cw_session *s, int how)
 	control(s, CW_MSG_REGION_END, 0, s->base, CW_REGION0_SIZE);
 }
 
-/* The thread looks at `stopping` once a second. With it gone, io_destroy waits for the READs, at most a term. */
+/* The thread looks at `stopping` once a second. With it gone, io_destroy waits for the READs, at
+ * most a term. */
 static void vfs_abandon(struct cw_session *s)
 {
 	if (s->base)
@@ -216,7 +221,8 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 		if (!r->va)
 			return -ENOMEM;
 	} else if (r->file < 0) {
-		/* Private pages could part from their loan when a child is forked (Linux 6.1 copies them on write). */
+		/* Private pages could part from their loan when a child is forked (Linux 6.1 copies
+		 * them on write). */
 		madvise(r->va, r->size, MADV_DONTFORK);
 	}
 	int err = control(s, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);

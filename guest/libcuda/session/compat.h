@@ -1,6 +1,7 @@
 /*
- * What keeps the library loadable on glibc 2.17: symbols that moved or were renamed since are bound to their old version, and
- * system calls without a wrapper in 2.17 are made directly. tests/check_symbols.sh verifies the result.
+ * What keeps the library loadable on glibc 2.17: symbols that moved or were renamed since are bound
+ * to their old version, and system calls without a wrapper in 2.17 are made directly.
+ * tests/check_symbols.sh verifies the result.
  */
 #ifndef CW_SESSION_COMPAT_H
 #define CW_SESSION_COMPAT_H

@@ -1,6 +1,7 @@
 /*
- * Device output: the worker collects what kernels print and says in the control page how much waits. It is written through
- * the application's own stdout stream, so that it falls in order with the application's printf.
+ * Device output: the worker collects what kernels print and says in the control page how much
+ * waits. It is written through the application's own stdout stream, so that it falls in order with
+ * the application's printf.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "gen/ops.h"
 #include "session/internal.h"
 
-/* The field behind the text's span; the fake worker of the tests, and nobody else, leaves it out. */
+/* The field behind the text's span; the fake worker of the tests, and nobody else, leaves it
+ * out. */
 static int to_stderr(const struct cw_reply *rep, const struct cw_span *text)
 {
 	uint32_t stream = 0;

@@ -1,6 +1,7 @@
 /*
- * Extents: memory of the application's that the host itself copies from or to a region, by asynchronous WRITEs and READs of the
- * session file at the region's place. The kernel holds the pages until the host has completed the request; nothing else does.
+ * Extents: memory of the application's that the host itself copies from or to a region, by
+ * asynchronous WRITEs and READs of the session file at the region's place. The kernel holds the
+ * pages until the host has completed the request; nothing else does.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /*
- * Forks. A child has no session and gets none. Memory that the application registered is its own all the same: natively the pages are pinned, and
- * the kernel copies pinned private pages for a child when it forks (Linux 5.10). Where registering put files of ours in the pages'
- * place (moving.c), which the kernel would share with the child, the child copies them before fork returns there, and the parent waits for
- * it, as it would for the kernel. That holds for all such memory, whatever became of its registration, and whether one is under way: what is
- * ours the child finds among its own mappings. Other files of ours are not inherited at all (MADV_DONTFORK).
+ * Forks. A child has no session and gets none. Memory that the application registered is its own
+ * all the same: natively the pages are pinned, and the kernel copies pinned private pages for a
+ * child when it forks (Linux 5.10). Where registering put files of ours in the pages' place
+ * (moving.c), which the kernel would share with the child, the child copies them before fork
+ * returns there, and the parent waits for it, as it would for the kernel. That holds for all such
+ * memory, whatever became of its registration, and whether one is under way: what is ours the child
+ * finds among its own mappings. Other files of ours are not inherited at all (MADV_DONTFORK).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,9 @@ enum { PATIENCE_MS = 60000, LINE = 256 };
 static struct {
 	struct cw_lock lock; /* from before the fork until after it: one at a time */
 	int moved;	     /* this process has memory in files of ours, or will have soon */
-	int copying;	     /* the child of this fork copies; done tells its parent, or the end of the file if the child died */
+	/* The child of this fork copies; done tells its parent, or the end of the file if the child
+	 * died. */
+	int copying;
 	int done[2];
 } forks;
 
@@ -55,9 +59,10 @@ static void in_parent(void)
 	errno = err;
 }
 
-/* --- the child: async-signal-safe ------------------------------------------------------------------------------------ */
+/* --- the child: async-signal-safe ------------------------------------------------------------- */
 
-/* Gives this process pages of its own for [lo, hi). 0: there is no memory, or it runs on them; then it can no longer write them. */
+/* Gives this process pages of its own for [lo, hi). 0: there is no memory, or it runs on them; then
+ * it can no longer write them. */
 static int own(uint8_t *lo, uint8_t *hi, int prot)
 {
 	size_t size = (size_t)(hi - lo);

@@ -1,6 +1,7 @@
 /*
- * The handle slab. One reservation of address space, filled from the bottom; freed ids wait in a first-in-first-out list so
- * that a stale handle stays detectable for a while. Lookups read the slab only below the high-water mark.
+ * The handle slab. One reservation of address space, filled from the bottom; freed ids wait in a
+ * first-in-first-out list so that a stale handle stays detectable for a while. Lookups read the
+ * slab only below the high-water mark.
  */
 #include <string.h>
 #include <sys/mman.h>

@@ -10,17 +10,21 @@
 struct cw_session;
 
 /*
- * A carrier brings region 0 to the host and wakes both sides. Functions that can fail return 0 or a negative errno, and leave
- * a sentence in s->why for open.
+ * A carrier brings region 0 to the host and wakes both sides. Functions that can fail return 0 or a
+ * negative errno, and leave a sentence in s->why for open.
  */
 struct cw_carrier {
 	const char *name;
 	int private_after_fork; /* adopted memory is a forked child's own */
-	int scarce;	  /* of this process's memory the worker can map little, so what may lie elsewhere leaves it to what may not */
+	/* Of this process's memory the worker can map little, so what may lie elsewhere leaves it
+	 * to what may not. */
+	int scarce;
 	uint32_t spin_us; /* how long a waiter spins at most before it sleeps */
-	/* Allocates region 0 (s->base), shakes hands, returns when the worker consumes. target: what followed the scheme. */
+	/* Allocates region 0 (s->base), shakes hands, returns when the worker consumes. target:
+	 * what followed the scheme. */
 	int (*open)(struct cw_session *s, const char *target);
-	/* Allocates r->va (near r->va if that is set) unless r->adopted, and declares the region. */
+	/* Allocates r->va (near r->va if that is set) unless r->adopted, and declares the
+	 * region. */
 	int (*add_region)(struct cw_session *s, struct cw_region *r);
 	/* Tells the host that nothing refers to the region any more; unmaps it unless adopted. */
 	void (*end_region)(struct cw_session *s, struct cw_region *r);
@@ -28,16 +32,19 @@ struct cw_carrier {
 	void (*doorbell)(struct cw_session *s);
 	/* Instead of a doorbell: called after every change of the tail (tcp). */
 	void (*publish)(struct cw_session *s);
-	/* Sleeps while *word == 1, at most about a second; slot CW_SLOT_COUNT is space_waiters. -EPIPE: the host is gone. */
+	/* Sleeps while *word == 1, at most about a second; slot CW_SLOT_COUNT is space_waiters.
+	 * -EPIPE: the host is gone. */
 	int (*wait_slot)(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word);
 	/* 0, or -EPIPE when the host is gone. Does not block. */
 	int (*alive)(struct cw_session *s);
-	/* In a forked child: close descriptors, touch nothing else. owned: it has pages of its own for all memory that was moved into files.
-	 * Async-signal-safe. */
+	/* In a forked child: close descriptors, touch nothing else. owned: it has pages of its own
+	 * for all memory that was moved into files. Async-signal-safe. */
 	void (*forked)(struct cw_session *s, int owned);
-	/* At process exit: make pending requests end. Threads may still be inside the library: nothing is freed. */
+	/* At process exit: make pending requests end. Threads may still be inside the library:
+	 * nothing is freed. */
 	void (*close)(struct cw_session *s);
-	/* After an open whose session could not be used: undo open wholly, so that another may follow. */
+	/* After an open whose session could not be used: undo open wholly, so that another may
+	 * follow. */
 	void (*abandon)(struct cw_session *s);
 };
 
@@ -52,8 +59,10 @@ struct cw_session {
 	struct cw_lock ring_lock __attribute__((aligned(64)));
 	uint64_t tail;
 	uint64_t head_seen;
-	uint64_t work;		    /* records so far that give a stream work; read without the lock: cw_work */
-	struct cw_lock room_lock;   /* held by the thread that waits for room; never beside ring_lock */
+	/* Records so far that give a stream work; read without the lock: cw_work. */
+	uint64_t work;
+	/* Held by the thread that waits for room; never beside ring_lock. */
+	struct cw_lock room_lock;
 	_Atomic uint64_t rung_head; /* head when the doorbell was last rung: see ring.c */
 
 	/* Slots: bit set = free. slot_seq[i] belongs to the slot's owner. */
@@ -67,10 +76,12 @@ struct cw_session {
 	uint32_t spin_most; /* what the budget for a reply may grow to, where cores are plenty */
 	uint32_t spins_per_us;
 	uint32_t cpus;
-	_Atomic uint32_t long_spinners __attribute__((aligned(64))); /* threads that spin for a reply beyond spin_max */
+	/* Threads that spin for a reply beyond spin_max. */
+	_Atomic uint32_t long_spinners __attribute__((aligned(64)));
 
 	struct cw_lock open_lock;
-	_Atomic uint32_t opener; /* ordinal of the thread inside cw_session_open, which may send before the state is open */
+	/* Ordinal of the thread inside cw_session_open, which may send before the state is open. */
+	_Atomic uint32_t opener;
 	struct cw_lock console_lock;
 	struct cw_lock region_lock;
 	struct cw_region *regions;
@@ -102,14 +113,16 @@ static inline struct cw_slot *cw_slot_at(struct cw_session *s, uint32_t slot)
 	return (struct cw_slot *)(s->base + CW_SLOTS_OFFSET + (size_t)slot * CW_SLOT_SIZE);
 }
 
-/* ring.c: as cw_begin for a slot that the caller holds (slot < CW_SLOT_COUNT), or without a reply (CW_NO_SLOT). */
+/* ring.c: as cw_begin for a slot that the caller holds (slot < CW_SLOT_COUNT), or without a reply
+ * (CW_NO_SLOT). */
 #define CW_NO_SLOT UINT32_MAX
 CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot);
 /* Publishes padding where a record was begun. The slot stays the caller's. */
 void cw_take_back(struct cw_session *s, struct cw_tx *tx);
 
-/* ring.c: rings again if the worker sleeps on records. Waits that last call it now and then: a doorbell that a carrier or a host
- * lost must not stop a program for good, and publish rings once only for each sleep. */
+/* ring.c: rings again if the worker sleeps on records. Waits that last call it now and then: a
+ * doorbell that a carrier or a host lost must not stop a program for good, and publish rings once
+ * only for each sleep. */
 void cw_nudge(struct cw_session *s);
 
 /* console.c */
@@ -119,7 +132,8 @@ void cw_console_drain(struct cw_session *s);
 uint32_t *cw_thread_slot(void);
 int cw_spin_calibrate(struct cw_session *s);
 
-/* moving.c: files that take the place of adopted memory. Each is written by a thread of its own: one file takes one writer at a time. */
+/* moving.c: files that take the place of adopted memory. Each is written by a thread of its own:
+ * one file takes one writer at a time. */
 struct cw_moving {
 	uint8_t *shadow; /* where they are mapped until they do */
 	size_t size;	 /* of each but the last */
@@ -132,31 +146,37 @@ struct cw_moving {
 	uint32_t flags;
 	struct cw_tx tx;
 	int file[CW_REGION_PARTS];
-	uint8_t moved[CW_REGION_PARTS]; /* out of the shadow, each written by who fills it: what lies there now is anybody's */
+	/* Out of the shadow, each written by who fills it: what lies there now is anybody's. */
+	uint8_t moved[CW_REGION_PARTS];
 };
 /* Makes r->moving and r->print. -errno. */
 int cw_moving_make(struct cw_region *r);
-/* fork.c: sees to forks from the first session on, and is told before memory is moved. In the child it ends the session. */
+/* fork.c: sees to forks from the first session on, and is told before memory is moved. In the child
+ * it ends the session. */
 void cw_fork_watch(void);
 void cw_fork_moved(void);
 void cw_session_forked(int owned);
-/* Copies what the memory holds into the files and puts them in its place; tell is called, by any of the hands, when the worker may begin to
- * look at them: at once, or if there is much to copy, when it will not catch up. 0 or -errno; what was placed then holds what it held. */
+/* Copies what the memory holds into the files and puts them in its place; tell is called, by any of
+ * the hands, when the worker may begin to look at them: at once, or if there is much to copy, when
+ * it will not catch up. 0 or -errno; what was placed then holds what it held. */
 int cw_moving_fill(struct cw_region *r, void (*tell)(struct cw_region *r));
 /* Forgets r->moving. */
 void cw_moving_end(struct cw_region *r);
 
 /* carrier helpers (carrier_common.c) */
 void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size);
-/* Anonymous shared memory behind a descriptor, sealed against shrinking where the kernel can. -errno. */
+/* Anonymous shared memory behind a descriptor, sealed against shrinking where the kernel can.
+ * -errno. */
 int cw_memfd(size_t size);
-/* Maps size bytes of fd (or anonymous memory if fd < 0), near hint; MADV_DONTFORK. NULL on failure. */
+/* Maps size bytes of fd (or anonymous memory if fd < 0), near hint; MADV_DONTFORK. NULL on
+ * failure. */
 void *cw_map_shared(int fd, size_t size, void *hint);
 int cw_region0_init(struct cw_session *s, void *base);
 /* 0 if h is an acceptable MsgWelcome of n bytes, else -errno with s->why set. */
 int cw_welcome_check(struct cw_session *s, const void *msg, size_t n);
 
-#define CW_REGION_VA_BASE 0x6a0000000000ull /* hint for staging and pinned regions: away from heaps and libraries of both sides */
+/* hint for staging and pinned regions: away from heaps and libraries of both sides */
+#define CW_REGION_VA_BASE 0x6a0000000000ull
 
 #pragma GCC visibility pop
 #endif

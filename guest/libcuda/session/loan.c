@@ -1,13 +1,15 @@
 /*
- * Loans: asynchronous O_DIRECT READs that stay pending, so that the kernel pins a region's pages and their descriptors tell the
- * host where they lie. A piece is one request of this process; the kernel makes READs of it, each as large as it can, and completes it with
- * the last of them.
+ * Loans: asynchronous O_DIRECT READs that stay pending, so that the kernel pins a region's pages
+ * and their descriptors tell the host where they lie. A piece is one request of this process; the
+ * kernel makes READs of it, each as large as it can, and completes it with the last of them.
  *
- * The loan thread owns the renewal. Every second it submits each piece again; the host then completes the older READs with 0 bytes. It
- * submits a few READs at a time, since all that comes behind them in the VM's queue waits, and none of a piece whose older ones are not
- * completed yet, so a host that gets no CPU finds each piece twice there and not more. The host has to take each READ of a renewal for the one at
- * that place, or neither request would be completed. A piece that completes with no other pending (the host moves, or this process was stopped for
- * longer than a term) is submitted at once. It runs with all signals blocked and takes `lock` only.
+ * The loan thread owns the renewal. Every second it submits each piece again; the host then
+ * completes the older READs with 0 bytes. It submits a few READs at a time, since all that comes
+ * behind them in the VM's queue waits, and none of a piece whose older ones are not completed yet,
+ * so a host that gets no CPU finds each piece twice there and not more. The host has to take each
+ * READ of a renewal for the one at that place, or neither request would be completed. A piece that
+ * completes with no other pending (the host moves, or this process was stopped for longer than a
+ * term) is submitted at once. It runs with all signals blocked and takes `lock` only.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +19,9 @@
 
 #include "session/loan.h"
 
-/* BURST: READs after which renewals rest for GAP_MS. All that a queue of 1024 can hold takes a quarter of a second so, a term is 1.7 s, and who has less
- * than a few hundred MiB is awake a few times a second. */
+/* BURST: READs after which renewals rest for GAP_MS. All that a queue of 1024 can hold takes a
+ * quarter of a second so, a term is 1.7 s, and who has less than a few hundred MiB is awake a few
+ * times a second. */
 enum { RENEW_MS = 1000, RETRY_MS = 10, BURST = 16, GAP_MS = 5, STACK = 128 * 1024 };
 
 /* A part of a region that one request lends. */
@@ -63,8 +66,8 @@ static int loan(struct cw_session *s, struct cw_piece *p, int64_t now)
 	return err;
 }
 
-/* Under the lock: unlinks and frees pieces of a region, or of all (region < 0), that nothing refers to; the others follow with
- * their last request. */
+/* Under the lock: unlinks and frees pieces of a region, or of all (region < 0), that nothing refers
+ * to; the others follow with their last request. */
 void cw_loan_end(int64_t region)
 {
 	for (struct cw_piece **at = &cw_loans.pieces; *at;) {
@@ -112,7 +115,8 @@ static int64_t renew(struct cw_session *s, int64_t now)
 	int64_t next = now + RENEW_MS;
 	uint32_t burst = 0;
 	for (struct cw_piece *p = cw_loans.pieces; p && !cw_loans.stopping; p = p->next) {
-		if (p->ended || (p->due <= now && p->pending > 1)) /* its completion wakes the thread */
+		/* Its completion wakes the thread. */
+		if (p->ended || (p->due <= now && p->pending > 1))
 			continue;
 		int64_t at = p->due;
 		if (at <= now && burst >= BURST) {
@@ -188,8 +192,9 @@ static int loan_piece(struct cw_session *s, uint32_t region, uint8_t *va, uint64
 	return loan(s, p, cw_now_ms());
 }
 
-/* Cuts a region into pieces and lends each. Pages are written to first, so that they exist and are this process's own. The lock is let go between
- * pieces: the kernel takes its time to pin them, and others must be renewed. */
+/* Cuts a region into pieces and lends each. Pages are written to first, so that they exist and are
+ * this process's own. The lock is let go between pieces: the kernel takes its time to pin them, and
+ * others must be renewed. */
 int cw_loan_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size)
 {
 	for (uint64_t at = 0; at < size; at += 4096)

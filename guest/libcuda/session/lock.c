@@ -2,7 +2,8 @@
 
 void cw_lock_slow(struct cw_lock *l)
 {
-	/* Ring holders copy at most 64 KiB: worth a few hundred spins when another CPU can be finishing it. */
+	/* Ring holders copy at most 64 KiB: worth a few hundred spins when another CPU can be
+	 * finishing it. */
 	uint32_t spins = cw_s.cpus > 1 ? 200 : 0;
 	for (uint32_t i = 0; i < spins; i++) {
 		uint32_t seen = atomic_load_explicit(&l->word, memory_order_relaxed);

@@ -1,8 +1,11 @@
 /*
- * A mutex of one word: spins briefly, then sleeps on a futex. Zero is unlocked. Not recursive, private to the process.
+ * A mutex of one word: spins briefly, then sleeps on a futex. Zero is unlocked. Not recursive,
+ * private to the process.
  *
- * In a process with managed memory at the GPU the application's signals wait while one of its threads holds such a lock (cw_signals_wait): a handler
- * that touched that memory would wait for bytes whose way needs the lock. Faults' own signals do not wait, nor those that only end the process.
+ * In a process with managed memory at the GPU the application's signals wait while one of its
+ * threads holds such a lock (cw_signals_wait): a handler that touched that memory would wait for
+ * bytes whose way needs the lock. Faults' own signals do not wait, nor those that only end the
+ * process.
  */
 #ifndef CW_SESSION_LOCK_H
 #define CW_SESSION_LOCK_H
@@ -63,7 +66,8 @@ static inline int cw_lock_try(struct cw_lock *l)
 	return taken;
 }
 
-/* For locks that are held for a moment by threads that must not sleep over them: a wake-up may take 200 us. */
+/* For locks that are held for a moment by threads that must not sleep over them: a wake-up may take
+ * 200 us. */
 static inline void cw_lock_spin(struct cw_lock *l)
 {
 	cw_signals_before();

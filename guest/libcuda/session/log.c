@@ -1,4 +1,5 @@
-/* Logging to stderr, by CAUSEWAY_LOG. One write per line, so that lines of several threads do not mix. */
+/* Logging to stderr, by CAUSEWAY_LOG. One write per line, so that lines of several threads do not
+ * mix. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

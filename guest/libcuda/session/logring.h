@@ -1,4 +1,5 @@
-/* The last messages of this library, for cuLogs*: errors and warnings that cw_log was given, whether or not stderr shows them. */
+/* The last messages of this library, for cuLogs*: errors and warnings that cw_log was given,
+ * whether or not stderr shows them. */
 #ifndef CW_SESSION_LOGRING_H
 #define CW_SESSION_LOGRING_H
 
@@ -24,7 +25,8 @@ void cw_logring_add(int level, const char *text, size_t len);
 uint64_t cw_logring_count(void);
 /* A copy of message number, 0 if it is not kept any more or not there yet. */
 int cw_logring_get(uint64_t number, struct cw_log_line *out);
-/* A listener's number (1...), 0 if there are too many; and its end: 1, or 0 if there is none of this number. */
+/* A listener's number (1...), 0 if there are too many; and its end: 1, or 0 if there is none of
+ * this number. */
 uint32_t cw_logring_listen(void (*fn)(void *data, int level, char *message, size_t length), void *data);
 int cw_logring_unlisten(uint32_t id);
 

@@ -1,6 +1,7 @@
 /*
- * The application's memory, made shared (cuMemHostRegister): its pages are copied into memfds, which are then mapped over it. Making a page
- * costs more than filling it, and a file takes one writer at a time, so there are several files, each filled by a thread of its own.
+ * The application's memory, made shared (cuMemHostRegister): its pages are copied into memfds,
+ * which are then mapped over it. Making a page costs more than filling it, and a file takes one
+ * writer at a time, so there are several files, each filled by a thread of its own.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 #include "session/compat.h"
 #include "session/internal.h"
 
-/* Large memory is cut into more parts than there are hands: filled in order, they let the worker follow. */
+/* Large memory is cut into more parts than there are hands: filled in order, they let the worker
+ * follow. */
 enum { PART_LEAST = 512 << 10, PART_LARGE = 8 << 20, POPULATE_READ = 22 /* MADV_POPULATE_READ, Linux 5.14 */ };
 
 static size_t length(const struct cw_region *r, uint32_t k)
@@ -74,7 +76,8 @@ static int write_all(int fd, const uint8_t *from, size_t size)
 	return 0;
 }
 
-/* Copies a part and puts its file in the memory's place: whoever reads there sees the same bytes throughout. */
+/* Copies a part and puts its file in the memory's place: whoever reads there sees the same bytes
+ * throughout. */
 static int fill_part(struct cw_region *r, uint32_t k)
 {
 	struct cw_moving *p = r->moving;
@@ -84,7 +87,8 @@ static int fill_part(struct cw_region *r, uint32_t k)
 		return err;
 	if (mmap(p->shadow + at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->file[k], 0) == MAP_FAILED)
 		return -errno;
-	madvise(p->shadow + at, size, POPULATE_READ); /* or the application's first touch of each page does it */
+	/* Or the application's first touch of each page does it. */
+	madvise(p->shadow + at, size, POPULATE_READ);
 	/* No MADV_DONTFORK here: a child has the app's memory too (fork.c). */
 	if (mremap(p->shadow + at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, r->va + at) == MAP_FAILED)
 		return -errno;

@@ -1,6 +1,7 @@
 /*
- * Opening the process's session, and what ends it: fork (the child has none), exit, a dead worker. Nothing here runs before
- * the application calls cuInit, except the destructor, which then finds nothing to do.
+ * Opening the process's session, and what ends it: fork (the child has none), exit, a dead worker.
+ * Nothing here runs before the application calls cuInit, except the destructor, which then finds
+ * nothing to do.
  */
 #include <errno.h>
 #include <sched.h>
@@ -83,8 +84,8 @@ CUresult cw_check_slow(void)
 	}
 }
 
-/* A child of a process with a session has none and gets none: its descriptors are closed, so that the host sees the parent's
- * death, and its mappings of the regions are gone (MADV_DONTFORK). */
+/* A child of a process with a session has none and gets none: its descriptors are closed, so that
+ * the host sees the parent's death, and its mappings of the regions are gone (MADV_DONTFORK). */
 void cw_session_forked(int owned)
 {
 	uint32_t state = atomic_load(&cw_g.state);
@@ -119,14 +120,15 @@ int cw_spin_calibrate(struct cw_session *s)
 	if (s->spins_per_us == 0)
 		s->spins_per_us = 1;
 	s->spin_max = s->cpus > 1 ? s->spins_per_us * s->carrier->spin_us : 0;
-	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare it is worth some ms, as the
-	 * bare driver does. */
+	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare
+	 * it is worth some ms, as the bare driver does. */
 	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 30000 : s->spin_max;
 	return 0;
 }
 
-/* Path of the file that this code was loaded from: "lo-hi perms offset dev inode path" in /proc/self/maps. (No dladdr: it is in
- * libdl on old systems. No sscanf: newer C libraries rename it.) */
+/* Path of the file that this code was loaded from: "lo-hi perms offset dev inode path" in
+ * /proc/self/maps. (No dladdr: it is in libdl on old systems. No sscanf: newer C libraries rename
+ * it.) */
 static int own_path(char *out, size_t cap)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -150,7 +152,8 @@ static int own_path(char *out, size_t cap)
 	return found;
 }
 
-/* The mount that serves this library: MOUNT/lib/libcuda.so.1, if MOUNT/session is there; else /run/causeway. */
+/* The mount that serves this library: MOUNT/lib/libcuda.so.1, if MOUNT/session is there; else
+ * /run/causeway. */
 static void find_mount(char *out, size_t cap)
 {
 	char path[4096], probe[4200];
@@ -180,7 +183,8 @@ static int begin_carrier(struct cw_session *s, const struct cw_carrier *c, const
 	return c->open(s, target);
 }
 
-/* By an RDMA adapter of this machine's own, or else by the host as any session, which is told why. */
+/* By an RDMA adapter of this machine's own, or else by the host as any session, which is told
+ * why. */
 static int open_direct(struct cw_session *s, const char *target)
 {
 	const struct cw_carrier *by_host = s->carrier;

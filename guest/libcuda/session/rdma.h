@@ -1,6 +1,8 @@
 /*
- * A stream of bytes to a GPU server by RDMA WRITEs of a reliable connection: the client's end of remote/verbs, which says how it goes (doc.go, conn.go). rdma_port.c finds a
- * port of the VM's, rdma_stream.c opens it and moves bytes, carrier_rdma.c agrees on it with the server and carries a session over it.
+ * A stream of bytes to a GPU server by RDMA WRITEs of a reliable connection: the client's end of
+ * remote/verbs, which says how it goes (doc.go, conn.go). rdma_port.c finds a port of the VM's,
+ * rdma_stream.c opens it and moves bytes, carrier_rdma.c agrees on it with the server and carries a
+ * session over it.
  */
 #ifndef CW_SESSION_RDMA_H
 #define CW_SESSION_RDMA_H
@@ -25,7 +27,8 @@ struct cw_rdma_port {
 
 /* Active ports, at most max of them. name: NULL or "auto" for all, DEVICE, or DEVICE/PORT. */
 int cw_rdma_ports(const char *sysfs, const char *name, struct cw_rdma_port *out, int max);
-/* Of ports the one that leads to a server's address, with its GID; failing that the first that has an address at all. NULL: none has. */
+/* Of ports the one that leads to a server's address, with its GID; failing that the first that has
+ * an address at all. NULL: none has. */
 struct cw_rdma_port *cw_rdma_choose(const char *sysfs, struct cw_rdma_port *ports, int n, const char *server);
 
 /* What an end says of itself (remote/verbs/offer.go). */
@@ -48,7 +51,8 @@ int cw_rdma_connect(struct cw_rdma *r, const struct cw_rdma_port *port, const st
 		    char *why, size_t cap);
 /* Sends all bytes; one thread at a time. 0 or -errno. */
 int cw_rdma_send(struct cw_rdma *r, struct iovec *iov, int n);
-/* Receives at least a byte, at most n, until a time (cw_now_ms; 0: for ever); one thread at a time. 0: the peer has said that this was all. */
+/* Receives at least a byte, at most n, until a time (cw_now_ms; 0: for ever); one thread at a time.
+ * 0: the peer has said that this was all. */
 ssize_t cw_rdma_recv(struct cw_rdma *r, void *p, size_t n, int64_t until);
 /* Waits a while until the peer's adapter has what was sent. How much that was, or -errno. */
 int64_t cw_rdma_drain(struct cw_rdma *r, int64_t until);
@@ -56,11 +60,14 @@ int64_t cw_rdma_drain(struct cw_rdma *r, int64_t until);
 void cw_rdma_ended(struct cw_rdma *r, uint64_t n);
 /* Ends the stream for a reason; the first is kept. */
 void cw_rdma_fail(struct cw_rdma *r, int err, const char *why);
-/* Has nothing use the queue pair any more, for a reason; waits of it end with -ECONNRESET, as where the queue pair fails. */
+/* Has nothing use the queue pair any more, for a reason; waits of it end with -ECONNRESET, as where
+ * the queue pair fails. */
 void cw_rdma_lose(struct cw_rdma *r, const char *why);
-/* Destroys a queue pair that nobody uses: what is still under way to it arrives nowhere. Memory, and the keys to it, stay. 0 or -errno. */
+/* Destroys a queue pair that nobody uses: what is still under way to it arrives nowhere. Memory,
+ * and the keys to it, stay. 0 or -errno. */
 int cw_rdma_shut(struct cw_rdma *r);
-/* Makes another in its place, of which the other end is told. 0 or -errno, and why; -ECONNRESET: there may be one later. */
+/* Makes another in its place, of which the other end is told. 0 or -errno, and why; -ECONNRESET:
+ * there may be one later. */
 int cw_rdma_reopen(struct cw_rdma *r, const struct cw_rdma_port *port, struct cw_rdma_offer *own, char *why, size_t cap);
 /* Why it ended; empty: it did not. */
 void cw_rdma_why(struct cw_rdma *r, char *out, size_t cap);
@@ -72,7 +79,8 @@ void cw_rdma_free(struct cw_rdma *r);
 /* In a forked child: closes descriptors. Async-signal-safe. */
 void cw_rdma_forked(struct cw_rdma *r);
 
-/* rdma_oob.c: the channel out of band, by this VM's host: the session file of a mount, or a Unix socket (s->fd). One thread receives. */
+/* rdma_oob.c: the channel out of band, by this VM's host: the session file of a mount, or a Unix
+ * socket (s->fd). One thread receives. */
 struct cw_rdma_oob {
 	int mount;	  /* set before the carrier is opened */
 	_Atomic int stop; /* who receives gives up */
@@ -86,11 +94,14 @@ int cw_rdma_oob_recv(struct cw_session *s, void *out, size_t n, int64_t until);
 /* declined: why there is no offer; or empty. */
 int cw_rdma_offer_send(struct cw_session *s, const struct cw_rdma_offer *o, const char *declined);
 int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o);
-/* Sends how this end fared, and receives how the other did. own: why not; empty if all is well. 0, or -errno with s->why set. */
+/* Sends how this end fared, and receives how the other did. own: why not; empty if all is well. 0,
+ * or -errno with s->why set. */
 int cw_rdma_agree(struct cw_session *s, const char *own);
 /*
- * Has a queue pair at either end know the other, and some bytes go each way: a new one (*r), or another in the place of one that is lost. reach: whether the server reaches memory by itself. 0, or -errno and s->why;
- * again, -ECONNRESET: it has not come to that, which who is at the other end of the channel knows, and may come to it later.
+ * Has a queue pair at either end know the other, and some bytes go each way: a new one (*r), or
+ * another in the place of one that is lost. reach: whether the server reaches memory by itself. 0,
+ * or -errno and s->why; again, -ECONNRESET: it has not come to that, which who is at the other end
+ * of the channel knows, and may come to it later.
  */
 int cw_rdma_lift(struct cw_session *s, struct cw_rdma **r, const struct cw_rdma_port *port, int *reach, int again);
 /* Little-endian numbers of n bytes. */
@@ -102,7 +113,8 @@ extern const char *cw_rdma_sysfs;
 extern int64_t cw_rdma_leave_ms; /* a process that ends waits for the server's word for so long */
 /* Why a program's session at a mount is not by RDMA, for the host; empty: nobody asked. */
 extern char cw_rdma_apart[256];
-/* Whether a session is to be tried by RDMA: CAUSEWAY_RDMA, and for a mount what its info says. NULL: it is none. */
+/* Whether a session is to be tried by RDMA: CAUSEWAY_RDMA, and for a mount what its info says.
+ * NULL: it is none. */
 int cw_rdma_wanted(const char *mount);
 
 #pragma GCC visibility pop

@@ -1,5 +1,6 @@
 /*
- * Devices by libibverbs, which is loaded when it is asked for: a process whose C library has its loader apart, and not loaded (glibc before 2.34 without libdl), has no RDMA.
+ * Devices by libibverbs, which is loaded when it is asked for: a process whose C library has its
+ * loader apart, and not loaded (glibc before 2.34 without libdl), has no RDMA.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -199,7 +200,8 @@ int cw_rdma_register(struct cw_rdma *r, void *p, size_t n, void **mr, uint32_t *
 	struct ibv_mr *m = NULL;
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	int err = cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access, &m);
-	/* An adapter that looks pages up when it comes to them need not pin them. Linux 7.2's soft RoCE says that it does, and has other bytes then. */
+	/* An adapter that looks pages up when it comes to them need not pin them. Linux 7.2's soft
+	 * RoCE says that it does, and has other bytes then. */
 	if (err && !r->software && cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access | IBV_ACCESS_ON_DEMAND, &m) == 0)
 		err = 0;
 	if (err)

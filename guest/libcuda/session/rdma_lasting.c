@@ -1,4 +1,5 @@
-/* See rdma_lasting.h. Acknowledgements are between frames, of neither end's stream, and go with a queue pair. */
+/* See rdma_lasting.h. Acknowledgements are between frames, of neither end's stream, and go with a
+ * queue pair. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ void cw_lasting_free(void)
 	l->r = NULL;
 }
 
-/* --- sending -------------------------------------------------------------------------------------------------------------- */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 static void keep(const struct iovec *iov, int n)
 {
@@ -68,7 +69,8 @@ static void nap(int64_t ms)
 	nanosleep(&t, NULL);
 }
 
-/* The thread that receives has the stream go on: it alone knows how far it is. Who sends waits for wire meanwhile. 0, or what there is an end for. */
+/* The thread that receives has the stream go on: it alone knows how far it is. Who sends waits for
+ * wire meanwhile. 0, or what there is an end for. */
 static int go_on(struct cw_session *s)
 {
 	char first[400], why[700];
@@ -117,7 +119,8 @@ int cw_lasting_send(struct cw_session *s, struct iovec *iov, int n)
 	cw_lock_release(&l->wire);
 	if (err != -ECONNRESET || !atomic_load(&l->on))
 		return err;
-	/* What is kept goes over the next, which the thread that receives is about to have; it has itself to be the one where it sends, as it does with what it was asked to read. */
+	/* What is kept goes over the next, which the thread that receives is about to have; it has
+	 * itself to be the one where it sends, as it does with what it was asked to read. */
 	return own || thread_id() != l->receiver ? 0 : go_on(s);
 }
 
@@ -136,7 +139,7 @@ int64_t cw_lasting_leave(int64_t until)
 	return n;
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------------ */
+/* --- receiving -------------------------------------------------------------------------------- */
 
 /* Hands out of buf what is the session's. */
 static ssize_t deliver(uint8_t *p, size_t n)
@@ -149,7 +152,8 @@ static ssize_t deliver(uint8_t *p, size_t n)
 			if (have < sizeof f)
 				break;
 			memcpy(&f, l->buf + l->at, sizeof f);
-			if (f.type == CW_FRAME_ACK) { /* of what the server has: credit has said as much */
+			if (f.type == CW_FRAME_ACK) {
+				/* Of what the server has: credit has said as much. */
 				if (f.len != 0)
 					return -EPROTO;
 				l->at += sizeof f;
@@ -213,7 +217,8 @@ ssize_t cw_lasting_recv(struct cw_session *s, void *p, size_t n, int64_t until)
 			continue;
 		if (k > 0 && l->got - l->told >= ACK_EACH) {
 			l->told = l->got;
-			cw_tcp_send(s, CW_FRAME_ACK, 0, l->got, NULL, 0); /* what comes of it is found at the next */
+			/* What comes of it is found at the next. */
+			cw_tcp_send(s, CW_FRAME_ACK, 0, l->got, NULL, 0);
 		}
 		return k;
 	}

@@ -1,5 +1,7 @@
 /*
- * Frames over a stream by RDMA that goes on over another queue pair when its own is lost (remote/resume, whose client this is): what carrier_rdma.c has between tcp_net.c and rdma_stream.c.
+ * Frames over a stream by RDMA that goes on over another queue pair when its own is lost
+ * (remote/resume, whose client this is): what carrier_rdma.c has between tcp_net.c and
+ * rdma_stream.c.
  */
 #ifndef CW_SESSION_RDMA_LASTING_H
 #define CW_SESSION_RDMA_LASTING_H
@@ -10,23 +12,29 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * Of what was sent so many bytes are kept. The server counts a byte as received when its program has read it; it gives credit as it reads, and what it has no credit given for is a window, 1 MiB, at most. What one read of its has
- * begun, a frame of 1 MiB, may be forgotten with its queue pair. So 2 MiB do, and a frame that was not posted any more, and what is left of a ring.
+ * Of what was sent so many bytes are kept. The server counts a byte as received when its program
+ * has read it; it gives credit as it reads, and what it has no credit given for is a window, 1 MiB,
+ * at most. What one read of its has begun, a frame of 1 MiB, may be forgotten with its queue pair.
+ * So 2 MiB do, and a frame that was not posted any more, and what is left of a ring.
  */
 enum { CW_LASTING_KEPT = 6 << 20 };
 extern int64_t cw_lasting_limit_ms; /* for so long it may be without a queue pair */
 
 struct cw_lasting {
 	struct cw_rdma *r;
-	/* Has another queue pair be connected, where so many bytes of the stream were received: 0, and how many the server has; -ECONNRESET: it may be tried again; or final. Nobody sends, or receives, meanwhile. */
+	/* Has another queue pair be connected, where so many bytes of the stream were received: 0,
+	 * and how many the server has; -ECONNRESET: it may be tried again; or final. Nobody sends,
+	 * or receives, meanwhile. */
 	int (*again)(struct cw_session *s, uint64_t got, int64_t until, uint64_t *far);
 	_Atomic int on; /* it goes on */
 	struct cw_lock wire;
 	uint8_t *kept; /* by position, modulo; and up to where; under wire, as is what is sent */
 	uint64_t end;
-	/* The receiving thread's. Bytes [at, to) of buf have come, and are none of the stream's yet. */
+	/* The receiving thread's. Bytes [at, to) of buf have come, and are none of the stream's
+	 * yet. */
 	int receiver;
-	uint64_t rest, got, told; /* of a frame that has begun; of the stream; of that acknowledged */
+	/* Of a frame that has begun; of the stream; of that acknowledged. */
+	uint64_t rest, got, told;
 	size_t at, to;
 	uint8_t buf[65536];
 };

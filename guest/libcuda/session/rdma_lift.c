@@ -1,4 +1,5 @@
-/* Both ends of a session by RDMA agree, out of band, on a pair of queue pairs: the client's part of remote/verbs/upgrade.go. */
+/* Both ends of a session by RDMA agree, out of band, on a pair of queue pairs: the client's part of
+ * remote/verbs/upgrade.go. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

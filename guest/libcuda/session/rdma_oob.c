@@ -1,4 +1,5 @@
-/* The channel out of band of a session by RDMA, by this VM's host: the offers and reasons of remote/verbs/offer.go and upgrade.go. */
+/* The channel out of band of a session by RDMA, by this VM's host: the offers and reasons of
+ * remote/verbs/offer.go and upgrade.go. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -96,7 +97,8 @@ int cw_rdma_offer_send(struct cw_session *s, const struct cw_rdma_offer *o, cons
 	return cw_rdma_oob_send(s, b, OFFER + n);
 }
 
-/* As remote/verbs/offer.go checks it. Its numbers become the queue pair's path, and where this end writes at the other. */
+/* As remote/verbs/offer.go checks it. Its numbers become the queue pair's path, and where this end
+ * writes at the other. */
 static int sound(const struct cw_rdma_offer *o)
 {
 	static const uint8_t none[16];

@@ -1,6 +1,8 @@
 /*
- * The bytes of rdma.h's stream. Whoever waits, for bytes or for room, takes completions for all if nobody does (polling), and others sleep on turn. lock guards all that is not said otherwise, and is not held
- * while anything is waited for; the bytes of window and out are the reader's and the writer's.
+ * The bytes of rdma.h's stream. Whoever waits, for bytes or for room, takes completions for all if
+ * nobody does (polling), and others sleep on turn. lock guards all that is not said otherwise, and
+ * is not held while anything is waited for; the bytes of window and out are the reader's and the
+ * writer's.
  */
 #include <errno.h>
 #include <poll.h>
@@ -9,15 +11,18 @@
 #include "session/rdma_stream.h"
 
 enum { MESSAGES = 128, RESERVED = 64, SIGNAL_EACH = 32, CHUNK = 64 << 10, NAP_MS = 250 };
-/* A link on which nothing moves is probed, and given up when that is not acknowledged: docs/VF.md has both. Adapters give up by themselves before (TIMEOUT, and the retries of ibv/shim.h), if they do. */
+/* A link on which nothing moves is probed, and given up when that is not acknowledged: docs/VF.md
+ * has both. Adapters give up by themselves before (TIMEOUT, and the retries of ibv/shim.h), if they
+ * do. */
 enum { PROBE_MS = 5000, LOST_MS = 20000 };
 /* Immediates: see remote/verbs/progress.go. */
 #define CREDIT_BIT (1u << 31)
 enum { CREDIT_SHIFT = 21 };
 
-/* --- under lock ------------------------------------------------------------------------------------------------------------ */
+/* --- under lock ------------------------------------------------------------------------------- */
 
-/* The first failure that is no consequence of another is the reason. -ECONNRESET: another queue pair may do; an end of the session goes before. */
+/* The first failure that is no consequence of another is the reason. -ECONNRESET: another queue
+ * pair may do; an end of the session goes before. */
 static void fail_locked(struct cw_rdma *r, int err, const char *why, int flushed)
 {
 	if (r->err != 0 && !(r->err == -ECONNRESET && (err != -ECONNRESET || (r->flushed && !flushed))))
@@ -127,7 +132,7 @@ static void apply_locked(struct cw_rdma *r, const struct cw_completion *c, int n
 	credit_locked(r);
 }
 
-/* --- waiting --------------------------------------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static void changed(struct cw_rdma *r)
 {
@@ -136,7 +141,8 @@ static void changed(struct cw_rdma *r)
 		cw_futex_wake(&r->turn, 1 << 30, CW_FUTEX_PRIVATE);
 }
 
-/* Takes completions, after a while of none; it sleeps for NAP_MS at most. Negative: the queue is broken. */
+/* Takes completions, after a while of none; it sleeps for NAP_MS at most. Negative: the queue is
+ * broken. */
 static int take(struct cw_rdma *r, struct cw_completion *c)
 {
 	int n = 0;
@@ -153,13 +159,17 @@ static int take(struct cw_rdma *r, struct cw_completion *c)
 		return n;
 	struct pollfd p = {.fd = r->queue.channel->fd, .events = POLLIN};
 	if (poll(&p, 1, NAP_MS) == 1)
-		cw_event(&cw_rdma_lib, &r->queue); /* another thread cannot have taken it: there is one that polls */
+		/* Another thread cannot have taken it: there is one that polls. */
+		cw_event(&cw_rdma_lib, &r->queue);
 	return cw_poll(r->queue.cq, c);
 }
 
 /*
- * Who takes completions looks after each turn whether any came. Without one for PROBE_MS the peer is written nothing, which its adapter acknowledges whatever its program does; without that for LOST_MS more the link is
- * gone. A program that waits for its reply posts nothing that could fail, and an adapter may repeat for ever. What passes unseen, as the time of a VM that is paused, counts as little.
+ * Who takes completions looks after each turn whether any came. Without one for PROBE_MS the peer
+ * is written nothing, which its adapter acknowledges whatever its program does; without that for
+ * LOST_MS more the link is gone. A program that waits for its reply posts nothing that could fail,
+ * and an adapter may repeat for ever. What passes unseen, as the time of a VM that is paused,
+ * counts as little.
  */
 static void watch_locked(struct cw_rdma *r)
 {
@@ -233,7 +243,7 @@ static int await_locked(struct cw_rdma *r, enum what what, int64_t until)
 	}
 }
 
-/* --- bytes ----------------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 /* Copies what iov has next, at most most bytes, to where byte from of the stream lies. */
 static size_t gather(struct cw_rdma *r, uint64_t from, struct iovec **iov, int *n, size_t most)

@@ -30,7 +30,8 @@ struct cw_rdma {
 	uint64_t owed_bytes;
 	uint32_t messages, unsignaled, owed_count;
 	int ends;
-	/* Whether the link is there: what had been done when that was looked at last, when that was, and the time since it changed. */
+	/* Whether the link is there: what had been done when that was looked at last, when that
+	 * was, and the time since it changed. */
 	uint64_t progress;
 	int64_t looked;
 	uint32_t quiet_ms;

@@ -1,6 +1,7 @@
 /*
- * Regions: further memory that the worker reaches (staging, pinned). The carrier makes the pages reachable, then RegionAdd
- * maps them in the worker. A pinned region is mapped there at the same address, which may be taken: then another is tried.
+ * Regions: further memory that the worker reaches (staging, pinned). The carrier makes the pages
+ * reachable, then RegionAdd maps them in the worker. A pinned region is mapped there at the same
+ * address, which may be taken: then another is tried.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,8 +22,9 @@ static void send_add(struct cw_region *r)
 	cw_send(&p->tx);
 }
 
-/* Until the worker has let go of a region, as it was asked to with this result: work of the program's may use it, or anything, which some drivers wait for, for
- * a while. Were it to end before, the host would end the session. */
+/* Until the worker has let go of a region, as it was asked to with this result: work of the
+ * program's may use it, or anything, which some drivers wait for, for a while. Were it to end
+ * before, the host would end the session. */
 static CUresult let_go(const struct cw_region *r, CUresult res)
 {
 	while (res == CUDA_ERROR_NOT_READY && cw_check_alive() == 0)
@@ -31,9 +33,10 @@ static CUresult let_go(const struct cw_region *r, CUresult res)
 }
 
 /*
- * Adds a region whose pages are to take the place of the app's. The worker maps and registers them while they are filled here. Another
- * thread's write after its page was copied is lost, so this is for memory that is handed over for good (cuMemHostRegister), where the
- * API asks for no concurrent use.
+ * Adds a region whose pages are to take the place of the app's. The worker maps and registers them
+ * while they are filled here. Another thread's write after its page was copied is lost, so this is
+ * for memory that is handed over for good (cuMemHostRegister), where the API asks for no concurrent
+ * use.
  */
 static CUresult add_filling(struct cw_region *r, uint32_t flags)
 {
@@ -54,7 +57,9 @@ static CUresult add_filling(struct cw_region *r, uint32_t flags)
 	}
 	r->dev = out.dev;
 	if (r->parted &&
-	    err == 0) { /* in one file, which goes with the region; if that could not be filled, the app's pages are still there */
+	    /* In one file, which goes with the region; if that could not be filled, the app's pages
+	     * are still there. */
+	    err == 0) {
 		r->mem = r->moving->file[0];
 		r->moving->file[0] = -1;
 	}

@@ -1,13 +1,15 @@
 /*
- * The command ring, producer's side. Many threads append under one lock; the worker consumes. A record is published by the
- * store of tail; what the worker needs to see is written before it.
+ * The command ring, producer's side. Many threads append under one lock; the worker consumes. A
+ * record is published by the store of tail; what the worker needs to see is written before it.
  *
- * Every record's size is a multiple of 32, so the rest before the ring's end always holds at least an OpSkip header.
+ * Every record's size is a multiple of 32, so the rest before the ring's end always holds at least
+ * an OpSkip header.
  *
- * Doorbell: after the store of tail and a full fence, worker_state Sleeping means that the worker may miss the record, so the
- * bell is rung. A burst while the worker wakes up would ring for each record; rung_head saves that: if head is still what it
- * was when the bell was last rung (with at least one record pending), the worker has not slept again since, because it sleeps
- * only after it consumed everything.
+ * Doorbell: after the store of tail and a full fence, worker_state Sleeping means that the worker
+ * may miss the record, so the bell is rung. A burst while the worker wakes up would ring for each
+ * record; rung_head saves that: if head is still what it was when the bell was last rung (with at
+ * least one record pending), the worker has not slept again since, because it sleeps only after it
+ * consumed everything.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ static int has_room(struct cw_session *s, uint64_t need)
 	if (s->tail + need - s->head_seen <= CW_RING_SIZE)
 		return 1;
 	uint64_t head = __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE);
-	/* A head that runs backwards or past the tail is the host's fault; ignoring it only keeps this session waiting. */
+	/* A head that runs backwards or past the tail is the host's fault; ignoring it only keeps
+	 * this session waiting. */
 	if (head - s->head_seen <= s->tail - s->head_seen)
 		s->head_seen = head;
 	return s->tail + need - s->head_seen <= CW_RING_SIZE;
@@ -44,12 +47,13 @@ static int seems_room(struct cw_session *s, uint64_t need)
 	return tail + need - __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE) <= CW_RING_SIZE;
 }
 
-/* Waits for room without the ring lock, one thread at a time: threads that fill the ring take turns, so that the worker finds the
- * work of all of them in it. */
+/* Waits for room without the ring lock, one thread at a time: threads that fill the ring take
+ * turns, so that the worker finds the work of all of them in it. */
 static CUresult wait_room(struct cw_session *s, uint64_t need)
 {
 	_Atomic uint32_t *waiters = (_Atomic uint32_t *)&s->ctl->space_waiters;
-	/* For several records at once: along a full ring each one would fetch the line of head that the worker writes to. */
+	/* For several records at once: along a full ring each one would fetch the line of head that
+	 * the worker writes to. */
 	uint64_t some = need > CW_RING_SIZE / 32 ? need : CW_RING_SIZE / 32;
 	CUresult r = 0;
 	cw_lock_acquire(&s->room_lock);
@@ -151,7 +155,8 @@ _Atomic(void (*)(void)) cw_around_requests;
 _Atomic uint64_t cw_copies;
 _Atomic uint32_t cw_starved;
 
-/* Else threads that never stop giving the GPU work would keep others from managed memory for ever. Not for longer, as a kernel may wait for what comes. */
+/* Else threads that never stop giving the GPU work would keep others from managed memory for ever.
+ * Not for longer, as a kernel may wait for what comes. */
 static void let_others(void)
 {
 	enum { TURNS = 50 };
@@ -195,7 +200,8 @@ static void publish(struct cw_session *s, uint32_t size)
 	if (cw_likely(__atomic_load_n(&s->ctl->worker_state, __ATOMIC_RELAXED) != CW_WORKER_SLEEPING))
 		return;
 	uint64_t head = __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE);
-	/* Consumed meanwhile: a ring noted at this head would keep the next record's from being sent. */
+	/* Consumed meanwhile: a ring noted at this head would keep the next record's from being
+	 * sent. */
 	if (head >= tail)
 		return;
 	if (atomic_load_explicit(&s->rung_head, memory_order_acquire) == head)
@@ -212,7 +218,8 @@ void cw_take_back(struct cw_session *s, struct cw_tx *tx)
 	publish(s, tx->size);
 }
 
-/* A record of work that may touch managed memory. Nobody has a copy of that when its ring lock is taken and it is counted. */
+/* A record of work that may touch managed memory. Nobody has a copy of that when its ring lock is
+ * taken and it is counted. */
 static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
 	if (cw_unlikely(atomic_load_explicit(&cw_starved, memory_order_relaxed) != 0))
@@ -321,7 +328,8 @@ CUresult cw_await(struct cw_tx *tx, struct cw_reply *rep)
 	struct cw_session *s = &cw_s;
 	CUresult r = cw_slot_wait(s, tx->slot, tx->seq);
 	if (cw_unlikely(r != 0)) {
-		/* The slot stays claimed: a late answer must not meet another call's seq. The session is dead anyway. */
+		/* The slot stays claimed: a late answer must not meet another call's seq. The
+		 * session is dead anyway. */
 		return r;
 	}
 	around_request();

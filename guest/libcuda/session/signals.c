@@ -8,7 +8,8 @@ __thread uint32_t cw_signals_held __attribute__((tls_model("initial-exec")));
 static __thread sigset_t before;
 static __thread int none;
 
-/* Those of HUP, INT, QUIT and TERM that would end the process, when it was asked last: somebody who wants it to end does not wait for the GPU. */
+/* Those of HUP, INT, QUIT and TERM that would end the process, when it was asked last: somebody who
+ * wants it to end does not wait for the GPU. */
 static _Atomic uint32_t ends;
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 enum { ENDING = sizeof ending / sizeof ending[0] };
@@ -48,7 +49,8 @@ void cw_signals_hold(void)
 		return;
 	if (cw_signals_held == 0) {
 		sigset_t most;
-		/* A handler may have come. To ask takes longer than all the rest: once a tick (1 to 10 ms). */
+		/* A handler may have come. To ask takes longer than all the rest: once a tick (1 to
+		 * 10 ms). */
 		if (atomic_load_explicit(&ends_asked, memory_order_relaxed) != kernel_tick())
 			ask_handlers();
 		uint32_t set = atomic_load_explicit(&ends, memory_order_relaxed);

@@ -1,6 +1,7 @@
 /*
- * Reply slots: claiming, waiting, releasing. A thread keeps to the slot it used last, so a slot's cache lines stay with it.
- * Waiting spins for as long as replies of late have come while spinning, then sleeps in the carrier.
+ * Reply slots: claiming, waiting, releasing. A thread keeps to the slot it used last, so a slot's
+ * cache lines stay with it. Waiting spins for as long as replies of late have come while spinning,
+ * then sleeps in the carrier.
  */
 #include <errno.h>
 #include <limits.h>
@@ -74,8 +75,8 @@ static int spin_for(struct cw_slot *slot, uint32_t seq, uint32_t spins)
 	return 0;
 }
 
-/* Spins for spins, by what a short wait deserves, and on if few others do: one that waits for long costs the worker's threads, which
- * make the calls of all, the other half of a core. */
+/* Spins for spins, by what a short wait deserves, and on if few others do: one that waits for long
+ * costs the worker's threads, which make the calls of all, the other half of a core. */
 static int spin_on(struct cw_session *s, struct cw_slot *slot, uint32_t seq, uint32_t spins)
 {
 	uint32_t brief = spins < s->spin_max ? spins : s->spin_max;
@@ -90,10 +91,12 @@ static int spin_on(struct cw_session *s, struct cw_slot *slot, uint32_t seq, uin
 	return hit;
 }
 
-/* Spins for at most the thread's current budget. A reply in time lets the budget grow again, a sleep halves it. */
+/* Spins for at most the thread's current budget. A reply in time lets the budget grow again, a
+ * sleep halves it. */
 static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 {
-	/* a GPU answers an empty kernel in about 10 us: less than that would sleep through every short wait */
+	/* a GPU answers an empty kernel in about 10 us: less than that would sleep through every
+	 * short wait */
 	uint32_t least = s->spin_max / 2;
 	if (cw_unlikely(budget < least || budget > s->spin_most))
 		budget = s->spin_max;
@@ -114,7 +117,8 @@ static uint64_t now_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* A sleep that turned out shorter than a millisecond: the next wait spins for twice as long, where cores are plenty. */
+/* A sleep that turned out shorter than a millisecond: the next wait spins for twice as long, where
+ * cores are plenty. */
 static void slept(const struct cw_session *s, uint64_t us)
 {
 	if (us < 1000 && s->spin_most > s->spin_max) {

@@ -1,4 +1,5 @@
-/* Between carrier_tcp.c (open, regions, waits), tcp_net.c (frames in both directions) and carrier_rdma.c, whose frames go by RDMA. */
+/* Between carrier_tcp.c (open, regions, waits), tcp_net.c (frames in both directions) and
+ * carrier_rdma.c, whose frames go by RDMA. */
 #ifndef CW_SESSION_TCP_H
 #define CW_SESSION_TCP_H
 
@@ -14,8 +15,9 @@ enum { CW_TCP_REGIONS = 1024 };
 /* What frames go over. */
 struct cw_stream {
 	int (*send)(struct cw_session *s, struct iovec *iov, int n); /* all of it: 0 or -errno */
-	ssize_t (*recv)(struct cw_session *s, void *p, size_t n);    /* some; 0: the end; or -errno */
-	void (*cut)(struct cw_session *s);			     /* ends it, for both ends */
+	/* Some; 0: the end; or -errno. */
+	ssize_t (*recv)(struct cw_session *s, void *p, size_t n);
+	void (*cut)(struct cw_session *s); /* ends it, for both ends */
 };
 extern const struct cw_stream cw_tcp_plain;
 
@@ -41,7 +43,8 @@ int cw_tcp_send(struct cw_session *s, uint16_t type, uint16_t flags, uint64_t ar
 void cw_tcp_publish(struct cw_session *s);
 /* Receives exactly n bytes. */
 int cw_tcp_take(struct cw_session *s, void *out, size_t n);
-/* Begins on a stream, which need not be there yet; says hello over it and hears the welcome; starts the thread that receives. */
+/* Begins on a stream, which need not be there yet; says hello over it and hears the welcome; starts
+ * the thread that receives. */
 void cw_tcp_begin(const struct cw_stream *io);
 int cw_tcp_greet(struct cw_session *s);
 int cw_tcp_start(struct cw_session *s);

@@ -1,8 +1,10 @@
 /*
- * Frames of the TCP carrier, both directions of one connection. Little-endian. Each frame: 16-byte header, then `len` bytes.
+ * Frames of the TCP carrier, both directions of one connection. Little-endian. Each frame: 16-byte
+ * header, then `len` bytes.
  *
- * The guest library keeps regions in ordinary memory of its own; the host keeps a mirror of region 0 (control page, slots,
- * ring) and reaches other regions by one-sided READ and WRITE frames, which the guest's net thread serves.
+ * The guest library keeps regions in ordinary memory of its own; the host keeps a mirror of region
+ * 0 (control page, slots, ring) and reaches other regions by one-sided READ and WRITE frames, which
+ * the guest's net thread serves.
  *
  * Rules
  * - Either side reads its socket at all times: the reader never waits for the writer, a lock that is held while sending, or
@@ -70,8 +72,10 @@ enum {
 	CW_FRAME_READ = 10,
 	CW_FRAME_DATA = 11,
 	CW_FRAME_WRITE = 12,
-	/* Between a GPU server and its client, which is a relay or, by RDMA, this library: 13 acknowledges bytes (remote/resume), 16 lets the server reach a region
-	 * by itself (remote/frame/grant.go). 14 says that a relay moves, 15 and 17 are a relay's too: they never reach a session. */
+	/* Between a GPU server and its client, which is a relay or, by RDMA, this library: 13
+	 * acknowledges bytes (remote/resume), 16 lets the server reach a region by itself
+	 * (remote/frame/grant.go). 14 says that a relay moves, 15 and 17 are a relay's too: they
+	 * never reach a session. */
 	CW_FRAME_ACK = 13,
 	CW_FRAME_GRANT = 16,
 };

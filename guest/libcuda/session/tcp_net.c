@@ -1,9 +1,10 @@
 /*
- * Frames of the TCP carrier. Whoever publishes records pushes them; the net thread applies what comes back (heads, replies,
- * words) and serves one-sided reads and writes of regions.
+ * Frames of the TCP carrier. Whoever publishes records pushes them; the net thread applies what
+ * comes back (heads, replies, words) and serves one-sided reads and writes of regions.
  *
- * send_lock orders outgoing frames. Pushing is combined: a thread that finds the lock taken leaves its records to the holder,
- * who looks again after releasing. The net thread takes region_lock, then send_lock; it never waits for the worker.
+ * send_lock orders outgoing frames. Pushing is combined: a thread that finds the lock taken leaves
+ * its records to the holder, who looks again after releasing. The net thread takes region_lock,
+ * then send_lock; it never waits for the worker.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +18,7 @@ enum { STACK = 256 * 1024 };
 
 struct cw_tcp cw_tcp = {.io = &cw_tcp_plain};
 
-/* --- sending ------------------------------------------------------------------------------------------------------ */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 static int plain_send(struct cw_session *s, struct iovec *iov, int n)
 {
@@ -109,7 +110,7 @@ int cw_tcp_send(struct cw_session *s, uint16_t type, uint16_t flags, uint64_t ar
 	return err;
 }
 
-/* --- receiving ---------------------------------------------------------------------------------------------------- */
+/* --- receiving -------------------------------------------------------------------------------- */
 
 /* Exactly n bytes: what is buffered, then straight into place if they are many. */
 int cw_tcp_take(struct cw_session *s, void *out, size_t n)
@@ -203,7 +204,8 @@ static int on_read(struct cw_session *s, const struct cw_frame *f)
 		return err;
 	cw_lock_acquire(&cw_tcp.region_lock);
 	uint8_t *p = e.size != 0 && e.size <= CW_FRAME_EXTENT_MAX ? locate(&e) : NULL;
-	/* Region 0 is never written by extents; what the host reads there are the callbacks' done words. */
+	/* Region 0 is never written by extents; what the host reads there are the callbacks' done
+	 * words. */
 	if (e.region == 0 && e.size != 0 && e.offset <= CW_REGION0_SIZE && e.size <= CW_REGION0_SIZE - e.offset)
 		p = s->base + e.offset;
 	if (!p)

@@ -186,7 +186,8 @@ static void table(void)
 	CHECK(nvmlInternalGetExportTable(&t, "0123456789abcdef") == NVML_INVALID_ARGUMENT && !t);
 }
 
-/* One question serves a burst; later ones see what changed; a host that fails leaves the last answer. */
+/* One question serves a burst; later ones see what changed; a host that fails leaves the last
+ * answer. */
 static void renewal(void)
 {
 	struct cw_device *d;

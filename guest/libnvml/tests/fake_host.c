@@ -134,7 +134,8 @@ void fake_start(void)
 	free(answer);
 	CHECK(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/nvml", dir);
-	snprintf(target, sizeof target, "unix:%s/nvml", dir); /* also the session socket: only its presence counts */
+	/* Also the session socket: only its presence counts. */
+	snprintf(target, sizeof target, "unix:%s/nvml", dir);
 	strcpy(a.sun_path, path);
 	CHECK(!bind(ln, (struct sockaddr *)&a, sizeof a) && !listen(ln, 64));
 	atexit(cleanup);

@@ -15,7 +15,8 @@
 		} \
 	} while (0)
 
-/* Two devices, two processes on device 0 and one on device 1, all pairs, one link. A malloc'd answer. */
+/* Two devices, two processes on device 0 and one on device 1, all pairs, one link. A malloc'd
+ * answer. */
 void *fake_answer(size_t *len);
 /* Serves fake_answer's bytes, or what fake_serve was given last. len 0: empty answers. */
 void fake_start(void);

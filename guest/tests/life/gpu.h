@@ -1,4 +1,5 @@
-/* The driver API as these programs need it: loaded at run time, one context, three kernels in PTX. */
+/* The driver API as these programs need it: loaded at run time, one context, three kernels in
+ * PTX. */
 #ifndef LIFE_GPU_H
 #define LIFE_GPU_H
 
@@ -40,7 +41,8 @@ extern CUhandle gpu_ctx, gpu_add, gpu_forever;
 
 /* Loads the library; starts nothing. Ends the program on failure, with a sentence. */
 void gpu_load(void);
-/* Opens the session: a current primary context, the kernels. 0, or the error of the call that failed. */
+/* Opens the session: a current primary context, the kernels. 0, or the error of the call that
+ * failed. */
 CUresult gpu_open(void);
 /* p[i] += 1 for count (a multiple of 32) words. */
 CUresult gpu_add_one(CUdeviceptr p, unsigned count, CUhandle stream);

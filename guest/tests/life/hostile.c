@@ -1,5 +1,6 @@
 /*
- * A guest program that misuses the session file. Each case must end in an errno or in the loss of that one session, and soon.
+ * A guest program that misuses the session file. Each case must end in an errno or in the loss of
+ * that one session, and soon.
  *
  *   hostile MOUNT [SEED]      prints one line per case; the status is 0 if every case ended as it must
  */
@@ -226,7 +227,8 @@ static void absurd_loans(void)
 	munmap(two, 2 << 20);
 }
 
-/* Copies by the host's hands: of regions that are not there, not lent, or taken away in the middle. */
+/* Copies by the host's hands: of regions that are not there, not lent, or taken away in the
+ * middle. */
 static void extents(void)
 {
 	enum { SIZE = 1 << 20, TURNS = 24 };
@@ -249,7 +251,8 @@ static void extents(void)
 	expect(pread(s.fd, region, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "onto itself",
 	       errno);
 
-	/* Many are on their way when the region ends and its memory goes. Each ends, in whatever way. */
+	/* Many are on their way when the region ends and its memory goes. Each ends, in whatever
+	 * way. */
 	aio_context_t aio = 0;
 	struct io_event e[TURNS];
 	struct timespec limit = {2, 0};
@@ -299,7 +302,8 @@ static void spoil(struct session *s, int kind)
 						.seq = rnd() | 1,
 						.ctx = rnd() % 32,
 						.thread = 1};
-			for (uint32_t i = 32; i < size && rnd() % 4; i += 4) /* small numbers pass more checks */
+			/* Small numbers pass more checks. */
+			for (uint32_t i = 32; i < size && rnd() % 4; i += 4)
 				*(uint32_t *)((uint8_t *)r + i) = rnd() % 64;
 			at += size;
 		}

@@ -32,7 +32,8 @@ static int check(const char *what, CUresult r)
 	return r != 0;
 }
 
-/* What a MiB holds in a round: its first page was counted up by a kernel, all of it was filled by the GPU. */
+/* What a MiB holds in a round: its first page was counted up by a kernel, all of it was filled by
+ * the GPU. */
 static uint32_t value(long mib, uint32_t round) { return (uint32_t)mib * 2654435761u + round * 2; }
 
 static int fill(CUdeviceptr d, long mib, uint32_t round)

@@ -149,7 +149,8 @@ static int pinned(void)
 	say("@ready %ld\n", getpid(), 0, 0);
 	uint32_t round = 0, wrong = 0;
 	int64_t last = now_ms(), pause_ms = 0;
-	for (int more = 12; !ended || more-- > 0; round++) { /* so many after the end is asked for: whoever asks sees that it goes on */
+	for (int more = 12; !ended || more-- > 0; round++) {
+		/* So many after the end is asked for: whoever asks sees that it goes on. */
 		for (unsigned i = 0; i < COUNT; i++)
 			in[i] = round * 7 + i;
 		if (check("copy", cuMemcpyHtoDAsync_v2(d, in, COUNT * 4, stream)) || check("launch", gpu_add_one(d, COUNT, stream)) ||
@@ -170,7 +171,8 @@ static int pinned(void)
 	return wrong != 0;
 }
 
-/* hoard holds MIB: each round checks what the one before has left, adds one to the words of the first half MiB, and fills the rest anew. */
+/* hoard holds MIB: each round checks what the one before has left, adds one to the words of the
+ * first half MiB, and fills the rest anew. */
 static int hoard(long mib)
 {
 	enum { LOOK = 4096, COUNTED = 1 << 17 };

@@ -1,6 +1,7 @@
 /*
- * Counts milliseconds in a VM, for scripts/migrate.sh: every fifth goes as a line to a virtio-serial port, with the longest time in us that
- * lay between two of them by the guest's clock. When lines come late by the host's clock, the guest stood still.
+ * Counts milliseconds in a VM, for scripts/migrate.sh: every fifth goes as a line to a
+ * virtio-serial port, with the longest time in us that lay between two of them by the guest's
+ * clock. When lines come late by the host's clock, the guest stood still.
  *
  *   ticks /dev/vportNpM
  */

@@ -1,4 +1,5 @@
-/* What the program shows besides queries and reports. Each prints to out; the results are exit statuses. */
+/* What the program shows besides queries and reports. Each prints to out; the results are exit
+ * statuses. */
 #ifndef CW_SMI_COMMANDS_H
 #define CW_SMI_COMMANDS_H
 
@@ -11,7 +12,8 @@ void smi_table(const struct smi_gpus *gpus, FILE *out);
 /* -L and --version. */
 int smi_list(FILE *out);
 int smi_versions(FILE *out);
-/* What is shown as the version of this program: the driver's, as the mount has both from one host. */
+/* What is shown as the version of this program: the driver's, as the mount has both from one
+ * host. */
 void smi_version(char *out, size_t cap);
 
 /* Commands with options of their own; argv[0] is the command's name. */

@@ -142,7 +142,8 @@ int smi_memory(nvmlDevice_t device, const struct smi_source *source, char out[SM
 	int res = nvml.nvmlDeviceGetMemoryInfo_v2(device, &m);
 	const unsigned long long parts[] = {[SMI_TOTAL] = m.total, [SMI_RESERVED] = m.reserved, [SMI_USED] = m.used, [SMI_FREE] = m.free};
 
-	return mebibytes(res, parts[source->arg] + ((1ull << MIB_SHIFT) - 1), out); /* rounded up, as NVIDIA's program does here alone */
+	/* Rounded up, as NVIDIA's program does here alone. */
+	return mebibytes(res, parts[source->arg] + ((1ull << MIB_SHIFT) - 1), out);
 }
 
 int smi_bar1(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])

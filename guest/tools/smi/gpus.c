@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bus:device[.function] with a domain or without, in hexadecimal of any case and any number of leading zeroes. */
+/* bus:device[.function] with a domain or without, in hexadecimal of any case and any number of
+ * leading zeroes. */
 static int address(const char *text, size_t len, unsigned *domain, unsigned *bus, unsigned *device)
 {
 	char copy[32];

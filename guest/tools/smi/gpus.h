@@ -15,7 +15,8 @@ struct smi_gpus {
 	} gpu[SMI_GPUS];
 };
 
-/* Finds the devices that ids names (index, UUID or PCI address, separated by commas), all for NULL. Says so if there is none. */
+/* Finds the devices that ids names (index, UUID or PCI address, separated by commas), all for NULL.
+ * Says so if there is none. */
 int smi_choose(const char *ids, struct smi_gpus *out);
 
 /* The compute processes of a device. */

@@ -1,6 +1,7 @@
 /*
- * Which libnvidia-ml.so.1 is used: that of LD_LIBRARY_PATH, as for any program, so that one who chose a vGPU sees that one; then
- * the one beside this program, on the mount or where packages put both; then what the loader knows.
+ * Which libnvidia-ml.so.1 is used: that of LD_LIBRARY_PATH, as for any program, so that one who
+ * chose a vGPU sees that one; then the one beside this program, on the mount or where packages put
+ * both; then what the loader knows.
  */
 #include "library.h"
 #include "loader.h"

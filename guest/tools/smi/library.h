@@ -1,6 +1,6 @@
 /*
- * The NVML functions that are used, found in libnvidia-ml.so.1 when the program starts. Their types are those of the library's
- * own generated header, so a wrong argument does not compile.
+ * The NVML functions that are used, found in libnvidia-ml.so.1 when the program starts. Their types
+ * are those of the library's own generated header, so a wrong argument does not compile.
  */
 #ifndef CW_SMI_LIBRARY_H
 #define CW_SMI_LIBRARY_H
@@ -57,8 +57,8 @@ extern struct smi_library nvml;
 /* The function there; the caller knows its type. */
 void *smi_function(size_t at);
 
-/* Finds the library and its functions, and starts it. Says what is wrong on stdout, as NVIDIA's program does; the result is an
- * exit status. */
+/* Finds the library and its functions, and starts it. Says what is wrong on stdout, as NVIDIA's
+ * program does; the result is an exit status. */
 int smi_load(void);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * nvidia-smi for guests: what NVIDIA's program of that name shows of a GPU, from libnvidia-ml.so.1 by its public functions alone.
- * Names, units and layout are those of NVIDIA's documentation, for people and for programs that read them. Nothing is changed by
- * it: options that would are refused.
+ * nvidia-smi for guests: what NVIDIA's program of that name shows of a GPU, from libnvidia-ml.so.1
+ * by its public functions alone. Names, units and layout are those of NVIDIA's documentation, for
+ * people and for programs that read them. Nothing is changed by it: options that would are refused.
  */
 #include "commands.h"
 #include "options.h"

@@ -42,7 +42,8 @@ static const struct metric device_metrics[] = {
 	{'t', "txpci", "MB/s", V_TYPED(nvmlDeviceGetPcieThroughput, 0, NULL), MEGA},
 };
 
-/* What a process does of the device is not told by process; what it holds is. Of protected memory it holds none: a vGPU has none. */
+/* What a process does of the device is not told by process; what it holds is. Of protected memory
+ * it holds none: a vGPU has none. */
 static const struct metric process_metrics[] = {
 	{'u', "sm", "%", V_NONE, 0},
 	{'u', "mem", "%", V_NONE, 0},

@@ -1,6 +1,7 @@
 /*
- * Reads the command line. Options that change a GPU are known, so that they are refused with the reason: what a GPU is set to is
- * decided by the owner of the host. Those whose present value can be read are left to settings.c.
+ * Reads the command line. Options that change a GPU are known, so that they are refused with the
+ * reason: what a GPU is set to is decided by the owner of the host. Those whose present value can
+ * be read are left to settings.c.
  */
 #include "options.h"
 #include "status.h"
@@ -165,8 +166,8 @@ static int takes_value(enum kind kind) { return kind == SELECT || kind == CHANGE
 static int may_have_value(enum kind kind) { return kind == LOOP || kind == LOOP_MS; }
 
 /*
- * The next argument is an option's value: of those that need one whatever it is, but that no property of a query begins as options do:
- * --query-gpu --format=csv lacks its properties.
+ * The next argument is an option's value: of those that need one whatever it is, but that no
+ * property of a query begins as options do: --query-gpu --format=csv lacks its properties.
  */
 static int value_of(enum kind kind, const char *next)
 {

@@ -10,7 +10,8 @@ enum { PROPERTIES = 256 };
 
 static const char absent[] = "[N/A]";
 
-/* Lines of a query: one for each device, each process of it, or none of what is not told to a guest. */
+/* Lines of a query: one for each device, each process of it, or none of what is not told to a
+ * guest. */
 enum lines { DEVICES, PROCESSES, CAUSES };
 
 struct smi_query {

@@ -28,7 +28,8 @@ const struct smi_query *smi_query_of(const char *option);
 int smi_parse_format(const char *text, struct smi_format *format);
 /* Prints the list of valid properties. */
 int smi_help_query(const struct smi_query *query);
-/* Prints one query's lines; with_header says whether this is the first time of a loop. The result is an exit status. */
+/* Prints one query's lines; with_header says whether this is the first time of a loop. The result
+ * is an exit status. */
 int smi_run_query(const struct smi_query *query, const char *fields, const struct smi_format *format, const struct smi_gpus *gpus,
 		  int with_header, FILE *out);
 

@@ -32,8 +32,9 @@ enum {
 };
 
 /*
- * A row of a report. Rows of a greater depth that follow belong to it. label is its name as text, tag as XML; without one it is
- * not part of that form. A row with rows below has no source, or one that says whether they are there: if not, it says so itself.
+ * A row of a report. Rows of a greater depth that follow belong to it. label is its name as text,
+ * tag as XML; without one it is not part of that form. A row with rows below has no source, or one
+ * that says whether they are there: if not, it says so itself.
  */
 struct smi_row {
 	int depth;

@@ -1,11 +1,13 @@
-/* Options that change a GPU. A guest changes none, but what is set already may be asked for, as scripts do. */
+/* Options that change a GPU. A guest changes none, but what is set already may be asked for, as
+ * scripts do. */
 #ifndef CW_SMI_SETTINGS_H
 #define CW_SMI_SETTINGS_H
 
 #include "gpus.h"
 
 struct smi_setting;
-/* The setting that an option ("--persistence-mode") asks for, or NULL: it is refused whatever its value is. */
+/* The setting that an option ("--persistence-mode") asks for, or NULL: it is refused whatever its
+ * value is. */
 const struct smi_setting *smi_setting_of(const char *option);
 /* The value's number: a digit or a name. Negative: it is none. */
 int smi_setting_value(const struct smi_setting *setting, const char *value);

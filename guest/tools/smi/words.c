@@ -37,7 +37,8 @@ int smi_flags(const char *text, const char *const *names, size_t count, unsigned
 	}
 }
 
-/* Bytes of the UTF-8 character that begins here, 0 if none does. Overlong forms and surrogates are none. */
+/* Bytes of the UTF-8 character that begins here, 0 if none does. Overlong forms and surrogates are
+ * none. */
 static size_t character(const unsigned char *s)
 {
 	size_t len = s[0] < 0x80		   ? 1

@@ -1,6 +1,7 @@
 /*
- * What is used of libibverbs' binary interface, after infiniband/verbs.h of rdma-core, so that building needs no RDMA headers. The layouts
- * are those of every libibverbs.so.1; the assertions at the end hold them to the header's numbers.
+ * What is used of libibverbs' binary interface, after infiniband/verbs.h of rdma-core, so that
+ * building needs no RDMA headers. The layouts are those of every libibverbs.so.1; the assertions at
+ * the end hold them to the header's numbers.
  *
  * Copyright (c) 2004, 2005 Topspin Communications.  All rights reserved.
  * Copyright (c) 2004, 2011-2012 Intel Corporation.  All rights reserved.
@@ -93,7 +94,8 @@ struct ibv_qp {
 	uint32_t qp_num;
 };
 
-/* What the library function of this name fills in; the last of it that is of interest is active_mtu. */
+/* What the library function of this name fills in; the last of it that is of interest is
+ * active_mtu. */
 struct ibv_port_attr {
 	uint32_t state, max_mtu, active_mtu;
 	int gid_tbl_len;

@@ -1,4 +1,5 @@
-/* libibverbs, loaded when it is asked for, and its calls in forms that take and give plain numbers. */
+/* libibverbs, loaded when it is asked for, and its calls in forms that take and give plain
+ * numbers. */
 #ifndef CW_VERBS_SHIM_H
 #define CW_VERBS_SHIM_H
 
@@ -21,7 +22,8 @@ struct cw_lib {
 	int (*dealloc_pd)(struct ibv_pd *);
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *, void *, size_t, int);
 	int (*dereg_mr)(struct ibv_mr *);
-	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int); /* null before rdma-core 34 */
+	/* Null before rdma-core 34. */
+	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int);
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *);
 	struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
@@ -33,7 +35,8 @@ struct cw_lib {
 	int (*destroy_qp)(struct ibv_qp *);
 };
 
-/* cw_load fills lib in. It returns null, or the name of what is missing; text says why the library itself cannot be loaded. */
+/* cw_load fills lib in. It returns null, or the name of what is missing; text says why the library
+ * itself cannot be loaded. */
 static inline const char *cw_load(struct cw_lib *lib, const char *name, char **text)
 {
 	static const struct {
@@ -115,7 +118,8 @@ static inline int cw_register(struct cw_lib *lib, struct ibv_pd *pd, uint64_t ad
 	return *mr ? 0 : errno ? errno : ENOMEM;
 }
 
-/* cw_register_file registers size bytes of a dma-buf from off on, under the addresses from addr on. */
+/* cw_register_file registers size bytes of a dma-buf from off on, under the addresses from addr
+ * on. */
 static inline int cw_register_file(struct cw_lib *lib, struct ibv_pd *pd, int fd, uint64_t off, size_t size, uint64_t addr, int access,
 				   struct ibv_mr **mr)
 {
@@ -274,8 +278,10 @@ struct cw_completion {
 };
 
 /*
- * cw_poll takes up to CW_CHAIN completions; negative: the queue is broken. Of one that failed only id and status mean anything. What arrives and is no WRITE WITH IMMEDIATE, a SEND of a peer that keeps no rules, has the
- * immediate 0, which says nothing and ends the connection; taken for work of this end's it would say that older work is under way still.
+ * cw_poll takes up to CW_CHAIN completions; negative: the queue is broken. Of one that failed only
+ * id and status mean anything. What arrives and is no WRITE WITH IMMEDIATE, a SEND of a peer that
+ * keeps no rules, has the immediate 0, which says nothing and ends the connection; taken for work
+ * of this end's it would say that older work is under way still.
  */
 static inline int cw_poll(struct ibv_cq *cq, struct cw_completion *c)
 {

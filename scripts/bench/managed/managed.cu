@@ -1,5 +1,6 @@
-// How fast managed memory is, where CPU and GPU use it in turns. Prints "NAME SECONDS" for each piece of work; scripts/bench/managed.sh runs it on the
-// bare driver and under causeway run and prints ratios. Arguments: which pieces (all of them: none), sizes in MiB as turns:SIZE.
+// How fast managed memory is, where CPU and GPU use it in turns. Prints "NAME SECONDS" for each
+// piece of work; scripts/bench/managed.sh runs it on the bare driver and under causeway run and
+// prints ratios. Arguments: which pieces (all of them: none), sizes in MiB as turns:SIZE.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,7 @@
 /*
- * Measures driver calls and copies of whatever libcuda.so.1 the loader finds, and the machine's own limits beside them.
- * Prints "name value unit" lines; scripts/bench joins a native and a forwarded run into ratios. Values are medians.
+ * Measures driver calls and copies of whatever libcuda.so.1 the loader finds, and the machine's own
+ * limits beside them. Prints "name value unit" lines; scripts/bench joins a native and a forwarded
+ * run into ratios. Values are medians.
  *
  *   bench calls            call latencies, launches, waits
  *   bench waits N          of these the smallest wait and launch and wait, N times: for guests whose CPU is emulated
@@ -129,7 +130,8 @@ static handle start(void)
 #define MANY 4000
 static double sample[MANY];
 
-/* the median time of one statement, over n runs after a warm-up; every pause-th run is followed by a wait outside the clock */
+/* the median time of one statement, over n runs after a warm-up; every pause-th run is followed by
+ * a wait outside the clock */
 #define TIMED(name, n, pause, stmt) \
 	do { \
 		for (int i_ = 0; i_ < (n) / 4; i_++) { \
@@ -264,7 +266,8 @@ static void copies(size_t max)
 
 enum { OVERLAP = 256 << 20, OVERLAP_RUNS = 9 };
 
-/* Work whose cost to others is measured from outside: it begins with a line of standard input, and ends with another. */
+/* Work whose cost to others is measured from outside: it begins with a line of standard input, and
+ * ends with another. */
 static void steady(const char *what, uint64_t n)
 {
 	enum { PIECE = 64 << 20 };
@@ -387,7 +390,8 @@ static void file(size_t bytes)
 			sample[i] = now_us() - t;
 		munmap(p, bytes);
 	}
-	for (size_t at = 0; at < bytes; at += 64 << 20) { /* a block of each piece, as it was written */
+	for (size_t at = 0; at < bytes; at += 64 << 20) {
+		/* A block of each piece, as it was written. */
 		CK(cuMemcpyDtoH(block, dev + at, 1 << 20));
 		for (size_t i = 0; i < 1 << 20; i += 8)
 			if (*(uint64_t *)(block + i) != (at + i) * 0x9e3779b97f4a7c15u) {

@@ -1,7 +1,9 @@
 /*
- * What it costs kernels that another thread of their process reads the GPU's memory to the host meanwhile, as a pre-copy does: by copies alone, with a kernel that sums up
- * the host's copy, or one on the GPU, and with either in a context of its own.
- * Prints "beside WAY MANY FEW GB/S": the program's speed as a part of that without such a thread, by many short kernels and by few long ones, and what the thread read.
+ * What it costs kernels that another thread of their process reads the GPU's memory to the host
+ * meanwhile, as a pre-copy does: by copies alone, with a kernel that sums up the host's copy, or
+ * one on the GPU, and with either in a context of its own. Prints "beside WAY MANY FEW GB/S": the
+ * program's speed as a part of that without such a thread, by many short kernels and by few long
+ * ones, and what the thread read.
  *
  *   beside [WAY...]
  */
@@ -45,7 +47,8 @@ typedef uint64_t dptr;
 #define DECLARE(name, args) static CUresult(*name) args;
 ENTRIES(DECLARE)
 
-/* visit reads a word of each 4 KiB, as a program does that keeps the GPU's memory busy; sum reads a block of 64 KiB by each CTA. */
+/* visit reads a word of each 4 KiB, as a program does that keeps the GPU's memory busy; sum reads a
+ * block of 64 KiB by each CTA. */
 static const char ptx[] =
 	".version 6.4\n.target sm_75\n.address_size 64\n"
 	".visible .entry visit(.param .u64 at, .param .u64 out){\n"
@@ -159,8 +162,9 @@ static void *reader(void *arg)
 }
 
 /*
- * filler is a process of its own, as the worker of the destination is on the same GPU: it has a context, and copies from the host by the legacy stream or one of its own,
- * or to it, until its standard input ends.
+ * filler is a process of its own, as the worker of the destination is on the same GPU: it has a
+ * context, and copies from the host by the legacy stream or one of its own, or to it, until its
+ * standard input ends.
  */
 static int filler(const char *what)
 {
@@ -194,7 +198,8 @@ int ends(void *arg)
 	_exit(read(0, &c, 1) != 0);
 }
 
-/* speed is how many parts a second the program visits, by so many kernels in a row and rows of each. */
+/* speed is how many parts a second the program visits, by so many kernels in a row and rows of
+ * each. */
 static double speed(handle visit, int kernels, double seconds)
 {
 	double begin = now_us();

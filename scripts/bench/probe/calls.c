@@ -4,8 +4,8 @@
 //: speed: serve waits
 //: speed: serve kernels
 /*
- * Single calls of the driver API on whatever libcuda.so.1 the loader finds. A server as scripts/compat/speed/doc.go says: it answers each "go" with
- * the medians of one round.
+ * Single calls of the driver API on whatever libcuda.so.1 the loader finds. A server as
+ * scripts/compat/speed/doc.go says: it answers each "go" with the medians of one round.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -86,7 +86,7 @@ static void start(void)
 
 static void row(const char *name, double value, const char *goal) { printf("%s %.3f us %s\n", name, value, goal); }
 
-/* --- registering ----------------------------------------------------------------------------------------------------- */
+/* --- registering ------------------------------------------------------------------------------ */
 
 static void *touched(size_t size, int huge)
 {
@@ -144,7 +144,7 @@ static void registers(void)
 	registering("1GiB_huge_pages", 1 << 30, 1, 1);
 }
 
-/* --- batches --------------------------------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 enum { PIECES = 1024, ALL = PIECES * (64 << 10) };
 
@@ -185,7 +185,7 @@ static void batches(void)
 	}
 }
 
-/* --- synchronous copies of pinned memory ------------------------------------------------------------------------------- */
+/* --- synchronous copies of pinned memory ------------------------------------------------------ */
 
 static void copies(void)
 {
@@ -216,7 +216,7 @@ static void mem_start(void)
 	CK(cuMemcpyHtoD_v2(mem.dev, mem.host, ALL));
 }
 
-/* --- launches and waits ------------------------------------------------------------------------------------------------ */
+/* --- launches and waits ----------------------------------------------------------------------- */
 
 enum { THREADS = 8, LAUNCHES = 4000 };
 
@@ -304,7 +304,8 @@ static void kernels(void)
 	void *args[] = {&arg, &arg};
 	for (int turn = 0; turn < 2; turn++)
 		for (int i = 0; i < KERNELS; i++) {
-			struct timespec rest = {0, (i < LONG ? LONG_REST_MS : REST_MS) * 1000000}; /* the program computes */
+			/* The program computes. */
+			struct timespec rest = {0, (i < LONG ? LONG_REST_MS : REST_MS) * 1000000};
 			nanosleep(&rest, NULL);
 			double t = now_us();
 			CK(cuKernelGetFunction(&f, kernel[i]));

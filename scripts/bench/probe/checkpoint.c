@@ -1,7 +1,9 @@
 /*
- * checkpoint GIB: how long the driver's own checkpoint takes of a process with so much GPU memory, and to bring it back; the process then checks its memory.
+ * checkpoint GIB: how long the driver's own checkpoint takes of a process with so much GPU memory,
+ * and to bring it back; the process then checks its memory.
  *
- * Prints "lock S checkpoint S restore S unlock S" in seconds. The status is 3 where the driver cannot (before 570), 1 if anything failed. Public interface: cuda.h of 12.8,
+ * Prints "lock S checkpoint S restore S unlock S" in seconds. The status is 3 where the driver
+ * cannot (before 570), 1 if anything failed. Public interface: cuda.h of 12.8,
  * cuCheckpointProcessLock and its kin, whose arguments are structures of 64 bytes that may be zero.
  */
 #include <dlfcn.h>

@@ -1,7 +1,9 @@
 /*
- * delay PORT TO MICROSECONDS: a link that takes so long one way, where the kernel has no netem. Passes connections to 127.0.0.1:PORT on to
+ * delay PORT TO MICROSECONDS: a link that takes so long one way, where the kernel has no netem.
+ * Passes connections to 127.0.0.1:PORT on to
  * 127.0.0.1:TO; each direction has a thread that polls, and sends what came when its time has come. What the link adds for itself (two more hops over
- * loopback) comes on top, so scripts/bench/remote.sh measures a ping-pong with and without it. Ends with its parent.
+ * loopback) comes on top, so scripts/bench/remote.sh measures a ping-pong with and without it. Ends
+ * with its parent.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,6 +1,7 @@
 /*
- * What probes of the driver share: its types, and its entries by their names. A probe has a list, ENTRIES(X), of X(variable, name, (arguments)): ENTRIES(DECLARE) declares them, and
- * ENTRIES(BIND) finds them in a function, where `program` is what the probe is called.
+ * What probes of the driver share: its types, and its entries by their names. A probe has a list,
+ * ENTRIES(X), of X(variable, name, (arguments)): ENTRIES(DECLARE) declares them, and ENTRIES(BIND)
+ * finds them in a function, where `program` is what the probe is called.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,12 +1,16 @@
 /*
- * What it costs to take pages out of sight and to show them again, and whether userfaultfd goes along: for duplicates of read-mostly managed memory.
+ * What it costs to take pages out of sight and to show them again, and whether userfaultfd goes
+ * along: for duplicates of read-mostly managed memory.
  *
  *   hide [MIB [PAGES]]       of MIB (256) of memory PAGES (1280) pages are there, as many as the benchmark's table has at the processor
  *
- * given: pages are given back (MADV_DONTNEED) and made anew from a copy (UFFDIO_COPY, protected), as the library does between kernels. moved: they are moved
- * beside (mremap, MREMAP_DONTUNMAP) and back over the same addresses, with the userfaultfd told of it (UFFD_FEATURE_EVENT_REMAP): the kernel moves whole page tables
- * of 2 MiB. It checks that what is out of sight faults, that what comes back has its bytes without a fault, is protected from writes as before, and that what was
- * not there is not. Needs Linux 5.7 and the leave to use userfaultfd. Build: gcc -O2 -pthread hide.c
+ * given: pages are given back (MADV_DONTNEED) and made anew from a copy (UFFDIO_COPY, protected),
+ * as the library does between kernels. moved: they are moved beside (mremap, MREMAP_DONTUNMAP) and
+ * back over the same addresses, with the userfaultfd told of it (UFFD_FEATURE_EVENT_REMAP): the
+ * kernel moves whole page tables of 2 MiB. It checks that what is out of sight faults, that what
+ * comes back has its bytes without a fault, is protected from writes as before, and that what was
+ * not there is not. Needs Linux 5.7 and the leave to use userfaultfd. Build: gcc -O2 -pthread
+ * hide.c
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -117,7 +121,8 @@ int main(int argc, char **argv)
 		hide[k] = now() - begin;
 		int before = missing;
 		if (k == 0) {
-			wrong += at[(pages + 5) * PAGE] != filler[0]; /* what is out of sight, or never was here, is asked for */
+			/* What is out of sight, or never was here, is asked for. */
+			wrong += at[(pages + 5) * PAGE] != filler[0];
 			wrong += missing != before + 1;
 			madvise(at, size, MADV_DONTNEED);
 		}

@@ -1,7 +1,8 @@
 /*
- * Measures how fast work is issued by whatever libcuda.so.1 the loader finds: launches from one and several threads and streams,
- * waits, queries, graphs, CPU time per launch, and the time from exec to the first kernel's end.
- * Prints "name value unit" lines like bench.c beside it. Values are medians.
+ * Measures how fast work is issued by whatever libcuda.so.1 the loader finds: launches from one and
+ * several threads and streams, waits, queries, graphs, CPU time per launch, and the time from exec
+ * to the first kernel's end. Prints "name value unit" lines like bench.c beside it. Values are
+ * medians.
  *
  *   launches through            microseconds per launch, over all threads and streams
  *   launches four               part of it, for longer: four threads
@@ -102,7 +103,7 @@ static void start(void)
 
 static void launch(handle s) { CK(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL)); }
 
-/* --- CPU time ------------------------------------------------------------------------------------------------------- */
+/* --- CPU time --------------------------------------------------------------------------------- */
 
 /* Nanoseconds on a CPU of all threads of a process. */
 static double cpu_of(int pid)
@@ -128,7 +129,8 @@ static double cpu_of(int pid)
 	return sum;
 }
 
-/* The same of every process that has this one's parent, this one left out: `causeway run` and its workers. Natively: 0. */
+/* The same of every process that has this one's parent, this one left out: `causeway run` and its
+ * workers. Natively: 0. */
 static double cpu_of_host(void)
 {
 	char path[64], name[64] = "", text[4096];
@@ -159,7 +161,7 @@ static double cpu_of_host(void)
 	return sum;
 }
 
-/* --- throughput ----------------------------------------------------------------------------------------------------- */
+/* --- throughput ------------------------------------------------------------------------------- */
 
 static pthread_barrier_t gate;
 
@@ -223,7 +225,8 @@ static void one_thread(const char *name, int streams, int run)
 	printf("%s %.3f us\n", name, median(v, ROUNDS));
 }
 
-/* Two streams that wait for each other through an event every eighth launch: what frameworks do with a copy stream. */
+/* Two streams that wait for each other through an event every eighth launch: what frameworks do
+ * with a copy stream. */
 static void crossing(const char *name)
 {
 	double v[ROUNDS];
@@ -264,7 +267,7 @@ static void four(void)
 		threads("launches_4_threads", 4, 1);
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 #define TIMED(name, n, before, stmt) \
 	do { \
@@ -325,7 +328,7 @@ static void graph(void)
 	printf("graph_500_replay %.3f us\n", median(v, ROUNDS));
 }
 
-/* --- start ---------------------------------------------------------------------------------------------------------- */
+/* --- start ------------------------------------------------------------------------------------ */
 
 static const char *const steps[] = {"main", "load", "init", "context", "module", "first", "exit"};
 enum { STEPS = sizeof steps / sizeof *steps };
@@ -354,7 +357,8 @@ static void first(void)
 		exit(1);
 }
 
-/* One line per step: the median time since exec. The first process is shown apart: it finds caches cold. */
+/* One line per step: the median time since exec. The first process is shown apart: it finds caches
+ * cold. */
 static void starts(const char *self, int n, int pause)
 {
 	double v[STEPS][64], at[STEPS];

@@ -1,7 +1,7 @@
 /*
- * Measures what depends on where memory of the GPU comes from, through whatever libcuda.so.1 the loader finds: to allocate and to free by
- * size, kernels and copies over memory in one piece and in many, launches.
- * Prints "name value unit" lines like bench.c beside it. Values are medians.
+ * Measures what depends on where memory of the GPU comes from, through whatever libcuda.so.1 the
+ * loader finds: to allocate and to free by size, kernels and copies over memory in one piece and in
+ * many, launches. Prints "name value unit" lines like bench.c beside it. Values are medians.
  *
  *   memory MIB           MIB: the size of the memory that kernels and copies go over
  *   memory 0 ordered     memory in stream order alone
@@ -38,8 +38,9 @@
 ENTRIES(DECLARE)
 
 /*
- * stream(p, n): adds 1 to n words, one after the other. scatter(table, mask, times): each thread adds 1 to words anywhere in blocks of
- * 2 MiB, of which table holds the addresses, a power of two of them.
+ * stream(p, n): adds 1 to n words, one after the other. scatter(table, mask, times): each thread
+ * adds 1 to words anywhere in blocks of 2 MiB, of which table holds the addresses, a power of two
+ * of them.
  */
 static const char ptx[] =
 	".version 6.4\n.target sm_75\n.address_size 64\n"
@@ -77,7 +78,8 @@ static CUdeviceptr at[MANY];
 static double a[MANY], f[MANY]; /* samples */
 static handle stream, scatter, empty;
 
-/* n of a size are made and then freed: the time of each call, and of a free with the wait behind all of them. */
+/* n of a size are made and then freed: the time of each call, and of a free with the wait behind
+ * all of them. */
 static void allocations(size_t size, int n)
 {
 	for (int k = 0; k < n; k++) {
@@ -112,7 +114,8 @@ static void pairs(size_t size, int n)
 	printf("alloc_free_%zu %.3f us\n", size, median(a, n));
 }
 
-/* In stream order: allocated and freed, so many pieces at once and in turn, with a wait behind all of them; once with the pool as it is, once with one that keeps everything. */
+/* In stream order: allocated and freed, so many pieces at once and in turn, with a wait behind all
+ * of them; once with the pool as it is, once with one that keeps everything. */
 static void ordered(size_t size, int n, int keeps)
 {
 	enum { AT_ONCE = 8, ROUNDS = 60 };

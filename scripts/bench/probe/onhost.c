@@ -1,6 +1,8 @@
 /*
- * What the bare driver makes of memory that lies on the host and is the GPU's to use at an address of the caller's (cuMemCreate on a NUMA node), which is where a GPU
- * server keeps the managed memory for which its GPU has no room. Prints "name value unit" lines; values are medians. Status 1: there is no such memory.
+ * What the bare driver makes of memory that lies on the host and is the GPU's to use at an address
+ * of the caller's (cuMemCreate on a NUMA node), which is where a GPU server keeps the managed
+ * memory for which its GPU has no room. Prints "name value unit" lines; values are medians. Status
+ * 1: there is no such memory.
  *
  *   onhost [MIB]      the size of a piece (32)
  */
@@ -95,7 +97,8 @@ static void made(const char *name, const struct prop *p, CUdeviceptr at, size_t 
 	say(line, 0, "us");
 }
 
-/* Which copies of the host's memory at `at` the driver makes, in a stream: a result for each, and whether the bytes are right. */
+/* Which copies of the host's memory at `at` the driver makes, in a stream: a result for each, and
+ * whether the bytes are right. */
 static void copies(const char *when, CUdeviceptr at, CUdeviceptr device, size_t size)
 {
 	static const size_t sizes[] = {4, 4096, 512 << 10, 1 << 20};

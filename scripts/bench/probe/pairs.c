@@ -1,6 +1,7 @@
 /*
- * How long a cache line takes from one CPU to another and back: no call through shared memory can return sooner. Prints a line
- * "pair_A_B microseconds us" for the first CPU that this process may use with each other one. Medians.
+ * How long a cache line takes from one CPU to another and back: no call through shared memory can
+ * return sooner. Prints a line "pair_A_B microseconds us" for the first CPU that this process may
+ * use with each other one. Medians.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

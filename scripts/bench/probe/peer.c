@@ -1,7 +1,10 @@
 /*
- * How fast a process with a context on one GPU reads memory of another process on another GPU, which came by descriptor (cuMemExportToShareableHandle), as a session's does that moves from GPU to
- * GPU: by copies of the driver, with all of it or in pieces, on one stream or two; and whether that goes for a process to which its environment shows one GPU, or that may open one
- * GPU's node alone. Every byte is compared. Prints "name value unit" lines, medians; what the driver refuses is a line with its error.
+ * How fast a process with a context on one GPU reads memory of another process on another GPU,
+ * which came by descriptor (cuMemExportToShareableHandle), as a session's does that moves from GPU
+ * to GPU: by copies of the driver, with all of it or in pieces, on one stream or two; and whether
+ * that goes for a process to which its environment shows one GPU, or that may open one GPU's node
+ * alone. Every byte is compared. Prints "name value unit" lines, medians; what the driver refuses
+ * is a line with its error.
  *
  *   peer [MIB]      how much (4096)
  */
@@ -178,7 +181,8 @@ static void import(int sock, size_t size)
 	exit(wrong != 0);
 }
 
-/* A process of a role, which sees some GPUs by its environment, and of whose nodes one is not there. */
+/* A process of a role, which sees some GPUs by its environment, and of whose nodes one is not
+ * there. */
 static pid_t spawn(const char *role, const char *visible, const char *without, int sock, int other, size_t size)
 {
 	fflush(stdout);

@@ -1,6 +1,8 @@
 /*
- * Which addresses the bare driver gives for those that it is asked for (cuMemAddressReserve with an address): by size, again after it was freed, after the
- * host's memory was registered there, and one beside the other. Managed memory's pieces have theirs by that (guest/libcuda/memory/pieces.h).
+ * Which addresses the bare driver gives for those that it is asked for (cuMemAddressReserve with an
+ * address): by size, again after it was freed, after the host's memory was registered there, and
+ * one beside the other. Managed memory's pieces have theirs by that
+ * (guest/libcuda/memory/pieces.h).
  */
 #define _GNU_SOURCE
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /*
- * Where a program's CPU time goes: preloaded into it, it notes at every millisecond of CPU time where the thread that runs is,
- * and prints at exit a line "samples library symbol+offset" for each place, the most frequent first.
+ * Where a program's CPU time goes: preloaded into it, it notes at every millisecond of CPU time
+ * where the thread that runs is, and prints at exit a line "samples library symbol+offset" for each
+ * place, the most frequent first.
  *
  *   gcc -O2 -shared -fPIC sampler.c -o sampler.so -ldl
  *   LD_PRELOAD=./sampler.so CAUSEWAY_SAMPLES=out.txt program

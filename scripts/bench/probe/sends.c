@@ -1,7 +1,11 @@
 /*
- * sends [ADDRESS PORT] [MIB]: what a GiB costs the thread that sends it by TCP, in CPU time: by send, by send without a copy (MSG_ZEROCOPY), and by send of a socket whose TLS is the kernel's (TLS 1.3 with AES-128-GCM,
- * keys of no use to anybody). 256 KiB at once, as a copy's bytes leave (remote/resume), three turns of each by turns, the median. Without an address to a thread of its own over loopback, where the kernel copies all the same:
- * "copied" is the share of what was sent so that it says so of. What it receives is thrown away: nc -lk PORT >/dev/null is another machine's end.
+ * sends [ADDRESS PORT] [MIB]: what a GiB costs the thread that sends it by TCP, in CPU time: by
+ * send, by send without a copy (MSG_ZEROCOPY), and by send of a socket whose TLS is the kernel's
+ * (TLS 1.3 with AES-128-GCM, keys of no use to anybody). 256 KiB at once, as a copy's bytes leave
+ * (remote/resume), three turns of each by turns, the median. Without an address to a thread of its
+ * own over loopback, where the kernel copies all the same: "copied" is the share of what was sent
+ * so that it says so of. What it receives is thrown away: nc -lk PORT >/dev/null is another
+ * machine's end.
  *
  *	gcc -O2 -std=gnu11 -pthread scripts/bench/probe/sends.c -o sends && ./sends
  */
@@ -23,7 +27,8 @@
 
 enum { BATCH = 256 << 10, BATCHES = 32, TURNS = 3 };
 static struct sockaddr_in to;
-static char *bytes; /* BATCHES, one after the other: a copy's bytes are not in the processor's caches either */
+/* BATCHES, one after the other: a copy's bytes are not in the processor's caches either */
+static char *bytes;
 
 static double median(const double *v)
 {
@@ -72,7 +77,8 @@ static double cpu_s(void)
 	return r.ru_utime.tv_sec + r.ru_stime.tv_sec + (r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
 }
 
-/* Takes completions of sends without a copy. They come as ranges; *copied counts those of which the kernel copied. */
+/* Takes completions of sends without a copy. They come as ranges; *copied counts those of which the
+ * kernel copied. */
 static void reap(int fd, unsigned *done, unsigned *copied)
 {
 	for (;;) {

@@ -1,6 +1,7 @@
 /*
- * Work of a known size, to measure how a GPU's time is shared. Uses whatever libcuda.so.1 the loader finds. Times to begin and to
- * end are seconds since the epoch, so that several of these measure the same moments; who is not ready at the beginning fails (1: at once).
+ * Work of a known size, to measure how a GPU's time is shared. Uses whatever libcuda.so.1 the
+ * loader finds. Times to begin and to end are seconds since the epoch, so that several of these
+ * measure the same moments; who is not ready at the beginning fails (1: at once).
  *
  *   share calibrate US                  turns of the loop that take about US microseconds: "turns N us X"
  *   share load TURNS DEPTH BEGIN END    kernels of TURNS turns as fast as they go, at most DEPTH in flight: "done N us X best Y":
@@ -38,7 +39,8 @@ typedef void *handle;
 #define DECLARE(name, args) static CUresult(*name) args;
 ENTRIES(DECLARE)
 
-/* One thread runs the loop: on the software GPU it keeps one core busy, on a real one it keeps others' contexts out all the same. */
+/* One thread runs the loop: on the software GPU it keeps one core busy, on a real one it keeps
+ * others' contexts out all the same. */
 static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
 			  ".visible .entry work(.param .u64 out,.param .u32 turns){\n"
 			  ".reg .pred p;.reg .b32 x,n;.reg .b64 o;\n"
@@ -200,7 +202,8 @@ int main(int argc, char **argv)
 		a[i - 2] = atof(argv[i]);
 	const char *what = argc > 1 ? argv[1] : "";
 	start();
-	if (argc > 3 && a[argc - 4] > 1 && wall() > a[argc - 4] * 1e6) { // the last two are begin and end
+	if (argc > 3 && a[argc - 4] > 1 && wall() > a[argc - 4] * 1e6) {
+		// The last two are begin and end.
 		fprintf(stderr, "share: the start took longer than there was time\n");
 		return 3;
 	}

@@ -1,6 +1,7 @@
 /*
- * Runs in a guest: finds CPUs that stand still. A thread bound to each CPU sleeps 5 ms again and again and notes the longest time that a
- * sleep took. Each SIGUSR1 prints the longest of each CPU since the last, in ms: "@ticks CPU0 CPU1 ...". "@ready PID" comes first.
+ * Runs in a guest: finds CPUs that stand still. A thread bound to each CPU sleeps 5 ms again and
+ * again and notes the longest time that a sleep took. Each SIGUSR1 prints the longest of each CPU
+ * since the last, in ms: "@ticks CPU0 CPU1 ...". "@ready PID" comes first.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

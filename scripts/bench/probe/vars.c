@@ -1,14 +1,21 @@
 /*
- * Where the driver puts variables of libraries, by what was done before: one process for each scenario, whose mappings begin at the same address and grow upwards, as a worker's do.
+ * Where the driver puts variables of libraries, by what was done before: one process for each
+ * scenario, whose mappings begin at the same address and grow upwards, as a worker's do.
  *
  *   gcc -O1 vars.c -o vars -ldl; ./vars PqAaC1a PqAaC0ks1a PqAaC0H1a PqAaC0Ll1a
  *   ./vars local   what could stand for a launch that has the driver take memory for threads, in a process that does not launch: see local()
  *
- * A scenario is letters: P retains the primary context, C makes a second one, 0 and 1 make one current; A, B (three variables), E (none), M (320 KiB of code), N (32 KiB) and L (16 KiB of
- * memory for each thread) load libraries; a and b ask where a variable is, and print that; k and s launch A's kernels, e, m, n and l the others'; f, F, G and g load functions without a
- * launch; q and Q allocate, r and R copy, S sets, t makes a stream, H pins memory of the host. T is L with 4 KiB, u and w launch T's and J's kernels, J is another L; i says how much memory of the GPU is in use. Of L's kernel, without
- * a launch: c loads its function, o makes a graph of it that can be launched, O uploads that, d launches it with the kernel's node disabled; x has 16 KiB of stack for each thread, and y what there was. K and j do
- * what a worker does where it makes a session again: a module with a kernel that needs 16 KiB, or 4, is loaded, a graph of it made that can be launched, and all given back.
+ * A scenario is letters: P retains the primary context, C makes a second one, 0 and 1 make one
+ * current; A, B (three variables), E (none), M (320 KiB of code), N (32 KiB) and L (16 KiB of
+ * memory for each thread) load libraries; a and b ask where a variable is, and print that; k and s
+ * launch A's kernels, e, m, n and l the others'; f, F, G and g load functions without a launch; q
+ * and Q allocate, r and R copy, S sets, t makes a stream, H pins memory of the host. T is L with 4
+ * KiB, u and w launch T's and J's kernels, J is another L; i says how much memory of the GPU is in
+ * use. Of L's kernel, without a launch: c loads its function, o makes a graph of it that can be
+ * launched, O uploads that, d launches it with the kernel's node disabled; x has 16 KiB of stack
+ * for each thread, and y what there was. K and j do what a worker does where it makes a session
+ * again: a module with a kernel that needs 16 KiB, or 4, is loaded, a graph of it made that can be
+ * launched, and all given back.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -256,9 +263,12 @@ static void one(const char *s)
 		printf(" status %d\n", st);
 }
 /*
- * What could stand for a launch, where a session is made again: whatever leaves a variable of the second context (the last number of a line) where the line that launches (l) has it, and not where the first line does, which does not. The memory in
- * use says whether the driver has taken as much. First of one context before the other is made, then of one made already; then, whether a smaller launch before (u) has to be made again, too, and what a worker does (K, j); last, whether a limit that is set
- * behind a launch (y) gives back what that took, and what a worker's does.
+ * What could stand for a launch, where a session is made again: whatever leaves a variable of the
+ * second context (the last number of a line) where the line that launches (l) has it, and not where
+ * the first line does, which does not. The memory in use says whether the driver has taken as much.
+ * First of one context before the other is made, then of one made already; then, whether a smaller
+ * launch before (u) has to be made again, too, and what a worker does (K, j); last, whether a limit
+ * that is set behind a launch (y) gives back what that took, and what a worker's does.
  */
 static void local(void)
 {
@@ -278,7 +288,9 @@ int main(int argc, char **argv)
 		personality(ADDR_NO_RANDOMIZE | ADDR_COMPAT_LAYOUT);
 		execv("/proc/self/exe", argv);
 	}
-	mallopt(M_ARENA_MAX, 1); // as in workers: arenas of threads, 64 MiB each, come by chance, and shift what the driver maps next
+	// As in workers: arenas of threads, 64 MiB each, come by chance, and shift what the driver
+	// maps next.
+	mallopt(M_ARENA_MAX, 1);
 	so = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!so) {
 		puts(dlerror());

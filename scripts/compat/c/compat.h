@@ -1,4 +1,5 @@
-// What the small library programs share: checks that end the program, reproducible input, and one line per result.
+// What the small library programs share: checks that end the program, reproducible input, and one
+// line per result.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -32,7 +33,8 @@ template <typename T> T *device(const std::vector<T> &v) {
   return d;
 }
 
-// show prints the hash of n elements' bytes (FNV-1a) and the sum of their absolute values, which a tolerance can judge.
+// show prints the hash of n elements' bytes (FNV-1a) and the sum of their absolute values, which a
+// tolerance can judge.
 template <typename T> double show(const char *name, const T *d, size_t n) {
   std::vector<T> v(n);
   OK(cudaDeviceSynchronize());

@@ -1,4 +1,5 @@
-/* Arrays, textures, tensor maps, links, logs: what is answered without the worker, and what reaches it. */
+/* Arrays, textures, tensor maps, links, logs: what is answered without the worker, and what reaches
+ * it. */
 #include <stdlib.h>
 
 #include "api/texture.h"
@@ -88,7 +89,8 @@ static void textures(void)
 	CHECK_RES(cuTexObjectDestroy(o), 0);
 	CHECK_RES(cuTexObjectDestroy(o), 0);
 	CHECK(fake.count[CW_OP_TEX_OBJECT_DESTROY] == 1);
-	CHECK_RES(cuSurfObjectGetResourceDesc(&got, s), 0); /* of the same value, but another kind */
+	/* Of the same value, but another kind. */
+	CHECK_RES(cuSurfObjectGetResourceDesc(&got, s), 0);
 	r.type = 9;
 	CHECK_RES(cuTexObjectCreate(&o, &r, &t, NULL), 1);
 	CHECK_RES(cuCtxDestroy_v2(ctx), 0);

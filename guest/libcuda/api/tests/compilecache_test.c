@@ -98,7 +98,8 @@ static void bad_arguments(void)
 	CHECK_RES(table.end(k), 0);
 }
 
-/* Each thread compiles the same code with options of its own: -ftz changes the PTX, and so must change which cubin is found. */
+/* Each thread compiles the same code with options of its own: -ftz changes the PTX, and so must
+ * change which cubin is found. */
 static void *thread(void *arg)
 {
 	char options[32], ptx[32], cubin[32];
@@ -152,7 +153,8 @@ static void first(void)
 		" -ftz=0", "ptx a", "cubin a", 1);
 }
 
-/* Bitcode whose PTX nobody asked for: whose cubin it would be is not known. PTX itself needs nothing before it, as from nvJitLink. */
+/* Bitcode whose PTX nobody asked for: whose cubin it would be is not known. PTX itself needs
+ * nothing before it, as from nvJitLink. */
 static void without_ptx(void)
 {
 	for (int kind = CUBIN; kind <= 3; kind += 2) { /* nor is it known what the third kind is */

@@ -1,4 +1,5 @@
-/* Contexts: the primary context's life, the stack of a thread, context-local storage, and what ends with a context. */
+/* Contexts: the primary context's life, the stack of a thread, context-local storage, and what ends
+ * with a context. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -48,8 +49,8 @@ static void before_init(void)
 	CHECK(n == 2);
 }
 
-/* The driver says 1 of all; what is told is what holds here: kernels do not reach ordinary memory, nor the processor the GPU's, and memory that moves is not
- * used at once. */
+/* The driver says 1 of all; what is told is what holds here: kernels do not reach ordinary memory,
+ * nor the processor the GPU's, and memory that moves is not used at once. */
 static void both_sides(void)
 {
 	static const struct {
@@ -317,7 +318,8 @@ static void memory_operations(void)
 	CHECK_RES(cuStreamWriteValue64_v2(NULL, 0x1004, 1, 0), 1);
 	CHECK_RES(cuStreamWriteValue32_v2(NULL, 0x1004, 1, 2), 1);
 	CHECK_RES(cuStreamWaitValue32_v2(NULL, 0x1004, 1, 4), 1);
-	CHECK_RES(cuStreamWaitValue32_v2(NULL, 0x1004, 1, 1u << 30 | 3), 801); /* a flush, which no device promises */
+	/* A flush, which no device promises. */
+	CHECK_RES(cuStreamWaitValue32_v2(NULL, 0x1004, 1, 1u << 30 | 3), 801);
 	CHECK_RES(cuStreamWaitValue32_v2(NULL, 0x1004, 1, 3), 0);
 	CHECK_RES(cuStreamBatchMemOp_v2(NULL, 3, (CUstreamBatchMemOpParams *)ops, 0), 0);
 	CHECK(fake.count[CW_OP_STREAM_WRITE_VALUE] == 1 && fake.count[CW_OP_STREAM_WAIT_VALUE] == 2);

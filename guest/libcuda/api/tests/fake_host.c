@@ -14,7 +14,7 @@ static struct cw_device_info devices[2];
 static struct cw_info info = {.driver_version = 13000, .device_count = 2, .caps = CW_CAP_MAP, .devices = devices};
 static uint32_t current;
 
-/* --- the session layer -------------------------------------------------------------------------------------------- */
+/* --- the session layer ------------------------------------------------------------------------ */
 
 static void attr(struct cw_device_info *d, int a, int value)
 {
@@ -133,7 +133,7 @@ CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, const struct cw_
 	return (void)va, (void)size, (void)flags, (void)hands, (void)out, CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* --- the worker ----------------------------------------------------------------------------------------------------- */
+/* --- the worker ------------------------------------------------------------------------------- */
 
 static uint64_t record[CW_MAX_RECORD / 8];
 static union {

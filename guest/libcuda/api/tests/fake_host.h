@@ -1,6 +1,7 @@
 /*
- * The session layer's other half, in this process: records are executed when they are committed, by a small model of a worker. For
- * tests of the entries; everything is deterministic and visible to the sanitizers.
+ * The session layer's other half, in this process: records are executed when they are committed, by
+ * a small model of a worker. For tests of the entries; everything is deterministic and visible to
+ * the sanitizers.
  */
 #ifndef CW_API_FAKE_HOST_H
 #define CW_API_FAKE_HOST_H
@@ -35,7 +36,8 @@
  *   none  without arguments
  * Occupancy: 2048 threads and 32 blocks per multiprocessor, 100 KiB of dynamic shared memory.
  */
-enum { FAKE_SLOT = 3, FAKE_SEQ = 77 }; /* where each reply is due; there is one only for who makes cw_s.base */
+/* Where each reply is due; there is one only for who makes cw_s.base. */
+enum { FAKE_SLOT = 3, FAKE_SEQ = 77 };
 
 struct fake {
 	int failures;
@@ -47,9 +49,10 @@ struct fake {
 	uint32_t wanted; /* of the last WatchBudget */
 	struct {
 		uint64_t ptr, size;
-	} shared[8];	  /* other processes' memory, by the first byte of a token */
-	int open[8];	  /* and how often it is open at the worker's driver */
-	uint64_t away;	  /* that is opened so much further up, if it is asked to avoid an address */
+	} shared[8]; /* other processes' memory, by the first byte of a token */
+	int open[8]; /* and how often it is open at the worker's driver */
+	/* That is opened so much further up, if it is asked to avoid an address. */
+	uint64_t away;
 	uint64_t limit;	  /* what each limit is */
 	int local;	  /* and local memory of a function that is looked up */
 	uint16_t fail_op; /* this operation answers fail_result */

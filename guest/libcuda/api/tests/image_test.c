@@ -1,4 +1,5 @@
-/* Image detection. Every image is placed against an inaccessible page, so that a read past what it declares faults. */
+/* Image detection. Every image is placed against an inaccessible page, so that a read past what it
+ * declares faults. */
 #include "../image.c"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ static void put16(uint8_t *p, uint16_t v) { memcpy(p, &v, 2); }
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
 static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
 
-/* --- fatbins and wrappers ------------------------------------------------------------------------------------------- */
+/* --- fatbins and wrappers --------------------------------------------------------------------- */
 
 static void fatbins(void)
 {
@@ -115,7 +116,7 @@ static void inputs(void)
 	}
 }
 
-/* --- cubins --------------------------------------------------------------------------------------------------------- */
+/* --- cubins ----------------------------------------------------------------------------------- */
 
 enum { ELF_LEN = 1024 };
 
@@ -184,7 +185,7 @@ static void cubins(void)
 	expect("header only", p, CW_IMAGE_ELF, p, 64);
 }
 
-/* --- text ------------------------------------------------------------------------------------------------------------ */
+/* --- text ------------------------------------------------------------------------------------- */
 
 static void texts(void)
 {

@@ -42,7 +42,8 @@ static void begin(void)
 	CHECK_RES(cuCtxCreate_v2(&ctx, 0, 0), 0);
 }
 
-/* Opens and closes at random. A page is taken as long as memory in it is open, and no longer; what is the program's own is never touched. */
+/* Opens and closes at random. A page is taken as long as memory in it is open, and no longer; what
+ * is the program's own is never touched. */
 static void by_chance(void)
 {
 	static const struct {
@@ -90,7 +91,8 @@ static void by_chance(void)
 	CHECK(cw_range_count() == 0);
 }
 
-/* Where the program has something already memory is opened elsewhere, if that can be; nothing of what was there is lost, and nothing stays taken. */
+/* Where the program has something already memory is opened elsewhere, if that can be; nothing of
+ * what was there is lost, and nothing stays taken. */
 static void clashes(void)
 {
 	CUdeviceptr p = 0, q = 0;

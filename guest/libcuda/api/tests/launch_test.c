@@ -69,7 +69,8 @@ static void handles(void)
 	CHECK_RES(cuLaunchKernel(none, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), 0);
 	CHECK(fake.launch.stream > 2);
 	CHECK_RES(cuCtxCreate_v2(&other, 0, 1), 0);
-	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 400); /* another context's function */
+	/* Another context's function. */
+	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 400);
 	CHECK_RES(cuCtxDestroy_v2(other), 0);
 	CHECK_RES(cuCtxSetCurrent(NULL), 0);
 	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 201);
@@ -160,7 +161,8 @@ static void attributes(void)
 	CHECK_RES(extended(a, 1, 1), 801);
 	a[0] = (struct attribute){.id = 99};
 	CHECK_RES(extended(a, 1, 1), 1);
-	/* cooperative launches must fit: 64 blocks of 32 threads on each of 132 multiprocessors, but 32 blocks at most */
+	/* cooperative launches must fit: 64 blocks of 32 threads on each of 132 multiprocessors,
+	 * but 32 blocks at most */
 	a[0] = (struct attribute){.id = 2, .u = {1}};
 	CHECK_RES(extended(a, 1, 132 * 32), 0);
 	CHECK(fake.launch.flags == CW_LAUNCH_COOPERATIVE && fake.launch.attrs.len == 0);

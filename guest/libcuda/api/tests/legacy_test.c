@@ -1,4 +1,5 @@
-/* The launch interface of CUDA 3: what each setting refuses, what a function keeps, and which bytes a launch then carries. */
+/* The launch interface of CUDA 3: what each setting refuses, what a function keeps, and which bytes
+ * a launch then carries. */
 #include <limits.h>
 
 #include "fake_host.h"
@@ -92,7 +93,8 @@ static void ranges(void)
 	CHECK_RES(cuLaunch(k), 701);
 }
 
-/* What a module names is found once, whoever asks how often, and ends with it; another name, and a surface of the same name, is another. */
+/* What a module names is found once, whoever asks how often, and ends with it; another name, and a
+ * surface of the same name, is another. */
 static void references(void)
 {
 	unsigned textures = fake.count[CW_OP_MODULE_GET_TEX_REF], surfaces = fake.count[CW_OP_MODULE_GET_SURF_REF];

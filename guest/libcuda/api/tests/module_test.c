@@ -44,8 +44,9 @@ static void modules(void)
 	CHECK(v == 512);
 	CHECK_RES(cuFuncGetAttribute(&v, 16, f), 1);
 	CHECK_RES(cuFuncGetAttribute(&v, -1, f), 1);
-	CHECK_RES(cuFuncGetAttribute(&v, 0, (CUfunction)(void *)cuInit), 400); /* a host stub's address */
-	CHECK_RES(cuFuncSetAttribute(f, 0, 1), 1);			       /* read-only */
+	/* A host stub's address. */
+	CHECK_RES(cuFuncGetAttribute(&v, 0, (CUfunction)(void *)cuInit), 400);
+	CHECK_RES(cuFuncSetAttribute(f, 0, 1), 1); /* read-only */
 	CHECK_RES(cuFuncSetAttribute(f, 8, 100000), 0);
 	CHECK_RES(cuFuncGetAttribute(&v, 8, f), 0);
 	CHECK(v == 100000);
@@ -126,7 +127,8 @@ static void libraries(void)
 	CHECK(n == m);
 	CHECK_RES(cuFuncGetModule(&n, (CUfunction)k), 0);
 	CHECK(n == m);
-	CHECK_RES(cuFuncGetAttribute(&v, 0, (CUfunction)k), 0); /* a kernel where a function is accepted */
+	/* A kernel where a function is accepted. */
+	CHECK_RES(cuFuncGetAttribute(&v, 0, (CUfunction)k), 0);
 	CHECK(v == 512);
 	CHECK_RES(cuKernelSetAttribute(8, 60000, k, 0), 0);
 	CHECK_RES(cuKernelSetAttribute(8, 60000, k, 9), 101);
@@ -148,7 +150,8 @@ static void libraries(void)
 	CHECK_RES(cuCtxDestroy_v2(a), 0);
 }
 
-/* What an attribute is already, nobody is asked to make it: but for the first time, which ends that a function follows its kernel. */
+/* What an attribute is already, nobody is asked to make it: but for the first time, which ends that
+ * a function follows its kernel. */
 static void set_again(void)
 {
 	CUcontext ctx;
@@ -187,7 +190,8 @@ static void set_again(void)
 	CHECK_RES(cuCtxDestroy_v2(ctx), 0);
 }
 
-/* A limit is asked for once, until it is set, its context ends or a kernel needs more stack than that. */
+/* A limit is asked for once, until it is set, its context ends or a kernel needs more stack than
+ * that. */
 static void limits(void)
 {
 	CUcontext a, b;
@@ -275,7 +279,8 @@ static void occupancy(void)
 	CHECK(block == 512 && grid == 4 * 132);
 	CHECK_RES(cuOccupancyMaxPotentialBlockSize(&grid, &block, f, NULL, 0, 100), 0);
 	CHECK(block == 64 && grid == 32 * 132); /* 100 threads would be 1600 in all, 96 2016 */
-	/* 400 bytes a thread: 256 threads fill the shared memory whatever the size, so the largest that does wins */
+	/* 400 bytes a thread: 256 threads fill the shared memory whatever the size, so the largest
+	 * that does wins */
 	CHECK_RES(cuOccupancyMaxPotentialBlockSize(&grid, &block, f, shared_of, 0, 0), 0);
 	CHECK(block == 256 && grid == 132);
 	CHECK_RES(cuCtxDestroy_v2(ctx), 0);

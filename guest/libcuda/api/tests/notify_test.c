@@ -1,4 +1,5 @@
-/* Notifications: who hears of which event, on which thread, what a function may do there, and when a registration ends. */
+/* Notifications: who hears of which event, on which thread, what a function may do there, and when
+ * a registration ends. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -8,7 +9,7 @@
 #include "memory/resident.h"
 #include "session/internal.h"
 
-/* --- the host's end of the callback slot --------------------------------------------------------------------------- */
+/* --- the host's end of the callback slot ------------------------------------------------------ */
 
 static _Alignas(64) uint8_t region0[CW_REGION0_SIZE];
 static uint32_t posted;
@@ -52,7 +53,7 @@ static int taken(void)
 		CHECK(cond); \
 	} while (0)
 
-/* --- functions ----------------------------------------------------------------------------------------------------- */
+/* --- functions -------------------------------------------------------------------------------- */
 
 struct heard {
 	_Atomic int calls;
@@ -87,7 +88,7 @@ static void hear(void *p, void *data, CUasyncCallbackHandle handle)
 
 static CUresult add(struct heard *h, CUdevice device) { return cuDeviceRegisterAsyncNotification(device, hear, h, &h->handle); }
 
-/* --- checks -------------------------------------------------------------------------------------------------------- */
+/* --- checks ----------------------------------------------------------------------------------- */
 
 static void errors(void)
 {
@@ -123,7 +124,8 @@ static void events(void)
 	CHECK(a.over == 5ull << 32 && b.over == 5ull << 32);
 	CHECK(a.inside[0] == 0 && a.inside[1] == CUDA_ERROR_NOT_PERMITTED && a.inside[2] == CUDA_ERROR_NOT_PERMITTED);
 	CHECK(a.inside[3] == CUDA_ERROR_INVALID_CONTEXT);
-	/* the third alone has not heard of it; an event that this library does not know is nobody's */
+	/* the third alone has not heard of it; an event that this library does not know is
+	 * nobody's */
 	CHECK_RES(add(&c, 0), 0);
 	post(CW_CALLBACK_STILL_OVER, 7);
 	EVENTUALLY(c.calls == 1);
@@ -152,7 +154,8 @@ static void *remove_it(void *p)
 	return NULL;
 }
 
-/* A function that does not return holds up its own end, and nothing else: neither the callback thread nor other registrations. */
+/* A function that does not return holds up its own end, and nothing else: neither the callback
+ * thread nor other registrations. */
 static void slow(void)
 {
 	struct heard a = {.stay = 1}, b = {0};
@@ -184,7 +187,8 @@ static void *come_and_go(void *p)
 {
 	(void)p;
 	for (int i = 0; i < 200; i++) {
-		struct heard *h = calloc(1, sizeof *h); /* freed at once: nothing may touch it after its end */
+		/* Freed at once: nothing may touch it after its end. */
+		struct heard *h = calloc(1, sizeof *h);
 
 		CHECK_RES(add(h, i % 2), 0);
 		CHECK_RES(cuDeviceUnregisterAsyncNotification(i % 2, h->handle), 0);
@@ -210,7 +214,8 @@ static void race(void)
 
 static void called(void *p) { *(_Atomic int *)p = 1; }
 
-/* A stream's function is ahead until what it wrote to managed memory is the GPU's: a request that waits for the device is not before those by which it goes there. */
+/* A stream's function is ahead until what it wrote to managed memory is the GPU's: a request that
+ * waits for the device is not before those by which it goes there. */
 static void function(void)
 {
 	_Atomic int there = 0;

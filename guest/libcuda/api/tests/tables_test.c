@@ -110,7 +110,8 @@ static void proc_addresses(void)
 	CHECK_RES(cuGetProcAddress_v2("cuLaunchKernel", &p, 12000, 1, &status), 0);
 	CHECK(p == (void *)cuLaunchKernel);
 	CHECK_RES(cuGetProcAddress_v2("cuGraphInstantiate", &p, 12000, 0, &status), 0);
-	CHECK(p == (void *)cuGraphInstantiate_v2); /* the five-argument form, whatever the headers' macro says */
+	/* The five-argument form, whatever the headers' macro says. */
+	CHECK(p == (void *)cuGraphInstantiate_v2);
 	CHECK_RES(cuGetProcAddress_v2("cuGetProcAddress", &p, 11080, 0, &status), 0);
 	CHECK(p == (void *)cuGetProcAddress);
 	CHECK_RES(cuGetProcAddress_v2("cuGetProcAddress", &p, 12000, 0, &status), 0);
@@ -158,7 +159,8 @@ static void devices(void)
 	CHECK_RES(cuDeviceGetAttribute(&v, 16, 0), 0);
 	CHECK(v == 132);
 	CHECK_RES(cuDeviceGetAttribute(&v, 83, 0), 0);
-	CHECK(v == 1);				      /* managed memory: the worker says 0 where it cannot be */
+	/* Managed memory: the worker says 0 where it cannot be. */
+	CHECK(v == 1);
 	CHECK_RES(cuDeviceGetAttribute(&v, 9, 0), 1); /* the worker does not know it */
 	CHECK_RES(cuDeviceGetAttribute(&v, 191, 0), 1);
 	CHECK_RES(cuDeviceGetAttribute(&v, 192, 0), 1);

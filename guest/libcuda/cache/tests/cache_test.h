@@ -1,4 +1,5 @@
-/* What the tests of cache/ share: a folder of their own, entries whose bytes follow from a number. */
+/* What the tests of cache/ share: a folder of their own, entries whose bytes follow from a
+ * number. */
 #ifndef CW_CACHE_TEST_H
 #define CW_CACHE_TEST_H
 

@@ -6,7 +6,8 @@ static void digests(void)
 {
 	static const struct {
 		size_t len;
-		const char *want; /* RFC 7693's function with 32 bytes of digest, computed by Python's hashlib */
+		/* RFC 7693's function with 32 bytes of digest, computed by Python's hashlib */
+		const char *want;
 	} list[] = {
 		{0, "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8"},
 		{1280, "82628cbfc9689e234b0923a531f4578fe2e7138a03e2f81ed6cde97517336650"},
@@ -136,7 +137,7 @@ static void round_trips(void)
 	CHECK(get(N, 0) == -ENOENT);
 }
 
-/* --- damage --------------------------------------------------------------------------------------------------------- */
+/* --- damage ----------------------------------------------------------------------------------- */
 
 static size_t load(const char *path, unsigned char *buf, size_t cap)
 {

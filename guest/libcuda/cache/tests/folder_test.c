@@ -9,7 +9,7 @@
 
 #include "cache/tests/cache_test.h"
 
-/* --- whose -------------------------------------------------------------------------------------------------------------- */
+/* --- whose ------------------------------------------------------------------------------------ */
 
 static int use_once(void)
 {
@@ -85,12 +85,13 @@ static void users(void)
 	entry_path(path, 1); /* a use that cannot be noted */
 	CHECK(utimensat(AT_FDCWD, path, old, 0) == 0 && in_child(reads_only, 1) == 0);
 	snprintf(path, sizeof path, "%s/causeway-65534", cache.folder);
-	CHECK(chown(path, 0, 0) == 0 && chmod(path, 0755) == 0); /* a folder that another user laid there */
+	/* A folder that another user laid there. */
+	CHECK(chown(path, 0, 0) == 0 && chmod(path, 0755) == 0);
 	CHECK(in_child(cannot_use, 1) == 0);
 	remove_cache();
 }
 
-/* --- the limit ------------------------------------------------------------------------------------------------------------- */
+/* --- the limit -------------------------------------------------------------------------------- */
 
 static void age(int n, time_t seconds)
 {
@@ -115,7 +116,8 @@ static void limit(void)
 	CHECK(system(cmd) == 0);
 	for (int i = 0; i < 300; i++) {
 		CHECK(put(i, SIZE) == 0 && get(i, SIZE) == 0);
-		age(i, 1000000 - i * 1000); /* the first is the oldest, but is used again and again */
+		/* The first is the oldest, but is used again and again. */
+		age(i, 1000000 - i * 1000);
 		if (i % 5 == 0)
 			CHECK(get(0, SIZE) == 0);
 		CHECK(taken(&count) <= MAX);
@@ -208,7 +210,7 @@ static void stopped(void)
 	remove_cache();
 }
 
-/* --- no room on the disk ------------------------------------------------------------------------------------------------- */
+/* --- no room on the disk ---------------------------------------------------------------------- */
 
 /* Files that are no entries yet, or any more. */
 static int unfinished(void)
@@ -267,7 +269,7 @@ static void no_room(void)
 	remove_cache();
 }
 
-/* --- many at once ---------------------------------------------------------------------------------------------------------- */
+/* --- many at once ----------------------------------------------------------------------------- */
 
 enum { KEYS = 40, TURNS = 400 };
 
@@ -293,7 +295,8 @@ static void *worker(void *seed)
 	return (void *)hits;
 }
 
-/* The sanitizer's allocator, unlike the C library's, may be locked for ever in a child of threads. */
+/* The sanitizer's allocator, unlike the C library's, may be locked for ever in a child of
+ * threads. */
 #ifdef __SANITIZE_ADDRESS__
 enum { CHILDREN = 0 };
 #else

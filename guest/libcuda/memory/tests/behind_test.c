@@ -6,7 +6,8 @@
 #include "gen/entries.h"
 #include "session/tests/fake_worker.h"
 
-/* A synchronous copy of a small box of pinned memory brings what a kernel of another blocking stream still writes there. */
+/* A synchronous copy of a small box of pinned memory brings what a kernel of another blocking
+ * stream still writes there. */
 static void behind_others(void)
 {
 	enum { PITCH = 64, WIDTH = 16, ROWS = 4 };

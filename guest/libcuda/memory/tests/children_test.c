@@ -1,5 +1,5 @@
-/* Forked children and registered memory: a child has it as it was at the fork, its writes are its own, and so are the parent's later ones,
- * whatever becomes of the registration. */
+/* Forked children and registered memory: a child has it as it was at the fork, its writes are its
+ * own, and so are the parent's later ones, whatever becomes of the registration. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +28,8 @@ static int filled(const uint8_t *p, size_t n, unsigned seed)
 	return 1;
 }
 
-/* Forks; then the parent changes the memory, the child looks and changes it too, and the parent looks. */
+/* Forks; then the parent changes the memory, the child looks and changes it too, and the parent
+ * looks. */
 static int apart(uint8_t *p, size_t n)
 {
 	int go[2], st = -1;
@@ -78,7 +79,8 @@ static void states(void)
 		CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, p, 0) == 0 && d == (uintptr_t)p);
 		int open_ = descriptors();
 		CHECK(apart(m, n));
-		CHECK(cwi_cuMemsetD8_v2(0, d + 5, 0x11, 1) == 0 && cwop_StreamSynchronize(1) == 0 && p[5] == 0x11); /* still the device's */
+		/* Still the device's. */
+		CHECK(cwi_cuMemsetD8_v2(0, d + 5, 0x11, 1) == 0 && cwop_StreamSynchronize(1) == 0 && p[5] == 0x11);
 		CHECK(cwi_cuMemHostUnregister(p) == 0 && apart(m, n));
 		CHECK(cwi_cuMemHostRegister_v2(p, ranges[i].size, 0) == 0 && apart(m, n));
 		CHECK(descriptors() == open_);
@@ -100,7 +102,8 @@ static int writes(uint8_t *p)
 	return st == 0;
 }
 
-/* In a child memory is protected as it is in its parent, and what it could not be given for its own it can read, and write no more. */
+/* In a child memory is protected as it is in its parent, and what it could not be given for its own
+ * it can read, and write no more. */
 static void protection(void)
 {
 	enum { HALF = 1 << 20 };
@@ -128,7 +131,8 @@ static void protection(void)
 	CHECK(cwi_cuMemHostUnregister(p) == 0 && filled(p, 2 * HALF, 10));
 }
 
-/* While another thread registers memory and lets it go, children come and go: as many times as the fake worker has regions for. */
+/* While another thread registers memory and lets it go, children come and go: as many times as the
+ * fake worker has regions for. */
 static _Atomic int over;
 enum { RAGGED = (3 << 20) + 123, SKIP = 1000 };
 
@@ -137,7 +141,8 @@ static void *registers(void *arg)
 	uint8_t *p = arg;
 	cw_set_current_ctx_id(5);
 	for (int i = 0; i < 60; i++) {
-		/* in turn a part that ends within pages, and whole pages, in place and in several files */
+		/* in turn a part that ends within pages, and whole pages, in place and in several
+		 * files */
 		uint8_t *at = i % 2 ? (uint8_t *)(((uintptr_t)p + 4095) & ~(uintptr_t)4095) : p + SKIP;
 		size_t size = i % 2 ? 2 << 20 : RAGGED - 2 * SKIP;
 		CHECK(cwi_cuMemHostRegister_v2(at, size, 0) == 0);

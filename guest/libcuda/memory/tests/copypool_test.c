@@ -1,4 +1,5 @@
-/* The copy pool: every piece is done once, in the caller's name, by several threads; calls from many threads at once; leaving and recall. */
+/* The copy pool: every piece is done once, in the caller's name, by several threads; calls from
+ * many threads at once; leaving and recall. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

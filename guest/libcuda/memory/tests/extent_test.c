@@ -1,4 +1,5 @@
-/* Copies by extents, against a host that refuses some of them and does others by half. Needs root and /dev/fuse. */
+/* Copies by extents, against a host that refuses some of them and does others by half. Needs root
+ * and /dev/fuse. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>

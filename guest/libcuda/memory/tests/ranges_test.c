@@ -31,7 +31,8 @@ static void add(void)
 		CHECK(err == -EINVAL);
 		return;
 	}
-	/* Foreign ranges in the way go even if another range refuses the newcomer behind them; the model follows what is left. */
+	/* Foreign ranges in the way go even if another range refuses the newcomer behind them; the
+	 * model follows what is left. */
 	for (int i = 0; i < models; i++) {
 		struct cw_range seen;
 		if (overlaps(&model[i], r.base, r.size) && model[i].kind == CW_RANGE_FOREIGN &&

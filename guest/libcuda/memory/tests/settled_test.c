@@ -1,4 +1,5 @@
-/* A synchronous copy of ordinary memory to the device begins when the default stream has done its work, and asks nobody where the thread knows. */
+/* A synchronous copy of ordinary memory to the device begins when the default stream has done its
+ * work, and asks nobody where the thread knows. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,8 +10,10 @@
 #include "session/internal.h"
 #include "session/tests/fake_worker.h"
 
-static _Atomic int *waits;   /* for streams and contexts, in the worker's process */
-static _Atomic int *refuses; /* a stream captures in global mode: waits in another mode than the relaxed one are refused, and counted */
+static _Atomic int *waits; /* for streams and contexts, in the worker's process */
+/* A stream captures in global mode: waits in another mode than the relaxed one are refused, and
+ * counted. */
+static _Atomic int *refuses;
 
 static int counted(struct fake_call *c)
 {
@@ -33,7 +36,8 @@ static CUdeviceptr memory;
 static uint8_t bytes[300000], back[300000];
 static const CUstream slow = (CUstream)(uintptr_t)1;
 
-/* Has the stream that the default one waits for fill the memory: when somebody waits, not before. */
+/* Has the stream that the default one waits for fill the memory: when somebody waits, not
+ * before. */
 static void give_work(void) { CHECK(cwop_Memset(memory, 0, 0xee, 1, sizeof bytes, 1, FAKE_SLOW_STREAM) == 0); }
 
 static CUresult copy_box(size_t n, int async)
@@ -51,7 +55,8 @@ static CUresult copy_box(size_t n, int async)
 
 static CUresult copy(size_t n, int box) { return box ? copy_box(n, 0) : cwi_cuMemcpyHtoD_v2(0, memory, bytes, n); }
 
-/* Whatever the size and the shape, what the stream did before is done before; and a copy that follows finds it idle. */
+/* Whatever the size and the shape, what the stream did before is done before; and a copy that
+ * follows finds it idle. */
 static void begins_behind(void)
 {
 	static const size_t sizes[] = {2, 4096, 20000, 64 << 10, 200000};
@@ -83,16 +88,19 @@ static void known(void)
 	CHECK(copy(100, 0) == 0 && *waits == before); /* after the stream's own */
 	give_work();
 	CHECK(cwi_cuMemcpyDtoH_v2(0, &word, memory, sizeof word) == 0);
-	CHECK(copy(100, 0) == 0 && *waits == before); /* after a copy from the device, which waits for all that is before it */
+	/* After a copy from the device, which waits for all that is before it. */
+	CHECK(copy(100, 0) == 0 && *waits == before);
 	CHECK(cwi_cuMemcpyHtoDAsync_v2(0, memory, bytes, 100, NULL) == 0);
 	CHECK(copy(100, 0) == 0 && *waits == ++before); /* an asynchronous copy is work */
 	CHECK(copy_box(100, 1) == 0);
 	CHECK(copy(100, 0) == 0 && *waits == ++before);
 	cw_set_current_ctx_id(6);
-	CHECK(copy(100, 0) == 0 && *waits == ++before); /* another context's default stream is another */
+	/* Another context's default stream is another. */
+	CHECK(copy(100, 0) == 0 && *waits == ++before);
 	cw_set_current_ctx_id(5);
 	CHECK(copy(100, 0) == 0 && *waits == ++before);
-	CHECK(cwi_cuMemcpyHtoD_v2(1, memory, bytes, 100) == 0 && *waits == ++before); /* so is the thread's own */
+	/* So is the thread's own. */
+	CHECK(cwi_cuMemcpyHtoD_v2(1, memory, bytes, 100) == 0 && *waits == ++before);
 	give_work();
 	CHECK(cwop_StreamSynchronize(7) == 0 && *waits == ++before);
 	CHECK(copy(100, 0) == 0 && *waits == ++before); /* and any other stream */
@@ -131,7 +139,8 @@ static void beside_capture(void)
 
 static int fetches(CUstream stream) { return (int)cwi_cuMemcpyDtoHAsync_v2(0, back, memory, 4, stream); }
 
-/* Where replies are the worker's own, a wait for a stream right behind bytes that came from it needs no request, once. */
+/* Where replies are the worker's own, a wait for a stream right behind bytes that came from it
+ * needs no request, once. */
 static void comes(void)
 {
 	uint64_t caps = cw_s.info.caps;

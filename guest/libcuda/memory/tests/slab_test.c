@@ -1,5 +1,6 @@
-/* Small pinned allocations against a map of the units of each region: they lie apart, where the device has them, in regions that are there
- * as long as they fit, and the regions that nothing lies in go but for the last. */
+/* Small pinned allocations against a map of the units of each region: they lie apart, where the
+ * device has them, in regions that are there as long as they fit, and the regions that nothing lies
+ * in go but for the last. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* Slices against a map of their units: they lie apart and within their stocks, and whoever is given one may use it. */
+/* Slices against a map of their units: they lie apart and within their stocks, and whoever is given
+ * one may use it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,7 +178,8 @@ int main(void)
 	for (uint32_t ctx = 1; ctx <= 2; ctx++)
 		cw_slices_settle(&s, &(struct cw_behind){ctx, 0, 0, frees});
 	memset(map, 0, sizeof map);
-	for (struct cw_stock *k = s.all; k; k = k->next) /* all of a stock that is free is one slice again */
+	/* All of a stock that is free is one slice again. */
+	for (struct cw_stock *k = s.all; k; k = k->next)
 		CHECK(!k->first->after && k->first->behind.stream == 0);
 	while (s.all)
 		removed();

@@ -1,4 +1,5 @@
-/* A copy of one piece from a worker of another machine, and the question for its end: they leave together, with nobody looking for the one before the other. */
+/* A copy of one piece from a worker of another machine, and the question for its end: they leave
+ * together, with nobody looking for the one before the other. */
 #include <string.h>
 #include <unistd.h>
 
@@ -46,7 +47,8 @@ int main(void)
 	CHECK(cwi_cuMemAlloc_v2(&d, SIZE) == 0);
 	memset(a, 0x5a, SIZE);
 	CHECK(cwi_cuMemcpyHtoD_v2(0, d, a, SIZE) == 0);
-	cw_s.spin_max = UINT32_MAX; /* who looks for the copy's end does so for minutes, and in vain */
+	/* Who looks for the copy's end does so for minutes, and in vain. */
+	cw_s.spin_max = UINT32_MAX;
 	alarm(20);
 	CHECK(cwi_cuMemcpyDtoH_v2(0, b, d, SIZE) == 0);
 	CHECK(memcmp(a, b, SIZE) == 0);

@@ -1,5 +1,6 @@
 /*
- * A program that does with managed memory what it is told, a word at a time, so that a test can count what each step moves (host/worker, TestManagedOneSided).
+ * A program that does with managed memory what it is told, a word at a time, so that a test can
+ * count what each step moves (host/worker, TestManagedOneSided).
  *
  *   turns BYTES        says "ready" once it has so much, or what became of it
  *   fill | launch | check | touch | copy     each says "done" when the memory, or what came of it, is as it has to be
@@ -22,7 +23,8 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
 CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
 			unsigned int shared, CUstream stream, void **params, void **extra);
 
-/* A kernel changes a word in each so many bytes: it needs all of the memory, and the software GPU has little to do. */
+/* A kernel changes a word in each so many bytes: it needs all of the memory, and the software GPU
+ * has little to do. */
 enum { EACH = 4096, THREADS = 64, BY_KERNEL = 1000, TOUCHED = 1 << 20, COPIED = 1 << 20 };
 
 static const char add[] = ".version 8.0\n.target sm_75\n.address_size 64\n"

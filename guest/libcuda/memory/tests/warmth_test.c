@@ -1,4 +1,5 @@
-/* Which pieces of managed memory take which places: patterns of launches, and how often pieces change places with them. */
+/* Which pieces of managed memory take which places: patterns of launches, and how often pieces
+ * change places with them. */
 #include <unistd.h>
 
 #include "memory/warmth.h"
@@ -21,7 +22,8 @@ static struct gpu fresh(void)
 	return g;
 }
 
-/* A launch that names the pieces [lo, hi) as allocations of their own; then what is much warmer takes the place of what is coolest. */
+/* A launch that names the pieces [lo, hi) as allocations of their own; then what is much warmer
+ * takes the place of what is coolest. */
 static void names(struct gpu *g, int lo, int hi)
 {
 	g->launch++;

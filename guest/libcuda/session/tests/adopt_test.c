@@ -1,5 +1,6 @@
-/* The application's own memory as regions, over a socket: the worker sees what the program wrote, the program what the worker did, and when a region has gone its memory holds
- * what it held; where parts of a heap were lent it is this process's alone again. */
+/* The application's own memory as regions, over a socket: the worker sees what the program wrote,
+ * the program what the worker did, and when a region has gone its memory holds what it held; where
+ * parts of a heap were lent it is this process's alone again. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -48,7 +49,8 @@ static uint64_t look(const struct cw_region *r)
 	return sum;
 }
 
-/* Whether every page is mapped, and how: 'p' or 's'; 0: neither all of the one nor all of the other. */
+/* Whether every page is mapped, and how: 'p' or 's'; 0: neither all of the one nor all of the
+ * other. */
 static char mapped(const uint8_t *at, size_t size)
 {
 	FILE *f = fopen("/proc/self/maps", "re");

@@ -1,4 +1,5 @@
-/* What does not stand behind functions of the application that streams are to call: neither what may wait for the device, nor more work than a driver takes. */
+/* What does not stand behind functions of the application that streams are to call: neither what
+ * may wait for the device, nor more work than a driver takes. */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
 static const struct cw_carrier carrier = {.name = "none"};
 static uint64_t seen;
 
-/* How many records of an operation are in the ring that were not there before; what was taken back is none. */
+/* How many records of an operation are in the ring that were not there before; what was taken back
+ * is none. */
 static int come(uint16_t op)
 {
 	int n = 0;
@@ -84,7 +86,8 @@ static void one_after_the_other(void)
 	CHECK(come(CW_OP_MODULE_UNLOAD) == 1);
 }
 
-/* Functions on their way: the program adds them, a worker takes their records in the ring's order, and calls each a while after the one before. */
+/* Functions on their way: the program adds them, a worker takes their records in the ring's order,
+ * and calls each a while after the one before. */
 static struct {
 	uint32_t ticket[4096];
 	_Atomic uint32_t added, taken, called, unloads;
@@ -111,7 +114,8 @@ static void take(const struct cw_record *r)
 	stream.taken += r->op == CW_OP_LAUNCH_HOST_FUNC;
 	if (r->op != CW_OP_MODULE_UNLOAD)
 		return;
-	CHECK(stream.called == stream.taken); /* the driver would wait for them, and with it they for what is behind this */
+	/* The driver would wait for them, and with it they for what is behind this. */
+	CHECK(stream.called == stream.taken);
 	stream.unloads++;
 }
 
@@ -136,7 +140,8 @@ static void *takes(void *arg)
 	return NULL;
 }
 
-/* Where there is always another: they make way, whether they take long or not, and it is never in front of one that was added before. */
+/* Where there is always another: they make way, whether they take long or not, and it is never in
+ * front of one that was added before. */
 static void without_pause(int64_t takes_ms)
 {
 	pthread_t program, worker, t;

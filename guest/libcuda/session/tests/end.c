@@ -1,6 +1,8 @@
 /*
- * This library's ends of a session as functions for remote/remotetest/guestend, which loads them: the suite that every carrier has to pass is in Go. It writes records and reads replies in region 0 itself, as ring.c
- * and slots.c do here; what is shown is what a carrier does. A process has one session at a time.
+ * This library's ends of a session as functions for remote/remotetest/guestend, which loads them:
+ * the suite that every carrier has to pass is in Go. It writes records and reads replies in region
+ * 0 itself, as ring.c and slots.c do here; what is shown is what a carrier does. A process has one
+ * session at a time.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +28,8 @@ int end_drop(uint32_t id);
 void end_close(void);
 void end_abandon(void);
 
-/* Opens a session. sysfs: where RDMA devices are shown, or empty. 0 and region 0, or -errno and why. */
+/* Opens a session. sysfs: where RDMA devices are shown, or empty. 0 and region 0, or -errno and
+ * why. */
 END int end_open(const char *carrier, const char *target, const char *sysfs, void **base, char *why, size_t cap)
 {
 	static const struct cw_carrier *const carriers[] = {&cw_carrier_unix, &cw_carrier_tcp, &cw_carrier_rdma};
@@ -36,7 +39,8 @@ END int end_open(const char *carrier, const char *target, const char *sysfs, voi
 		snprintf(shown, sizeof shown, "%s", sysfs);
 		cw_rdma_sysfs = shown;
 	}
-	cw_rdma_leave_ms = cw_lasting_limit_ms = LEAVE_MS; /* a machine that has other things to do is waited for */
+	/* A machine that has other things to do is waited for. */
+	cw_rdma_leave_ms = cw_lasting_limit_ms = LEAVE_MS;
 	atomic_store(&closed, 0);
 	cw_s.fd = cw_s.bell = -1;
 	cw_s.cpus = 2;

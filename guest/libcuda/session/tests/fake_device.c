@@ -1,4 +1,5 @@
-/* Device memory of the fake worker: one arena at a fixed address, a first-fit allocator that never reuses, every copy at once. */
+/* Device memory of the fake worker: one arena at a fixed address, a first-fit allocator that never
+ * reuses, every copy at once. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -126,7 +127,8 @@ static void pointer_attribute(struct fake_call *c)
 	value = a.attr == 2 ? 2 : a.attr == 11 ? arena : 4096;
 }
 
-static struct cw_in_Memset slow; /* of a blocking stream: it happens when somebody waits, who waits for all */
+/* Of a blocking stream: it happens when somebody waits, who waits for all. */
+static struct cw_in_Memset slow;
 
 static void set(struct fake_call *c, const struct cw_in_Memset *m)
 {

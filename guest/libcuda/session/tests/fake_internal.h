@@ -38,7 +38,8 @@ int fake_tcp_accept(struct fake_worker *w, int listener);
 void fake_tcp_poll(struct fake_worker *w);
 void fake_tcp_send(struct fake_worker *w, uint16_t type, uint64_t arg, const void *p, size_t n, const void *q, size_t m);
 void fake_tcp_pull(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to);
-int fake_tcp_try(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to); /* 0: the guest refuses */
+/* 0: the guest refuses */
+int fake_tcp_try(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to);
 void fake_tcp_control(struct fake_worker *w);
 
 /* fake_vfs.c */

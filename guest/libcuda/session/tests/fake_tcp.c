@@ -1,4 +1,5 @@
-/* The fake worker's end of the TCP carrier: a mirror of region 0, kept up by frames. One thread, so a pull reads frames itself. */
+/* The fake worker's end of the TCP carrier: a mirror of region 0, kept up by frames. One thread, so
+ * a pull reads frames itself. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,7 +25,9 @@ void fake_tcp_send(struct fake_worker *w, uint16_t type, uint64_t arg, const voi
 			ssize_t k = send(w->sock, (const uint8_t *)part[i] + done, len[i] - done, MSG_NOSIGNAL | MSG_DONTWAIT);
 			if (k < 0 && (errno == EPIPE || errno == ECONNRESET))
 				_exit(0);
-			if (k < 0) { /* the guest waits for us to read: it must not, but its sends may fill the socket */
+			if (k < 0) {
+				/* The guest waits for us to read: it must not, but its sends may
+				 * fill the socket. */
 				CHECK(errno == EAGAIN && in.n < sizeof in.bytes);
 				ssize_t r = recv(w->sock, in.bytes + in.n, sizeof in.bytes - in.n, MSG_DONTWAIT);
 				in.n += r > 0 ? (size_t)r : 0;
@@ -72,7 +75,8 @@ static void apply(struct fake_worker *w, const struct cw_frame *f, const uint8_t
 /* READs that the guest has refused. */
 static int refusals;
 
-/* Receives once and applies whole frames; DATA frames of request id go to `to`. Returns bytes of DATA. */
+/* Receives once and applies whole frames; DATA frames of request id go to `to`. Returns bytes of
+ * DATA. */
 static uint64_t receive(struct fake_worker *w, int flags, uint64_t id, uint8_t *to)
 {
 	uint64_t data = 0;

@@ -1,6 +1,7 @@
 /*
- * The fake worker's end of the virtiofs carrier. The file system is served through /dev/fuse, whose kernel client is the same;
- * guest memory is reached by mapping the process's own shared mappings (/proc/PID/map_files). One process serves one session.
+ * The fake worker's end of the virtiofs carrier. The file system is served through /dev/fuse, whose
+ * kernel client is the same; guest memory is reached by mapping the process's own shared mappings
+ * (/proc/PID/map_files). One process serves one session.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +113,8 @@ int fake_vfs_lent(struct fake_worker *w, uint32_t region)
 
 int fake_vfs_await_lent(struct fake_worker *w, uint32_t region)
 {
-	/* The READs of a region may come after the record that adds it, and again after a term in which the guest did not run. */
+	/* The READs of a region may come after the record that adds it, and again after a term in
+	 * which the guest did not run. */
 	for (int64_t until = now_ms() + LENT_MS; !fake_vfs_lent(w, region);) {
 		if (now_ms() > until)
 			return 0;
@@ -171,7 +173,8 @@ static void await(uint64_t unique, uint32_t slot)
 	CHECK(!"too many waits");
 }
 
-/* A descriptor on the shared mapping of the guest process at va; -1 for private memory, which only a VM's host can reach. */
+/* A descriptor on the shared mapping of the guest process at va; -1 for private memory, which only
+ * a VM's host can reach. */
 static int guest_memory(uint64_t va, uint64_t size)
 {
 	char path[96];
@@ -204,7 +207,8 @@ static int control(struct fake_worker *w, const struct cw_hello *h)
 		v.started = 1;
 		return 0;
 	case CW_MSG_REGION_END:
-		end_pieces(h->region == 0 ? -1 : (int64_t)h->region, 1); /* region 0: the session's end */
+		/* region 0: the session's end */
+		end_pieces(h->region == 0 ? -1 : (int64_t)h->region, 1);
 		if (h->region != 0) {
 			CHECK(!w->region[h->region].mem);
 			close(w->region[h->region].fd);
@@ -215,7 +219,8 @@ static int control(struct fake_worker *w, const struct cw_hello *h)
 	return EINVAL;
 }
 
-/* An extent between p and a region. Each fifth is refused for now, each seventh ends in its middle: 0, or an errno, and *n. */
+/* An extent between p and a region. Each fifth is refused for now, each seventh ends in its middle:
+ * 0, or an errno, and *n. */
 static int extent(struct fake_worker *w, uint64_t off, uint32_t size, uint8_t **at, uint32_t *n)
 {
 	uint64_t k = ++fake_vfs_stats.extents;

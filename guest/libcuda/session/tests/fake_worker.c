@@ -211,7 +211,8 @@ static void console_read(struct fake_call *c)
 {
 	static uint8_t buf[1024];
 	struct fake_worker *w = c->w;
-	size_t all = strlen(w->console), n = all < 100 ? all : 100; /* small pieces: the reader must loop */
+	/* Small pieces: the reader must loop. */
+	size_t all = strlen(w->console), n = all < 100 ? all : 100;
 	struct cw_span s = {(uint32_t)n, 8};
 	memcpy(buf, &s, 8);
 	memcpy(buf + 8, w->console, n);

@@ -1,4 +1,5 @@
-/* What a worker says of itself when the session begins: a program is told what is wrong, and reads nothing beyond what came. */
+/* What a worker says of itself when the session begins: a program is told what is wrong, and reads
+ * nothing beyond what came. */
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>

@@ -149,7 +149,8 @@ static void *waits_forever(void *arg)
 	return (void *)(uintptr_t)cw_commit_wait(&tx, &rep);
 }
 
-/* Threads that sleep on replies, on a completion word and for ring space notice a worker that is killed. */
+/* Threads that sleep on replies, on a completion word and for ring space notice a worker that is
+ * killed. */
 static void killed_while_waiting(void)
 {
 	struct fake_options o = {.sleep_after_us = 50, .handler = hold_all};

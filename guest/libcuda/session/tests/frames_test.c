@@ -1,5 +1,5 @@
-/* The TCP carrier's frames one by one, against a peer that the test is: what each does to the session, to its last byte, and that the session ends with
- * the first that breaks the protocol. */
+/* The TCP carrier's frames one by one, against a peer that the test is: what each does to the
+ * session, to its last byte, and that the session ends with the first that breaks the protocol. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -15,7 +15,8 @@ enum { REGION = 5, SIZE = 3 << 20 };
 static uint8_t *region;
 static int peer;
 
-/* A session that ends with the frame's first bytes may have closed before the last are sent: alive() and broken() say which of the two was due. */
+/* A session that ends with the frame's first bytes may have closed before the last are sent:
+ * alive() and broken() say which of the two was due. */
 static void put(const void *p, size_t n)
 {
 	for (size_t done = 0; done < n;) {
@@ -219,7 +220,8 @@ static void extents(void)
 	reads(0, CW_REGION0_SIZE - 3, 4, NULL);
 	reads(0, CW_REGION0_SIZE + 1, 1, NULL);
 	reads(0, 0, 0, NULL);
-	cw_tcp.region[3].size = CW_FRAME_EXTENT_MAX + 1; /* more than one READ may ask for, though it is there */
+	/* More than one READ may ask for, though it is there. */
+	cw_tcp.region[3].size = CW_FRAME_EXTENT_MAX + 1;
 	reads(REGION, 0, CW_FRAME_EXTENT_MAX + 1, NULL);
 	cw_tcp.region[3].size = SIZE;
 
@@ -254,7 +256,8 @@ static void extents(void)
 	}
 }
 
-/* What was published goes in one frame, around the ring's end, and what comes meanwhile behind it; however little the socket takes at a time. */
+/* What was published goes in one frame, around the ring's end, and what comes meanwhile behind it;
+ * however little the socket takes at a time. */
 static void publishes(void)
 {
 	static uint8_t got[CW_RING_SIZE];

@@ -1,4 +1,5 @@
-/* Handles: whatever an application passes is found out without touching memory that is not the slab's. */
+/* Handles: whatever an application passes is found out without touching memory that is not the
+ * slab's. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -102,7 +103,8 @@ static void test_full(void)
 	CHECK(o && cw_handle_free(CW_KIND_POOL, o) == 1 && cw_handle_new(CW_KIND_POOL) == o);
 }
 
-/* Without addresses for the objects there are none, and no other harm: once there are, all is as ever. */
+/* Without addresses for the objects there are none, and no other harm: once there are, all is as
+ * ever. */
 static void test_no_room(void)
 {
 	unsigned long pages = 0;

@@ -1,4 +1,5 @@
-/* For tests that are carrier and worker themselves: the session is open, over memory of the test's. */
+/* For tests that are carrier and worker themselves: the session is open, over memory of the
+ * test's. */
 #ifndef CW_TESTS_OPENED_H
 #define CW_TESTS_OPENED_H
 

@@ -1,5 +1,6 @@
 /*
- * The rig of the tests of a session's end by RDMA (carrier_rdma.c): a libibverbs.so.1 of the tests' (verbs/provider.c), and a GPU server, and the host between, that the test plays.
+ * The rig of the tests of a session's end by RDMA (carrier_rdma.c): a libibverbs.so.1 of the tests'
+ * (verbs/provider.c), and a GPU server, and the host between, that the test plays.
  */
 #ifndef CW_TESTS_RDMA_FAR_H
 #define CW_TESTS_RDMA_FAR_H
@@ -28,7 +29,7 @@ static struct fake_verbs *fake;
 static char dir[64], path[128];
 static int listener;
 
-/* --- the server, and the host between --------------------------------------------------------------------------------------- */
+/* --- the server, and the host between --------------------------------------------------------- */
 
 enum server { SERVES, REFUSES, DECLINES, DISAGREES, SILENT, WRONG_BYTES, BAD_OFFER, HOLDS };
 
@@ -239,7 +240,7 @@ static void wait_dead(struct cw_region *r)
 	done();
 }
 
-/* --- an adapter, and where the host is reached ------------------------------------------------------------------------------- */
+/* --- an adapter, and where the host is reached ------------------------------------------------ */
 
 static void write_file(const char *name, const char *text)
 {

@@ -1,4 +1,5 @@
-/* What a program is told of an RDMA session that has ended in its middle: what was lost first, and not only what came of it. */
+/* What a program is told of an RDMA session that has ended in its middle: what was lost first, and
+ * not only what came of it. */
 #include "session/rdma_lasting.h"
 #include "session/tests/rdma_far.h"
 
@@ -25,7 +26,8 @@ static void mute_end(void)
 	said[n] = 0;
 }
 
-/* A session of a server's ends by what is done to it; the one line of it has all of these, up to NULL. */
+/* A session of a server's ends by what is done to it; the one line of it has all of these, up to
+ * NULL. */
 static void says(enum server how, struct cw_region *(*fault)(void), const char *const *what)
 {
 	CHECK(begin(how) == 0);
@@ -72,7 +74,8 @@ static struct cw_region *stranger(void)
 
 static void test_why(void)
 {
-	/* The queue pair is lost; the server, which has waited as long, is gone before there is another. */
+	/* The queue pair is lost; the server, which has waited as long, is gone before there is
+	 * another. */
 	says(SERVES, retry_exceeded, (const char *const[]){"retry exceeded", "there was no other", HOST_ENDS, NULL});
 	says(SERVES, no_post, (const char *const[]){"the adapter takes no work", "there was no other", HOST_ENDS, NULL});
 	/* It is not, and there is no other in time. */

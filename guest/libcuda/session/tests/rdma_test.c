@@ -1,5 +1,6 @@
 /*
- * The guest's end of a session by RDMA (carrier_rdma.c), and each way in which it does not come to be, or ends: why is said, nothing is left, and the session goes by the host.
+ * The guest's end of a session by RDMA (carrier_rdma.c), and each way in which it does not come to
+ * be, or ends: why is said, nothing is left, and the session goes by the host.
  */
 #include "session/tests/rdma_far.h"
 
@@ -38,7 +39,8 @@ static void expect(uint16_t type, void *p, size_t n)
 	far_take(p, n);
 }
 
-/* Frames go both ways, many windows of them; a region is granted, and the grant's key opens it, and nothing more when it has ended. */
+/* Frames go both ways, many windows of them; a region is granted, and the grant's key opens it, and
+ * nothing more when it has ended. */
 static void test_session(void)
 {
 	struct cw_region r;
@@ -51,7 +53,8 @@ static void test_session(void)
 	uint8_t *b = malloc(SIZE);
 	struct cw_frame_extent e = {REGION, 0, 0, SIZE - 64};
 	for (int turn = 0; turn < 6; turn++) {
-		/* WRITE, then READ of the same: more than a window each way. Both at once: acknowledgements come in between. */
+		/* WRITE, then READ of the same: more than a window each way. Both at once:
+		 * acknowledgements come in between. */
 		memcpy(b, &e, sizeof e);
 		memset(b + sizeof e, turn + 1, SIZE - 64);
 		CHECK(far_frame(CW_FRAME_WRITE, 0, b, sizeof e + SIZE - 64) == 0);
@@ -118,7 +121,8 @@ static void test_ends(void)
 	/* The server says that it has written all. */
 	CHECK(begin(SERVES) == 0);
 	uint8_t bye[16] = "CWVBYE\0\1";
-	cw_rdma_put(bye + 8, 16 + sizeof(struct cw_frame) + sizeof h, 8); /* the probe, and its welcome */
+	/* The probe, and its welcome. */
+	cw_rdma_put(bye + 8, 16 + sizeof(struct cw_frame) + sizeof h, 8);
 	send(far.fd, bye, 16, 0);
 	wait_dead(NULL);
 	CHECK(atomic_load(&far.acked) == 1);

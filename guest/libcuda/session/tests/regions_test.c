@@ -1,5 +1,6 @@
-/* Regions against a model: what the carrier has, what the worker has, and what the library keeps, after each of many operations by
- * chance, of which any step may be refused. The worker is the test's own, and answers while the library waits. */
+/* Regions against a model: what the carrier has, what the worker has, and what the library keeps,
+ * after each of many operations by chance, of which any step may be refused. The worker is the
+ * test's own, and answers while the library waits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -56,7 +57,8 @@ static int carried;
 static int add_region(struct cw_session *s, struct cw_region *r)
 {
 	(void)s;
-	CHECK(r->id == newest + 1 && r->id < sizeof known / sizeof known[0]); /* a number is used once */
+	/* A number is used once. */
+	CHECK(r->id == newest + 1 && r->id < sizeof known / sizeof known[0]);
 	newest = r->id;
 	CHECK(now.attempts < 3);
 	now.at[now.attempts++] = r->at;
@@ -198,7 +200,8 @@ static void check(int open_)
 	CHECK(descriptors() == open_ + parted);
 }
 
-/* What another thread maps where a part of adopted memory was made, as soon as that has gone to its place. */
+/* What another thread maps where a part of adopted memory was made, as soon as that has gone to its
+ * place. */
 static uint8_t *neighbour;
 
 static void settle(const struct cw_region *r)

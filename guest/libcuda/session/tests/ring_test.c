@@ -1,5 +1,5 @@
-/* The ring and its slots against a worker process: order, wrap, many producers, more callers than slots, long replies, blobs,
- * device output, sleeping on both sides. */
+/* The ring and its slots against a worker process: order, wrap, many producers, more callers than
+ * slots, long replies, blobs, device output, sleeping on both sides. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -262,7 +262,8 @@ static void test_regions(void)
 	}
 }
 
-/* A worker that cannot map memory is given what lies in regions, and told of all else that it cannot have it. */
+/* A worker that cannot map memory is given what lies in regions, and told of all else that it
+ * cannot have it. */
 static void test_reads(int tcp)
 {
 	struct cw_region *r;

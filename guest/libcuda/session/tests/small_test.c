@@ -1,5 +1,6 @@
-/* Small parts by themselves: what a host answers to a hello, what of the environment it is told, who listens to the log, extents of the kernel's,
- * and completion words that nobody wakes. The kernel is the test's where it matters. */
+/* Small parts by themselves: what a host answers to a hello, what of the environment it is told,
+ * who listens to the log, extents of the kernel's, and completion words that nobody wakes. The
+ * kernel is the test's where it matters. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -177,7 +178,8 @@ static void no_context(void)
 		cw_s.carrier = &cw_carrier_virtiofs;
 		cw_loans.max_read = 1;
 		io_fails = EAGAIN;
-		CHECK(cw_extent_take() == 0 && cw_extent_take() == 0 && setups == 1); /* asked once, and the lock is free */
+		/* asked once, and the lock is free */
+		CHECK(cw_extent_take() == 0 && cw_extent_take() == 0 && setups == 1);
 		_exit(0);
 	}
 	CHECK(waitpid(p, &st, 0) == p && st == 0);

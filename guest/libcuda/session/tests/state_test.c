@@ -1,4 +1,5 @@
-/* State that the library keeps for itself: lines of its log, loans that cannot be had, what a fork leaves in parent and child. */
+/* State that the library keeps for itself: lines of its log, loans that cannot be had, what a fork
+ * leaves in parent and child. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,7 +31,8 @@ static void lines(void)
 	}
 }
 
-/* A line of any length is cut where there is no room for it, on stderr too, and what follows it is whole. */
+/* A line of any length is cut where there is no room for it, on stderr too, and what follows it is
+ * whole. */
 static void long_lines(void)
 {
 	struct cw_log_line l;
@@ -88,7 +90,8 @@ static int copies(void)
 	return cw_logring_count() != before;
 }
 
-/* What a process registered its children have for their own: theirs have nothing to copy any more. */
+/* What a process registered its children have for their own: theirs have nothing to copy any
+ * more. */
 static void generations(void)
 {
 	int st;

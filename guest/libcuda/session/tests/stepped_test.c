@@ -1,5 +1,5 @@
-/* The ring and its slots against a worker whose steps the test takes, between two instructions of the
- * library where it matters: orders come up that no worker process can be made to take. */
+/* The ring and its slots against a worker whose steps the test takes, between two instructions of
+ * the library where it matters: orders come up that no worker process can be made to take. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -293,7 +293,8 @@ static void clean_records(void)
 	CHECK(tx.size == 64);
 	for (uint32_t i = sizeof(struct cw_record); i < tx.size; i++)
 		CHECK(tx.rec[i] == 0 ||
-		      (i >= sizeof(struct cw_record) + 24 && i < sizeof(struct cw_record) + 32)); /* those are the caller's */
+		      /* Those are the caller's. */
+		      (i >= sizeof(struct cw_record) + 24 && i < sizeof(struct cw_record) + 32));
 	cw_send(&tx);
 }
 

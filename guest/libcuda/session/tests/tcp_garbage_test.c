@@ -1,5 +1,6 @@
-/* A server that answers the handshake and then sends garbage: near-valid frames with random fields, cut anywhere. The library
- * must end the session or go on, never touch memory that is not its own; run under the address sanitizer this is the judge. */
+/* A server that answers the handshake and then sends garbage: near-valid frames with random fields,
+ * cut anywhere. The library must end the session or go on, never touch memory that is not its own;
+ * run under the address sanitizer this is the judge. */
 #include <arpa/inet.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -1,4 +1,5 @@
-/* Where no thread is to be had, a session that needs one is refused: nobody waits for what never began. */
+/* Where no thread is to be had, a session that needs one is refused: nobody waits for what never
+ * began. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,7 +20,9 @@ int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), v
 	(void)t, (void)fn, (void)arg;
 	sigset_t now;
 	CHECK(sigprocmask(SIG_SETMASK, NULL, &now) == 0);
-	for (int sig = 1; sig < 32; sig++) /* the application's signals are none of the thread's, but for its memory's if it touches that */
+	/* The application's signals are none of the thread's, but for its memory's if it touches
+	 * that. */
+	for (int sig = 1; sig < 32; sig++)
 		if (sig != SIGKILL && sig != SIGSTOP)
 			CHECK(sigismember(&now, sig) == !(faults && (sig == SIGBUS || sig == SIGSEGV)));
 	int detached;

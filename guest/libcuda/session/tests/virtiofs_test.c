@@ -1,5 +1,5 @@
-/* The virtiofs carrier on a FUSE file system of our own: loans, waits, and the ways a process ends. Needs root and /dev/fuse;
- * a machine without them is told and skipped. */
+/* The virtiofs carrier on a FUSE file system of our own: loans, waits, and the ways a process ends.
+ * Needs root and /dev/fuse; a machine without them is told and skipped. */
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -89,7 +89,8 @@ static double in_child(void (*fn)(void), int sig)
 	return now() - t;
 }
 
-/* Whether a process lives for so long at most, in one of some tries: on a machine that has other things to do it may have waited for its turn. */
+/* Whether a process lives for so long at most, in one of some tries: on a machine that has other
+ * things to do it may have waited for its turn. */
 static int lives(void (*fn)(void), int sig, double most)
 {
 	double least = most;
@@ -102,7 +103,8 @@ static int lives(void (*fn)(void), int sig, double most)
 	return least < most;
 }
 
-/* Rests for two renewals and more: whether each came within its term, and took no CPU to speak of. */
+/* Rests for two renewals and more: whether each came within its term, and took no CPU to speak
+ * of. */
 static int renews(void)
 {
 	uint64_t renewals, lapses, more, lapsed;
@@ -127,7 +129,8 @@ static void work(void)
 		CHECK(cwop_StreamSynchronize(1) == 0); /* we sleep; then the worker does */
 		usleep(20000);
 	}
-	while (!renews()) /* a machine that has other things to do may keep it from that for a while */
+	/* A machine that has other things to do may keep it from that for a while. */
+	while (!renews())
 		CHECK(++tries < 5);
 	CHECK(cw_region_drop(r) == 0 && cw_region_drop(q) == 0);
 	CHECK(cwop_CtxSynchronize() == 0 && cwop_SessionFence() == 0 && cwop_StreamSynchronize(1) == 0);

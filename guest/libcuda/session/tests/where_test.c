@@ -1,4 +1,5 @@
-/* Where a session is looked for: where CAUSEWAY says, else on the mount that the library is of, else at /run/causeway; a program is told where that was. */
+/* Where a session is looked for: where CAUSEWAY says, else on the mount that the library is of,
+ * else at /run/causeway; a program is told where that was. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -9,7 +10,8 @@
 #include "session/internal.h"
 #include "session/tests/fake_worker.h"
 
-/* The carrier, and why there is no session, of a program that opens one with this CAUSEWAY (NULL: none). */
+/* The carrier, and why there is no session, of a program that opens one with this CAUSEWAY (NULL:
+ * none). */
 static void told(const char *program, const char *env, char *out, size_t cap)
 {
 	int p[2], st;

@@ -1,7 +1,8 @@
 /*
- * host KIND PROGRAM [ARGUMENTS]: runs a program with a host that answers libnvidia-ml, for tests. KIND: "full", two devices of which
- * everything is known, with processes and NVLinks; "bare", one of which little is; "odd", that with a process of an odd name;
- * "none", no device; "gone", a host that does not answer. The processes have numbers that Linux does not give.
+ * host KIND PROGRAM [ARGUMENTS]: runs a program with a host that answers libnvidia-ml, for tests.
+ * KIND: "full", two devices of which everything is known, with processes and NVLinks; "bare", one
+ * of which little is; "odd", that with a process of an odd name; "none", no device; "gone", a host
+ * that does not answer. The processes have numbers that Linux does not give.
  */
 #include "fake_host.h"
 

@@ -7,7 +7,8 @@
 #define MNT "/mnt"
 #define SESSION MNT "/session"
 
-/* Scenarios: a READ's offset tells the host's control file what to do. Same numbers in vm_test.go. */
+/* Scenarios: a READ's offset tells the host's control file what to do. Same numbers in
+ * vm_test.go. */
 enum {
 	SC_SHARED = 1, /* exchange marks in all pages, then complete with 0 bytes */
 	SC_LATER = 2,  /* complete after a while with "done" */
@@ -15,7 +16,8 @@ enum {
 	SC_KILL = 4,   /* complete after a while; expect RELEASE */
 	SC_STAY = 5,   /* never complete: the device must take it back */
 	SC_PING = 6,   /* answer PINGS increments of word 0 in word 1 */
-	SC_TERM = 7,   /* a loan: complete after its term with 0 bytes, or with EPIPE to end the session */
+	/* A loan: complete after its term with 0 bytes, or with EPIPE to end the session. */
+	SC_TERM = 7,
 };
 
 #define REGION (1 << 20)

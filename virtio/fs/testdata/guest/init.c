@@ -1,5 +1,6 @@
-/* The only process of the test guest: mounts the device, runs the checks of one boot, reboots or powers off.
- * Each check prints "ok NAME" or "FAIL NAME: why"; the last line of a boot is "boot N done". */
+/* The only process of the test guest: mounts the device, runs the checks of one boot, reboots or
+ * powers off. Each check prints "ok NAME" or "FAIL NAME: why"; the last line of a boot is "boot N
+ * done". */
 #define _GNU_SOURCE
 #include "guest.h"
 #include <errno.h>

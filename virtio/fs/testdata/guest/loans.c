@@ -89,7 +89,8 @@ static int await(volatile uint32_t *w, uint32_t v)
 	return 1;
 }
 
-/* The host writes 1000+page to word 0 of each page while the READ is pending; the guest answers in word 1. */
+/* The host writes 1000+page to word 0 of each page while the READ is pending; the guest answers in
+ * word 1. */
 static void test_shared(int fd)
 {
 	char *p = region(REGION);

@@ -1,4 +1,5 @@
-/* The life of a session over suspend, migration and unplug: a loan that is renewed for ever. The host watches. */
+/* The life of a session over suspend, migration and unplug: a loan that is renewed for ever. The
+ * host watches. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include <errno.h>

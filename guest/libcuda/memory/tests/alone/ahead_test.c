@@ -1,4 +1,5 @@
-/* What touch.c does beside serving accesses: what a prefetch wished, and accesses that ended with a signal. */
+/* What touch.c does beside serving accesses: what a prefetch wished, and accesses that ended with a
+ * signal. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -23,7 +24,8 @@ static void again(void)
 		struct cw_fault f = at(u, 0, 0);
 		CHECK(serve(&f, 0) == 1 && cw_forbidden == u + 1);
 	}
-	CHECK(cw_heard(CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && cw_forbidden == 40); /* the work has not ended */
+	/* The work has not ended. */
+	CHECK(cw_heard(CUDA_ERROR_NOT_READY) == CUDA_ERROR_NOT_READY && cw_forbidden == 40);
 	CHECK(cw_heard(CUDA_SUCCESS) == CUDA_SUCCESS && cw_forbidden == 0);
 	for (uint32_t u = 0; u < 40; u++)
 		CHECK(!refused(at(u, 0, 0).at));
@@ -36,7 +38,8 @@ static void again(void)
 	cw_touch_again();
 }
 
-/* What a prefetch wished comes behind the access that met it, piece by piece, as long as the GPU has nothing to do. */
+/* What a prefetch wished comes behind the access that met it, piece by piece, as long as the GPU
+ * has nothing to do. */
 static void wishes(void)
 {
 	anew();
@@ -64,7 +67,8 @@ static void wishes(void)
 	cw_areas = NULL;
 }
 
-/* A function that a stream called does not wait. What lies beside what it writes counts as written only while nothing else can write it. */
+/* A function that a stream called does not wait. What lies beside what it writes counts as written
+ * only while nothing else can write it. */
 static void functions(void)
 {
 	anew();

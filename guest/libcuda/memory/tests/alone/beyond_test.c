@@ -1,6 +1,7 @@
 /*
- * Where managed memory lies for which the GPU has no room, how much of it may, what is said where there is none, and that two memories of a piece take each
- * other's place with its bytes: beyond.c against a worker that counts.
+ * Where managed memory lies for which the GPU has no room, how much of it may, what is said where
+ * there is none, and that two memories of a piece take each other's place with its bytes: beyond.c
+ * against a worker that counts.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,7 +118,8 @@ CUresult cwop_Memcpy(uint64_t dst, uint64_t src, uint64_t size, uint32_t stream)
 	return CUDA_SUCCESS;
 }
 
-/* The host can map the process's memory or not, and makes memory of its own or not; the carrier can lend much or little; the program asks for a way or not. */
+/* The host can map the process's memory or not, and makes memory of its own or not; the carrier can
+ * lend much or little; the program asks for a way or not. */
 static void ways(void)
 {
 	static const struct {
@@ -179,7 +181,8 @@ static void bounds(void)
 	CHECK(cw_beyond_room());
 	cw_area_unback(&a[0]); /* what is released may be had again, */
 	CHECK(cw_beyond_create(&a[2]) == 0);
-	CHECK(refuses(&a[3], "as much as this one has memory")); /* and what was refused has taken nothing */
+	/* And what was refused has taken nothing. */
+	CHECK(refuses(&a[3], "as much as this one has memory"));
 	now += AGAIN_MS;
 	info.caps = CW_CAP_MEM_ON_HOST; /* over a network the other machine says how much */
 	CHECK(cw_beyond_create(&a[3]) == 0);

@@ -1,6 +1,8 @@
 /*
- * Duplicates out of sight, alone: duplicates.c between real pages, which it moves, and a model of the GPU's bytes. What comes back has its bytes, and only if they
- * are the GPU's; what does not is forgotten; nothing is lost where the kernel refuses to move; and what is asked of the GPU is what was out of sight.
+ * Duplicates out of sight, alone: duplicates.c between real pages, which it moves, and a model of
+ * the GPU's bytes. What comes back has its bytes, and only if they are the GPU's; what does not is
+ * forgotten; nothing is lost where the kernel refuses to move; and what is asked of the GPU is what
+ * was out of sight.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -103,7 +105,7 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 	return res;
 }
 
-/* --- the test ------------------------------------------------------------------------------------------------------------- */
+/* --- the test --------------------------------------------------------------------------------- */
 
 static uint8_t *unit(uint32_t u) { return (uint8_t *)(uintptr_t)cw_unit_at(area, u); }
 

@@ -1,4 +1,5 @@
-/* For resident_test.c, which includes resident.c before it: a model of this process's pages and of the GPU's bytes, and what moves them. */
+/* For resident_test.c, which includes resident.c before it: a model of this process's pages and of
+ * the GPU's bytes, and what moves them. */
 #ifndef CW_RESIDENT_MODEL_H
 #define CW_RESIDENT_MODEL_H
 
@@ -17,10 +18,12 @@ static struct {
 static struct cw_area *area;
 static int tracks = 1, watched, missing; /* the kernel's state */
 static int voices, waits;
-static int calls[6], fail_in[6]; /* by kind: how many so far, and which of them fails (1: the next) */
+/* By kind: how many so far, and which of them fails (1: the next). */
+static int calls[6], fail_in[6];
 enum { PROTECT, WATCH, DEPART, ARRIVE, SET, VOICE };
-static int touched;   /* how often that was */
-static int late = -1; /* a page that another thread touches first when what is missing begins to be watched */
+static int touched; /* how often that was */
+/* A page that another thread touches first when what is missing begins to be watched. */
+static int late = -1;
 static int now_waits; /* a wait that fails */
 
 struct cw_session cw_s;
@@ -68,7 +71,8 @@ int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 	if (fails(PROTECT))
 		return -EIO;
 	for (uint32_t p = lo; p < hi; p++) {
-		if (area->fresh && on) /* what is not there would not be protected: it has been read */
+		/* What is not there would not be protected: it has been read. */
+		if (area->fresh && on)
 			page[p].here = is_here(p);
 		if (page[p].here)
 			page[p].wp = (uint8_t)(on && tracks);
@@ -138,7 +142,8 @@ CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protec
 	uint32_t lo, hi;
 	span(at, size, &lo, &hi);
 	CHECK(stream == STREAM && voices == 1 && protect == (protect && tracks));
-	for (uint32_t u = lo / PER_UNIT; u <= (hi - 1) / PER_UNIT; u++) /* said before it is there */
+	/* Said before it is there. */
+	for (uint32_t u = lo / PER_UNIT; u <= (hi - 1) / PER_UNIT; u++)
 		CHECK(area->holder[u] == (protect ? CW_AT_BOTH : CW_AT_CPU));
 	if (fails(ARRIVE))
 		return CUDA_ERROR_UNKNOWN;

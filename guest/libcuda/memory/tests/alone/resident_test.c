@@ -1,7 +1,9 @@
 /*
- * Units and who has them, alone: resident.c between a model of this process's pages (which are there, which are protected, what they hold) and
- * one of the GPU's bytes. CPU and GPU write by turns, ranges are brought, changed and sent away at random, calls fail, and whatever happens
- * every page holds what was written to it last, nothing is here when the GPU works, and what is asked of the kernel is the fewest calls.
+ * Units and who has them, alone: resident.c between a model of this process's pages (which are
+ * there, which are protected, what they hold) and one of the GPU's bytes. CPU and GPU write by
+ * turns, ranges are brought, changed and sent away at random, calls fail, and whatever happens
+ * every page holds what was written to it last, nothing is here when the GPU works, and what is
+ * asked of the kernel is the fewest calls.
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -20,7 +22,7 @@ static int open_told(const char *path, int flags) { return untold ? -1 : (open)(
 
 #include "memory/tests/alone/resident_model.h"
 
-/* --- what must always hold ---------------------------------------------------------------------------------------------------- */
+/* --- what must always hold -------------------------------------------------------------------- */
 
 static uint64_t next(uint64_t below)
 {
@@ -97,7 +99,7 @@ static void first(uint32_t step)
 	}
 }
 
-/* --- the first time ------------------------------------------------------------------------------------------------------------ */
+/* --- the first time --------------------------------------------------------------------------- */
 
 static void fresh(void)
 {
@@ -133,7 +135,8 @@ static void fresh(void)
 	end();
 }
 
-/* Whatever fails the first time, the bytes are here, writers wait for nobody, and the next try does it. */
+/* Whatever fails the first time, the bytes are here, writers wait for nobody, and the next try does
+ * it. */
 static void fresh_fails(void)
 {
 	static const int kinds[] = {PROTECT, WATCH, DEPART, SET, VOICE};
@@ -160,7 +163,7 @@ static void fresh_fails(void)
 	      cw_pages_failed("", -EIO) == CUDA_ERROR_OPERATING_SYSTEM);
 }
 
-/* --- turns ------------------------------------------------------------------------------------------------------------------------ */
+/* --- turns ------------------------------------------------------------------------------------ */
 
 /* Runs of units in [lo, hi) of one of the holders in the set. */
 static int runs(uint32_t lo, uint32_t hi, uint32_t set)
@@ -260,7 +263,8 @@ static void fails_in_turn(void)
 		CUresult res = brings ? cw_area_bring(area, 0, UNITS, (int)next(2)) : cw_resident_yield(area->base, area->size);
 		CHECK((res != 0) == (fail_in[kind] == 0));
 		fail_in[kind] = 0;
-		for (uint32_t p = 0; p < PAGES; p++) { /* writers may be let go on by whoever serves them */
+		for (uint32_t p = 0; p < PAGES; p++) {
+			/* Writers may be let go on by whoever serves them. */
 			if (page[p].here && page[p].wp && area->holder[p / PER_UNIT] == CW_AT_CPU)
 				page[p].wp = 0;
 			CHECK(page[p].here == (area->holder[p / PER_UNIT] != CW_AT_GPU));
@@ -278,7 +282,8 @@ static void fails_in_turn(void)
 
 static const struct cw_stream nine = {.o.id = 9, .o.ctx = 3, .uid = 99};
 
-/* What is attached to a stream that ends waits for another in its place, or for nothing, or is found when it is touched. */
+/* What is attached to a stream that ends waits for another in its place, or for nothing, or is
+ * found when it is touched. */
 static void stream_ends(void)
 {
 	make();
@@ -324,7 +329,8 @@ static void small_things(void)
 	CHECK(a->wish_lo == 0 && a->wish_hi == 2);
 	cw_resident_wish(a->base + 2 * CW_UNIT, CW_UNIT);
 	CHECK(a->wish_lo == 2 && a->wish_hi == 3);
-	for (a->ahead = 0; a->wish_hi; a->ahead = 3) { /* a wish lasts until it was met and the GPU has work again */
+	for (a->ahead = 0; a->wish_hi; a->ahead = 3) {
+		/* A wish lasts until it was met and the GPU has work again. */
 		CHECK(a->wish_hi == 3 && a->wish_lo == 2);
 		cw_lock_acquire(&cw_resident_lock);
 		CHECK(cw_area_yield(a, 0, a->units) == 0);

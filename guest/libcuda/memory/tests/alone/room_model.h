@@ -1,6 +1,8 @@
 /*
- * For room_test.c: a GPU that knows what accesses and moves cost, around the real rule of room.c. Time is the model's: launches are given in 5 us and run one
- * behind the other, as long as the memory that they read and write takes; the thread that moves pieces is run where the launch would wait for it.
+ * For room_test.c: a GPU that knows what accesses and moves cost, around the real rule of room.c.
+ * Time is the model's: launches are given in 5 us and run one behind the other, as long as the
+ * memory that they read and write takes; the thread that moves pieces is run where the launch would
+ * wait for it.
  */
 #ifndef CW_ROOM_MODEL_H
 #define CW_ROOM_MODEL_H
@@ -26,13 +28,16 @@ enum { SETS_MOST = 8, EACH_MOST = 64 };
 
 static struct {
 	double now, free_at; /* s; the GPU has done what it was given at free_at */
-	double pending;	     /* the mover's wait goes on until then, and nobody waits for it; 0: it does not */
-	double told;	     /* what the mover is told that the time is: when it began to wait */
-	double moving;	     /* s that went into moves */
-	uint64_t room;	     /* bytes of the GPU's memory that are free */
-	uint64_t over;	     /* that the program has beyond a limit that was lowered: none are free until these have left */
-	int lowered;	     /* that has happened */
-	int refused;	     /* pieces that found no room for that reason */
+	/* The mover's wait goes on until then, and nobody waits for it; 0: it does not. */
+	double pending;
+	double told;   /* what the mover is told that the time is: when it began to wait */
+	double moving; /* s that went into moves */
+	uint64_t room; /* bytes of the GPU's memory that are free */
+	/* That the program has beyond a limit that was lowered: none are free until these have
+	 * left. */
+	uint64_t over;
+	int lowered; /* that has happened */
+	int refused; /* pieces that found no room for that reason */
 	int by_link, turning;
 	int function, barred; /* one of the application is ahead; none can be */
 } gpu;
@@ -139,7 +144,7 @@ CUresult cw_piece_in(struct cw_area *a)
 	return CUDA_SUCCESS;
 }
 
-/* --- time, and the mover's thread --------------------------------------------------------------------------------------------------------- */
+/* --- time, and the mover's thread ------------------------------------------------------------- */
 
 static int64_t model_now_ms(void) { return (int64_t)((gpu.told > 0 ? gpu.told : gpu.now) * 1000); }
 

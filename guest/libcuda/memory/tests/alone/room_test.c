@@ -1,6 +1,8 @@
 /*
- * The rule by which pieces of managed memory change places, against a model of what that costs (room_model.h) and what a rule would cost that knew what
- * comes: the pieces of work of scripts/bench/managed/over.cuh, and patterns that no rule but leaving all in its place serves well.
+ * The rule by which pieces of managed memory change places, against a model of what that costs
+ * (room_model.h) and what a rule would cost that knew what comes: the pieces of work of
+ * scripts/bench/managed/over.cuh, and patterns that no rule but leaving all in its place serves
+ * well.
  */
 #include "memory/tests/alone/room_model.h"
 
@@ -10,7 +12,8 @@
 
 enum { LAUNCHES_MOST = 8192 };
 
-/* A piece of work: which set each launch reads and writes, and after which the program waits for the GPU. */
+/* A piece of work: which set each launch reads and writes, and after which the program waits for
+ * the GPU. */
 static struct {
 	int sets, each, room; /* each and room in pieces */
 	int n;
@@ -32,7 +35,7 @@ static void launch_of(int s, int waits)
 	work.waits[work.n++] = (int8_t)waits;
 }
 
-/* --- what it takes --------------------------------------------------------------------------------------------------------------------- */
+/* --- what it takes ---------------------------------------------------------------------------- */
 
 static double at_gpu(void) { return 2.0 * PIECE / HBM; }
 static double by_link(void) { return PIECE / LINK; } /* both ways at once */
@@ -65,7 +68,8 @@ static int uses(int s, int from, int to)
 	return n;
 }
 
-/* By a rule that knows what comes: what is used last of all goes, if what comes in its place is used often enough until then. */
+/* By a rule that knows what comes: what is used last of all goes, if what comes in its place is
+ * used often enough until then. */
 static double knowing(void)
 {
 	int there[SETS_MOST] = {0}, left = work.room;
@@ -92,7 +96,7 @@ static double knowing(void)
 	return t;
 }
 
-/* --- by the rule that is --------------------------------------------------------------------------------------------------------------- */
+/* --- by the rule that is ---------------------------------------------------------------------- */
 
 static void make(int s)
 {
@@ -189,7 +193,7 @@ static double runs(double *part, int parts)
 	return t;
 }
 
-/* --- what it is held against -------------------------------------------------------------------------------------------------------------- */
+/* --- what it is held against ------------------------------------------------------------------ */
 
 /* Three sets of which two fit, 60 launches on each of two, three phases. */
 static void phases(int each)
@@ -212,7 +216,8 @@ static void tells(const char *name, double most)
 		CHECK(t <= most);
 }
 
-/* After turns in which moving did not pay, and which made it seldom, a set that is used for long is found nevertheless. */
+/* After turns in which moving did not pay, and which made it seldom, a set that is used for long is
+ * found nevertheless. */
 static void after_turns(void)
 {
 	double part[3] = {0};
@@ -249,8 +254,9 @@ static int at_gpu_now(void)
 	return n;
 }
 
-/* The vGPU's limit falls by half of what the program has at the GPU. Nothing leaves for that alone; as what lies here is used, pieces leave until the
- * limit is kept, one for each that finds no room, and what is used is at the GPU in the end. */
+/* The vGPU's limit falls by half of what the program has at the GPU. Nothing leaves for that alone;
+ * as what lies here is used, pieces leave until the limit is kept, one for each that finds no room,
+ * and what is used is at the GPU in the end. */
 static void lowered(void)
 {
 	enum { EACH = 16, LESS = EACH };
@@ -304,11 +310,13 @@ static void to_another(void)
 	double busy = gpu.now;
 	until = gpu.free_at = busy + 0.5;
 	atomic_fetch_add(&mover.asked, 1);
-	cw_room_to(base + 2 * PIECE, 2 * PIECE, 0); /* the mover waits for the GPU already: the call does not */
+	/* The mover waits for the GPU already: the call does not. */
+	cw_room_to(base + 2 * PIECE, 2 * PIECE, 0);
 	CHECK(gone_over == 6 && gpu.now == busy && set[0]->all[3]->to == 1);
 	turn();
 	CHECK(gone_over == 8 && gpu.now >= until && set[0]->all[3]->to == 0);
-	/* A wish for which there was no moment is over, and does not come true with the next; one that came meanwhile stays. */
+	/* A wish for which there was no moment is over, and does not come true with the next; one
+	 * that came meanwhile stays. */
 	gpu.function = 1;
 	cw_room_to(base, PIECE, 1);
 	CHECK(gone_over == 8 && set[0]->all[0]->to == 0);

@@ -1,4 +1,6 @@
-/* A stream ends whose work may go on: what was behind it is behind nothing if it is idle, else behind one of the library's; and an error that its being asked brings to light is the program's. */
+/* A stream ends whose work may go on: what was behind it is behind nothing if it is idle, else
+ * behind one of the library's; and an error that its being asked brings to light is the
+ * program's. */
 #include <string.h>
 
 #include "memory/streamorder.c"
@@ -82,7 +84,8 @@ int main(void)
 	CHECK(cw_order_left(&from, &to) == 1 && to.stream == 0 && streams == 0); /* it is idle */
 	query = CUDA_ERROR_NOT_READY;
 	CHECK(cw_order_left(&from, &to) == 1 && to.stream == 12 && to.uid == 100 && streams == 1 && recorded == 1 && waits == 1);
-	CHECK(cw_order_left(&from, &to) == 1 && to.stream == 12 && streams == 1 && recorded == 2); /* the same for all of a context */
+	/* The same for all of a context. */
+	CHECK(cw_order_left(&from, &to) == 1 && to.stream == 12 && streams == 1 && recorded == 2);
 	CHECK(owed == 0);
 	query = CUDA_ERROR_INVALID_VALUE; /* of something else, earlier */
 	CHECK(cw_order_left(&from, &to) == 1 && to.stream == 12 && owed == CUDA_ERROR_INVALID_VALUE);

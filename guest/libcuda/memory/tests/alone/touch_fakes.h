@@ -1,4 +1,5 @@
-/* For the tests of touch.c, which include it before this: a list of faults, a GPU that is idle when the test says so, and what was done. */
+/* For the tests of touch.c, which include it before this: a list of faults, a GPU that is idle when
+ * the test says so, and what was done. */
 #ifndef CW_TOUCH_FAKES_H
 #define CW_TOUCH_FAKES_H
 
@@ -32,7 +33,7 @@ void cw_log(enum cw_log_level level, const char *fmt, ...)
 	va_end(args);
 }
 
-/* --- what was done, by kind ------------------------------------------------------------------------------------------------- */
+/* --- what was done, by kind ------------------------------------------------------------------- */
 
 enum { BRING, CHANGE, WAKE, ZERO, UNPROTECT, WAIT, KINDS };
 static _Atomic int did[KINDS];
@@ -175,7 +176,7 @@ void cw_touch_lost(void)
 	lost++;
 }
 
-/* --- faults: what the server reads ---------------------------------------------------------------------------------------------- */
+/* --- faults: what the server reads ------------------------------------------------------------ */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cw_fault queued[64];
@@ -210,7 +211,7 @@ static inline void put(struct cw_fault f)
 	pthread_mutex_unlock(&lock);
 }
 
-/* --- what the tests share --------------------------------------------------------------------------------------------------------- */
+/* --- what the tests share --------------------------------------------------------------------- */
 
 static inline struct cw_fault at(uint32_t unit, int write, int protect)
 {

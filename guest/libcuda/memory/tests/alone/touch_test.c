@@ -1,6 +1,7 @@
 /*
- * Who serves faults, alone: touch.c between a list of faults and a GPU that is idle, or not, when the test says so. What is brought for an access and how
- * much, what waits and for whom, what ends with a signal and what does not, and that two threads serve all of it.
+ * Who serves faults, alone: touch.c between a list of faults and a GPU that is idle, or not, when
+ * the test says so. What is brought for an access and how much, what waits and for whom, what ends
+ * with a signal and what does not, and that two threads serve all of it.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -15,9 +16,10 @@
 
 #include "memory/tests/alone/touch_fakes.h"
 
-/* --- the test ----------------------------------------------------------------------------------------------------------------------- */
+/* --- the test --------------------------------------------------------------------------------- */
 
-/* Accesses that follow each other bring twice as much each time, up to a limit; one that begins where a run began before brings as much as that at once. */
+/* Accesses that follow each other bring twice as much each time, up to a limit; one that begins
+ * where a run began before brings as much as that at once. */
 static void bursts(void)
 {
 	anew();
@@ -29,8 +31,10 @@ static void bursts(void)
 	}
 	CHECK(want == MOST && u < UNITS - 2 * MOST);
 	memset(area->holder, CW_AT_GPU, UNITS);
-	CHECK(brought(0) == MOST - 1 && brought(MOST - 1) == MOST); /* the whole run, as far as the limit; and on from there */
-	/* Behind it accesses a fixed way apart bring what they need; and where they begin, less and less. */
+	/* The whole run, as far as the limit; and on from there. */
+	CHECK(brought(0) == MOST - 1 && brought(MOST - 1) == MOST);
+	/* Behind it accesses a fixed way apart bring what they need; and where they begin, less and
+	 * less. */
 	for (uint32_t first = MOST - 1; first > 1; first /= 2) {
 		memset(area->holder, CW_AT_GPU, UNITS);
 		CHECK(brought(0) == first);
@@ -46,11 +50,13 @@ static void bursts(void)
 	anew();
 	for (uint32_t at = UNITS - 15, n = 1; at < UNITS; at += n, n *= 2)
 		CHECK(brought(at) == n);
-	for (int k = 0; k < 3; k++) { /* there is nothing behind it: it is used as a whole, for all that is known */
+	for (int k = 0; k < 3; k++) {
+		/* There is nothing behind it: it is used as a whole, for all that is known. */
 		memset(area->holder, CW_AT_GPU, UNITS);
 		CHECK(brought(UNITS - 15) == 15);
 	}
-	/* As many runs as are remembered are told apart; one more takes the place of the shortest. */
+	/* As many runs as are remembered are told apart; one more takes the place of the
+	 * shortest. */
 	anew();
 	for (uint32_t r = 0; r < CW_BURSTS; r++)
 		CHECK(brought(500 * r) == 1 && brought(500 * r + 1) == 2);
@@ -95,7 +101,8 @@ static void each(void)
 	f.protect = 0;
 	CHECK(serve(&f, 0) == 1 && did[ZERO] == 2 && did[BRING] == 1);
 	CHECK(did[CHANGE] == 0);
-	thrown = 1; /* a page that both had: what is written to it now is seen, and goes to the GPU */
+	/* A page that both had: what is written to it now is seen, and goes to the GPU. */
+	thrown = 1;
 	CHECK(serve(&f, 0) == 1 && did[ZERO] == 3 && did[CHANGE] == 1 && last.lo == 5 && last.hi == 6 && area->holder[5] == CW_AT_CPU);
 	CHECK(serve(&f, 0) == 1 && did[ZERO] == 4 && did[CHANGE] == 1); /* written before */
 	area->holder[5] = CW_AT_BOTH;
@@ -197,7 +204,8 @@ static void settling(void)
 	CHECK(stream_of(&f) == 0);
 }
 
-/* The end of the stream that memory was attached to: what the stream was given is waited for, then it is as it was allocated. Another stream of the same id is another. */
+/* The end of the stream that memory was attached to: what the stream was given is waited for, then
+ * it is as it was allocated. Another stream of the same id is another. */
 static void ended_stream(void)
 {
 	for (int k = 0; k < 2; k++) {
@@ -349,7 +357,8 @@ static int waits_for_34(void) { return waited_stream == 34; }
 static int waits_for_all(void) { return waited_stream == 0; }
 static int woken(void) { return did[WAKE] > 0; }
 static int nobody_waits(void) { return for_gpu.count == 0 && for_stream.count == 0; }
-/* The server looks now and then while one waits, which another thread does, and has waited for long. */
+/* The server looks now and then while one waits, which another thread does, and has waited for
+ * long. */
 static int looked_on(void) { return atomic_load(&cw_starved) > 0 && timeout_seen == LOOK_MS && did[WAIT] > 0; }
 static int none_starves(void) { return atomic_load(&cw_starved) == 0; }
 static int reading_on(void) { return timeout_seen == -1; }

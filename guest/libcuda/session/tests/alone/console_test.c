@@ -1,5 +1,7 @@
 /*
- * What kernels print, alone: console.c, whose worker is the test. All of it is written, to the stream that it is for and in its order, by one reader at a time, and what makes no sense ends the reading.
+ * What kernels print, alone: console.c, whose worker is the test. All of it is written, to the
+ * stream that it is for and in its order, by one reader at a time, and what makes no sense ends the
+ * reading.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +110,8 @@ int main(void)
 	drains(old, 2, 2, "plain\001", "");
 	/* What makes no sense: nothing of it is written, and nothing more is read. */
 	const struct part nonsense[][2] = {
-		{{"long", 0, 0, 5, 0, 0}, {"x", 0, 0, 0, 0, 0}},	   /* longer than the reply */
+		/* Longer than the reply. */
+		{{"long", 0, 0, 5, 0, 0}, {"x", 0, 0, 0, 0, 0}},
 		{{"far", 0, 100, 3, 0, 0}, {"x", 0, 0, 0, 0, 0}},	   /* behind it */
 		{{"wraps", 0, UINT32_MAX, 5, 0, 0}, {"x", 0, 0, 0, 0, 0}}, /* around */
 		{{"cut", 0, 0, 0, 0, 7}, {"x", 0, 0, 0, 0, 0}},		   /* less than a span */

@@ -1,6 +1,7 @@
 /*
- * Forks alone: fork.c, whose memory, list of mappings and other process are the test's own. Which mappings a child makes its own and how, what it can no longer write where it could not, that its parent waits for it and for how long,
- * and that no descriptor and no lock is left, whatever fails.
+ * Forks alone: fork.c, whose memory, list of mappings and other process are the test's own. Which
+ * mappings a child makes its own and how, what it can no longer write where it could not, that its
+ * parent waits for it and for how long, and that no descriptor and no lock is left, whatever fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -103,7 +104,8 @@ static int f_close(int fd)
 
 static int f_poll(struct pollfd *p, int ms)
 {
-	CHECK(p->fd == HEAR && p->events == POLLIN && is_open[HEAR] && !is_open[TELL]); /* or the end of a child that died is never seen */
+	/* Or the end of a child that died is never seen. */
+	CHECK(p->fd == HEAR && p->events == POLLIN && is_open[HEAR] && !is_open[TELL]);
 	polls++;
 	poll_ms = ms;
 	CHECK(polls < 100);

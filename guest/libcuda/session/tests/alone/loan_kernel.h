@@ -1,4 +1,5 @@
-/* For loan_test.c, which includes loan.c before it: a model of each piece, and a kernel that holds what the thread does against it. */
+/* For loan_test.c, which includes loan.c before it: a model of each piece, and a kernel that holds
+ * what the thread does against it. */
 #ifndef CW_LOAN_KERNEL_H
 #define CW_LOAN_KERNEL_H
 
@@ -47,7 +48,7 @@ static void put(void *p)
 	free(p);
 }
 
-/* --- regions ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- regions ---------------------------------------------------------------------------------- */
 
 static struct {
 	uint8_t *va;
@@ -71,10 +72,11 @@ int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg)
 	return begin_fails;
 }
 
-/* --- the kernel -------------------------------------------------------------------------------------------------------------------------- */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 static struct cw_piece *requests[MOST * 2]; /* in flight, oldest first */
-static int flying, refuse, refuse_in;	    /* refuse: -1: takes none, else errno; once, so many submissions from now */
+/* refuse: -1: takes none, else errno; once, so many submissions from now */
+static int flying, refuse, refuse_in;
 
 static struct iocb other; /* a request of no piece */
 

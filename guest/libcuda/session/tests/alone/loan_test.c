@@ -1,6 +1,8 @@
 /*
- * Loans alone: loan.c between a clock and a kernel of the test's own. A model says of each piece when its next READ is due, and the thread may sleep
- * until then and no longer. Thousands of steps by chance: READs that end, fail or are refused, sleeps that last too long, regions that come and go.
+ * Loans alone: loan.c between a clock and a kernel of the test's own. A model says of each piece
+ * when its next READ is due, and the thread may sleep until then and no longer. Thousands of steps
+ * by chance: READs that end, fail or are refused, sleeps that last too long, regions that come and
+ * go.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -30,7 +32,7 @@ static int64_t clock_ms = 5000;
 
 #include "session/tests/alone/loan_kernel.h"
 
-/* --- what is tried --------------------------------------------------------------------------------------------------------------------------- */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static void anew(void)
 {
@@ -106,7 +108,8 @@ static int reap_all(struct io_event *ev, int64_t res, int most)
 
 static int by_hand, at_step;
 
-/* One piece: renewed each second before its term ends, at once when it is alone, not at once when the host answers so; told to stop it ends. */
+/* One piece: renewed each second before its term ends, at once when it is alone, not at once when
+ * the host answers so; told to stop it ends. */
 static int renewal(struct io_event *ev, int64_t sleep)
 {
 	switch (by_hand++) {
@@ -206,7 +209,8 @@ static void host_gone(void)
 	CHECK(by_hand > 2 && !atomic_load(&cw_loans.running));
 }
 
-/* All at once: a budget that is spent to the last piece, memory that is not there, a first and a later READ that is refused. */
+/* All at once: a budget that is spent to the last piece, memory that is not there, a first and a
+ * later READ that is refused. */
 static void lending(void)
 {
 	anew();
@@ -216,7 +220,8 @@ static void lending(void)
 	CHECK(cw_loan_region(&cw_s, 5, regions[5].va, regions[5].size) == 0 && pieces == count(regions[5].size) && flying == pieces);
 	CHECK(cw_loan_region(&cw_s, 0, regions[0].va, regions[0].size) == -ENOBUFS);
 	end_region(5);
-	CHECK(pieces == flying && (int)cw_loans.loans == loans(regions[5].size)); /* they count until their READs have ended */
+	/* They count until their READs have ended. */
+	CHECK(pieces == flying && (int)cw_loans.loans == loans(regions[5].size));
 	struct io_event ev[64];
 	for (int n = reap_all(ev, 0, 64), i = 0; i < n; i++)
 		completed(&cw_s, (struct cw_piece *)(uintptr_t)ev[i].data, ev[i].res, clock_ms);
@@ -241,8 +246,8 @@ static void lending(void)
 	CHECK(atomic_load(&cw_loans.lock.word) == 0);
 }
 
-/* All that a VM's queue may hold, lent at one time: it is renewed a few READs at a time, each piece long before its term ends, and from the second on
- * each second. The host takes 30 ms over each. */
+/* All that a VM's queue may hold, lent at one time: it is renewed a few READs at a time, each piece
+ * long before its term ends, and from the second on each second. The host takes 30 ms over each. */
 static int64_t spread_until, spread_oldest;
 static int spread_wakes;
 

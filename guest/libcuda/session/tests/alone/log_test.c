@@ -1,4 +1,5 @@
-/* What is said, alone: log.c, whose environment and whose standard error are the test's own. Each level by each setting, lines of every length, and what goes to who listens to the log. */
+/* What is said, alone: log.c, whose environment and whose standard error are the test's own. Each
+ * level by each setting, lines of every length, and what goes to who listens to the log. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

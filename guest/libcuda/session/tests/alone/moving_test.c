@@ -1,6 +1,7 @@
 /*
- * The application's memory, made shared, alone: moving.c, whose files and whose kernel are the test's own. Into how many files memory is cut, when the worker is told, what of it is the file's after each failure, and that nothing is
- * left.
+ * The application's memory, made shared, alone: moving.c, whose files and whose kernel are the
+ * test's own. Into how many files memory is cut, when the worker is told, what of it is the file's
+ * after each failure, and that nothing is left.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ enum { FIRST = 100, SHADOW = 1, APP = 2, PAGE = 4096 };
 /* Addresses are numbers here: nobody touches the memory. */
 static uint8_t *const shadow = (uint8_t *)((uintptr_t)SHADOW << 40), *const app = (uint8_t *)((uintptr_t)APP << 40);
 static uint8_t lies[MOST / PAGE],
-	shadowed[MOST / PAGE]; /* of which file each of the app's pages is, 0: its own; and what lies in the shadow */
+	/* Of which file each of the app's pages is, 0: its own; and what lies in the shadow. */
+	shadowed[MOST / PAGE];
 static int is_open[FIRST + 512], files, forked, step, fails_at, eintr;
 static size_t size_of[FIRST + 512], written[FIRST + 512], most_written;
 
@@ -175,7 +177,8 @@ static int left(void)
 	return n;
 }
 
-/* Files of half a MiB at least, no more than there are hands, or for much memory pieces of 8 MiB, and never more than a message has room for. */
+/* Files of half a MiB at least, no more than there are hands, or for much memory pieces of 8 MiB,
+ * and never more than a message has room for. */
 static void cuts(void)
 {
 	const size_t k = 1 << 10, m = 1 << 20;
@@ -222,7 +225,8 @@ static void cuts(void)
 	CHECK(left() == 0);
 }
 
-/* Whatever fails, once: memory that did not get its file is the app's own, what has it stays as it is, and the worker is told all the same, as it waits for that. */
+/* Whatever fails, once: memory that did not get its file is the app's own, what has it stays as it
+ * is, and the worker is told all the same, as it waits for that. */
 static void failures(void)
 {
 	const size_t size = 2 << 20;

@@ -1,4 +1,5 @@
-/* For open_test.c, which includes open.c before it: carriers, a worker's first reply, a clock and CPUs as the test wants them, and what was done. */
+/* For open_test.c, which includes open.c before it: carriers, a worker's first reply, a clock and
+ * CPUs as the test wants them, and what was done. */
 #ifndef CW_OPEN_FAKES_H
 #define CW_OPEN_FAKES_H
 
@@ -49,7 +50,7 @@ void cw_why(struct cw_session *s, const char *fmt, ...)
 	va_end(args);
 }
 
-/* --- carriers ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- carriers --------------------------------------------------------------------------------- */
 
 static int opens, open_err, quiet, abandoned, closed, forked, owned_, watches, slots;
 static char target[4200];
@@ -122,7 +123,7 @@ void cw_slots_init(struct cw_session *s)
 	slots++;
 }
 
-/* --- the worker's first reply --------------------------------------------------------------------------------------------------------------- */
+/* --- the worker's first reply ----------------------------------------------------------------- */
 
 static const struct cw_device_info device = {.attrs[0] = 1234};
 static uint8_t record[64 << 10], reply[8192];

@@ -1,6 +1,7 @@
 /*
- * Opening a session alone: open.c between carriers and a worker of the test's own. Where the host is looked for, what the worker is told and what it
- * answers, what each failure becomes, and what state a process is in before, meanwhile and afterwards. Each case is a process of its own.
+ * Opening a session alone: open.c between carriers and a worker of the test's own. Where the host
+ * is looked for, what the worker is told and what it answers, what each failure becomes, and what
+ * state a process is in before, meanwhile and afterwards. Each case is a process of its own.
  */
 #include <errno.h>
 #include <sched.h>
@@ -30,7 +31,7 @@ static int f_access(const char *path);
 
 #include "session/tests/alone/open_fakes.h"
 
-/* --- what is tried ------------------------------------------------------------------------------------------------------------------------ */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static void where(void)
 {
@@ -92,7 +93,8 @@ static void results(void)
 	said[0] = 0;
 	CHECK(cw_session_open() == CUDA_ERROR_UNKNOWN && said[0] == 0);
 	open_err = 0;
-	CHECK(cw_session_open() == 0 && atomic_load(&cw_g.state) == CW_OPEN); /* a failed open is tried again */
+	/* A failed open is tried again. */
+	CHECK(cw_session_open() == 0 && atomic_load(&cw_g.state) == CW_OPEN);
 }
 
 static void told(void)
@@ -102,7 +104,8 @@ static void told(void)
 	extern char **environ;
 	memset(large, 'x', sizeof large - 1);
 	memcpy(large, "CUDA_C=", 7);
-	vars[2] = large; /* there is no room for it behind the first, and there is for what follows */
+	/* There is no room for it behind the first, and there is for what follows. */
+	vars[2] = large;
 	environ = vars;
 	CHECK(cw_session_open() == 0);
 	CHECK(begun_op == CW_OP_SESSION_INIT && in.version == CW_PROTOCOL_VERSION && in.pid == (uint32_t)getpid());
@@ -209,7 +212,8 @@ static void exits(void)
 static void forks(void)
 {
 	cw_session_forked(1);
-	CHECK(forked == 0 && atomic_load(&cw_g.state) == CW_CLOSED); /* it may have a session of its own */
+	/* It may have a session of its own. */
+	CHECK(forked == 0 && atomic_load(&cw_g.state) == CW_CLOSED);
 	atomic_store(&cw_s.opener, 3);
 	cw_session_forked(1); /* another thread was opening one: there is nothing of it yet */
 	CHECK(forked == 0 && atomic_load(&cw_g.state) == CW_FORKED && cw_check() == CUDA_ERROR_NOT_INITIALIZED &&
@@ -228,7 +232,8 @@ static void forks_open(void)
 	CHECK(closed == 0);
 }
 
-/* A session by an adapter of this machine's own, or, where that does not come to be, by the host, which is told why. */
+/* A session by an adapter of this machine's own, or, where that does not come to be, by the host,
+ * which is told why. */
 static void direct(void)
 {
 	rdma_wanted = 1;

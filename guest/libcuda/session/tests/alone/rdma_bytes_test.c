@@ -1,6 +1,8 @@
 /*
- * The bytes of a guest that is the RDMA end itself, alone: rdma_stream.c against a peer that keeps the rules, and does all else by chance. What is sent in pieces of any size arrives whole and in order, in a window that is never written
- * beyond what the peer has read, by no more messages than it has receives; and what it sends comes as it was.
+ * The bytes of a guest that is the RDMA end itself, alone: rdma_stream.c against a peer that keeps
+ * the rules, and does all else by chance. What is sent in pieces of any size arrives whole and in
+ * order, in a window that is never written beyond what the peer has read, by no more messages than
+ * it has receives; and what it sends comes as it was.
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +34,7 @@ static uint64_t some(uint64_t n)
 
 static uint8_t byte_at(uint64_t position) { return (uint8_t)(position * 37 + (position >> 8)); }
 
-/* --- the peer ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the peer --------------------------------------------------------------------------------- */
 
 enum { QUEUED = 4096, ADDRESS = 1 << 20, KEY = 44, LOCAL = 45 };
 static struct ibv_wc queued[QUEUED];
@@ -55,7 +57,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *w, struct ibv_send_w
 			uint64_t at = w->rdma.remote_addr - ADDRESS, n = w->sg_list->length;
 			CHECK(w->rdma.rkey == KEY && w->sg_list->lkey == LOCAL && n > 0 && at + n <= r->out_size &&
 			      at == (arrived + pending) % r->out_size);
-			CHECK(arrived + pending + n - has_read <= r->out_size); /* what it has not read yet is not written over */
+			/* What it has not read yet is not written over. */
+			CHECK(arrived + pending + n - has_read <= r->out_size);
 			CHECK(!(w->send_flags & IBV_SEND_INLINE) == (n > r->inlined));
 			memcpy(theirs + at, (const void *)(uintptr_t)w->sg_list->addr, n);
 			pending += n;

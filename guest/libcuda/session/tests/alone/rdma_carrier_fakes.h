@@ -1,4 +1,5 @@
-/* For rdma_carrier_test.c, which includes carrier_rdma.c before it: a host, an adapter, frames and time as the test wants them, and what was done. */
+/* For rdma_carrier_test.c, which includes carrier_rdma.c before it: a host, an adapter, frames and
+ * time as the test wants them, and what was done. */
 #ifndef CW_RDMA_CARRIER_FAKES_H
 #define CW_RDMA_CARRIER_FAKES_H
 
@@ -124,7 +125,7 @@ void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const voi
 	*h = (struct cw_hello){.type = type, .region = region, .va = (uintptr_t)va, .size = size};
 }
 
-/* --- the host ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the host --------------------------------------------------------------------------------- */
 
 static uint32_t hello; /* the last that it was sent */
 static uint8_t words[LETTERS][16];
@@ -188,7 +189,7 @@ int cw_welcome_check(struct cw_session *of, const void *msg, size_t n)
 	return -EBUSY;
 }
 
-/* --- the adapter --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the adapter ------------------------------------------------------------------------------ */
 
 static const char *no_lib, *server_is;
 static int ports_there;
@@ -301,7 +302,7 @@ uint64_t cw_rdma_get(const uint8_t *b, int n)
 	return v;
 }
 
-/* --- frames -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- frames ----------------------------------------------------------------------------------- */
 
 static const struct cw_stream *io;
 static int64_t until_then, leave_until, leaves;

@@ -1,6 +1,8 @@
 /*
- * The carrier of a guest that is the RDMA end itself, alone: carrier_rdma.c between a host, an adapter and frames of the test's own. What is said out of band and what is made of what comes, that whatever fails while it
- * opens gives back all that it had taken, how a session is without its queue pair for a while, what the server may reach, and how it ends.
+ * The carrier of a guest that is the RDMA end itself, alone: carrier_rdma.c between a host, an
+ * adapter and frames of the test's own. What is said out of band and what is made of what comes,
+ * that whatever fails while it opens gives back all that it had taken, how a session is without its
+ * queue pair for a while, what the server may reach, and how it ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -92,7 +94,7 @@ static int opened(int mount)
 	return c->open(s, mount ? "/mnt" : "/run/x");
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void wanted(void)
 {
@@ -124,7 +126,8 @@ static void wanted(void)
 		CHECK(cw_rdma_wanted(all[i].mount ? "/mnt" : NULL) == all[i].want && files() == 0);
 	}
 	static char path[4200];
-	memset(path, '/', sizeof path - 1); /* with "/info" it is cut off, which would be another file */
+	/* With "/info" it is cut off, which would be another file. */
+	memset(path, '/', sizeof path - 1);
 	CHECK(!cw_rdma_wanted(path));
 }
 
@@ -179,7 +182,8 @@ static void opens(void)
 			anew(mount);
 			fails_at = at;
 			at_nap = NULL;
-			if (at == most) /* the thread out of band is there, and ends when it is told to */
+			/* The thread out of band is there, and ends when it is told to. */
+			if (at == most)
 				at_nap = thread_ends;
 			int err = c->open(s, mount ? "/mnt" : "/run/x");
 			CHECK(err < 0 && s->why[0] && files() == 0 && maps == 0 && adapters == 0 && kept == 0 && !d.r && !s->base &&
@@ -229,7 +233,7 @@ static void refusals(void)
 	}
 }
 
-/* --- without a queue pair for a while -------------------------------------------------------------------------------------------------------------- */
+/* --- without a queue pair for a while --------------------------------------------------------- */
 
 static int waits_left, becomes;
 static void at_last(void)
@@ -268,7 +272,8 @@ static void others(void)
 	CHECK(cw_lasting.again(s, 1, now, &far) == -EPIPE); /* there is no time */
 }
 
-/* Words that come, and what is made of each; then the end. Without a queue pair it is for who looks for another to end the session, and to say why. */
+/* Words that come, and what is made of each; then the end. Without a queue pair it is for who looks
+ * for another to end the session, and to say why. */
 static void letters(void)
 {
 	static const struct {
@@ -287,7 +292,8 @@ static void letters(void)
 		{{"CWVGOT\0\1\5\0\0\0\0\0\0\0"}, NONE, NONE, 0, 0, 0, 0, 0, 0, 0, "no word of this protocol"},
 		{{"CWVXXX\0\1........"}, ASKED, NONE, 0, 0, 0, 0, 0, 0, 1, "no word of this protocol"},
 		{{"CWVACK\0\1........", "CWVBYE\0\1\7\1\0\0\0\0\0\0"}, THERE, THERE, 0, 0, 0, 0, -EPIPE, 1, 0, "has ended the session"},
-		{{"CWVACK\0\1........"}, THERE, THERE, 0, 1, 0, 0, 0, 1, 0, ""}, /* after this end's own word */
+		/* After this end's own word. */
+		{{"CWVACK\0\1........"}, THERE, THERE, 0, 1, 0, 0, 0, 1, 0, ""},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		CHECK(opened(1) == 0);
@@ -317,7 +323,7 @@ static void letters(void)
 	CHECK(thread(s) == NULL && failed_err == -EPIPE && !strncmp(failed_why, "retry exceeded; the GPU server, or", 34));
 }
 
-/* --- regions --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- regions ---------------------------------------------------------------------------------- */
 
 static struct cw_region region(size_t size) { return (struct cw_region){.id = 7, .va = place + 8, .size = size}; }
 
@@ -335,7 +341,8 @@ static void reached(void)
 	CHECK(strstr(logged, "No space left") && !strstr(logged, "ulimit") && log_level == CW_LOG_INFO);
 	logged[0] = 0;
 	c->end_region(s, &late);
-	CHECK(c->add_region(s, &late) == 0 && !late.carrier && logged[0] == 0); /* which is said once */
+	/* Which is said once. */
+	CHECK(c->add_region(s, &late) == 0 && !late.carrier && logged[0] == 0);
 	c->end_region(s, &late);
 	c->end_region(s, &b);
 	CHECK(registered == 1 && d.granted == MOST_GRANTED / 2 && tcp_regions == 2 && failed_ == 0 && !b.carrier);
@@ -366,7 +373,7 @@ static void reached(void)
 	CHECK(c->add_region(s, &a) == 0 && !a.carrier && registered == 0 && grants == 0);
 }
 
-/* --- the end --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void acked_late(void)
 {

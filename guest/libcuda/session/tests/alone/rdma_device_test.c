@@ -1,5 +1,7 @@
 /*
- * Devices by libibverbs, alone: rdma_device.c, whose library and whose memory are the test's own. What is asked of an adapter, what the other end is told of it, and that whatever fails gives back all that was taken, and says of what it is.
+ * Devices by libibverbs, alone: rdma_device.c, whose library and whose memory are the test's own.
+ * What is asked of an adapter, what the other end is told of it, and that whatever fails gives back
+ * all that was taken, and says of what it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -207,7 +209,7 @@ int cw_rdma_fresh(struct cw_rdma *r)
 	return fresh_err;
 }
 
-/* --- what is tried ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static const struct cw_rdma_port port = {
 	.device = "mlx5_1", .number = 2, .link = CW_RDMA_ETHERNET, .gid_index = 3, .lid = 9, .gid = {1, 2, [15] = 3}};

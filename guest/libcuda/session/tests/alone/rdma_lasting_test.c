@@ -1,6 +1,7 @@
 /*
- * The stream of a guest that is the RDMA end itself where its queue pairs are lost, alone: rdma_lasting.c over queue pairs of the test's, which end at any byte of either direction. What each end is handed is what the other sent,
- * each byte once; and what ends a session.
+ * The stream of a guest that is the RDMA end itself where its queue pairs are lost, alone:
+ * rdma_lasting.c over queue pairs of the test's, which end at any byte of either direction. What
+ * each end is handed is what the other sent, each byte once; and what ends a session.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ static int f_nap(const struct timespec *t)
 struct cw_session cw_s;
 static struct cw_session *const s = &cw_s;
 
-/* --- what rdma_lasting.c stands on ---------------------------------------------------------------------------------------- */
+/* --- what rdma_lasting.c stands on ------------------------------------------------------------ */
 
 _Atomic uint32_t cw_signals_waiting;
 __thread uint32_t cw_signals_held;
@@ -46,16 +47,19 @@ int cw_tcp_send(struct cw_session *of, uint16_t type, uint16_t flags, uint64_t a
 	return cw_lasting_send(of, v, n ? 2 : 1);
 }
 
-/* --- the server, and the queue pair to it ---------------------------------------------------------------------------------- */
+/* --- the server, and the queue pair to it ----------------------------------------------------- */
 
 enum { MOST = 4 << 20 };
 static uint8_t in[MOST], out[MOST],
-	wire[MOST]; /* what the server has of the guest's frames, its own, and what is under way, with its acknowledgements */
+	/* What the server has of the guest's frames, its own, and what is under way, with its
+	 * acknowledgements. */
+	wire[MOST];
 static struct {
-	size_t got, end, acked;	   /* how much; what the guest has acknowledged */
-	size_t own;		   /* position in out that is sent next */
-	size_t from, to;	   /* of wire */
-	int64_t left_in, left_out; /* bytes until the queue pair is lost, in either direction; negative: never */
+	size_t got, end, acked; /* how much; what the guest has acknowledged */
+	size_t own;		/* position in out that is sent next */
+	size_t from, to;	/* of wire */
+	/* Bytes until the queue pair is lost, in either direction; negative: never. */
+	int64_t left_in, left_out;
 	int err, pairs, attempts;
 	int refuses;  /* so many attempts come to nothing */
 	uint64_t far; /* if not 0, what it says that it has */
@@ -239,11 +243,12 @@ static void take(uint8_t *p, size_t n)
 	}
 }
 
-/* --- tests ------------------------------------------------------------------------------------------------------------------ */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 enum { FRAMES = 12 };
 
-/* Frames each way, where the queue pair is lost at a byte of either, and again later. Each byte comes once. */
+/* Frames each way, where the queue pair is lost at a byte of either, and again later. Each byte
+ * comes once. */
 static void exchange(int64_t lost_in, int64_t lost_out, int receives)
 {
 	static uint8_t sent[MOST], came[MOST];
@@ -257,7 +262,8 @@ static void exchange(int64_t lost_in, int64_t lost_out, int receives)
 	far.left_in = lost_in, far.left_out = lost_out;
 	size_t at = 0;
 	for (int i = 0; i < FRAMES; i++) {
-		thread = receives ? 1 : 2; /* who sends may be who receives: DATA that was asked for */
+		/* Who sends may be who receives: DATA that was asked for. */
+		thread = receives ? 1 : 2;
 		CHECK(send_frame(sent + at, lens[i]) == 0);
 		at += lens[i];
 		thread = 1;
@@ -292,7 +298,8 @@ static void test_every_byte(void)
 		exchange((int64_t)(some() % 600), (int64_t)(some() % 600), (int)(some() % 2));
 }
 
-/* Much in each direction: what is kept wraps, and what came is acknowledged, before and after a loss. */
+/* Much in each direction: what is kept wraps, and what came is acknowledged, before and after a
+ * loss. */
 static void test_much(void)
 {
 	static uint8_t b[1024], got[MOST], all[MOST];

@@ -1,6 +1,7 @@
 /*
- * How two ends agree on a pair of queue pairs, alone: rdma_lift.c, whose adapter and whose other end are the test. What is told the other end whatever fails, what is asked after what, and what becomes of each answer, for a new session
- * and for one whose queue pair is lost.
+ * How two ends agree on a pair of queue pairs, alone: rdma_lift.c, whose adapter and whose other
+ * end are the test. What is told the other end whatever fails, what is asked after what, and what
+ * becomes of each answer, for a new session and for one whose queue pair is lost.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -149,7 +150,9 @@ static void no_queue_pair(void)
 	is.open = -EPIPE; /* the session has ended */
 	CHECK(lifts(1) == -EPIPE && !strcmp(declined, "no memory") && heard == 0);
 	static const int hears[] = {0, -EOPNOTSUPP, -EPIPE, -EPROTO};
-	for (int i = 0; i < 4; i++) { /* there may be one later: what the other end says is heard, lest it be taken for a word */
+	for (int i = 0; i < 4; i++) {
+		/* There may be one later: what the other end says is heard, lest it be taken for a
+		 * word. */
 		is.open = -ECONNRESET;
 		is.recv = hears[i];
 		CHECK(lifts(1) == (i < 2 ? -ECONNRESET : hears[i]) && heard == 1 && agrees == 0 && !strcmp(s->why, "no memory"));

@@ -1,6 +1,7 @@
 /*
- * What a guest that is the RDMA end itself is sent out of band, alone: rdma_oob.c, whose other end is the test. Offers that are none, reasons, and bytes of no sense at all, in packets of any size: what is accepted is
- * sound, and what is shown of the rest can be shown.
+ * What a guest that is the RDMA end itself is sent out of band, alone: rdma_oob.c, whose other end
+ * is the test. Offers that are none, reasons, and bytes of no sense at all, in packets of any size:
+ * what is accepted is sound, and what is shown of the rest can be shown.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -188,7 +189,8 @@ static void test_garbage(void)
 	CHECK(taken > 1000 && taken < 19000);
 }
 
-/* What is asked for comes whole and in order, however it was cut, and what is behind it is for who asks next. */
+/* What is asked for comes whole and in order, however it was cut, and what is behind it is for who
+ * asks next. */
 static void test_pieces(void)
 {
 	uint8_t b[64], got[64];

@@ -1,5 +1,7 @@
 /*
- * Ports of RDMA devices, alone: rdma_port.c, whose sysfs is a folder of the test's own and whose routes are the test. Which ports count, by which name, and by which of their addresses a server is reached.
+ * Ports of RDMA devices, alone: rdma_port.c, whose sysfs is a folder of the test's own and whose
+ * routes are the test. Which ports count, by which name, and by which of their addresses a server
+ * is reached.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -234,7 +236,8 @@ static void choices(void)
 		{"Ethernet\n", {V4}, {"RoCE v2\n"}, "10.0.0.9", 0},
 		{"Ethernet\n", {LINK, V4, V4}, {"RoCE v2\n", "IB/RoCE v1\n", "RoCE v2\n"}, "10.0.0.9", 2},
 		{"Ethernet\n", {OTHER4, V4}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 1},
-		{"Ethernet\n", {OTHER4, LINK}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 0}, /* has an address, if not that */
+		/* Has an address, if not that. */
+		{"Ethernet\n", {OTHER4, LINK}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 0},
 		{"Ethernet\n", {LINK}, {"RoCE v2\n"}, "10.0.0.9", -1},
 		{"Ethernet\n", {LINK, V6}, {"RoCE v2\n", "RoCE v2\n"}, "fd00::9", 1},
 		{"Ethernet\n", {V6, V4}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 1},
@@ -244,7 +247,8 @@ static void choices(void)
 		{"Ethernet\n", {"0a00:0007\n", V4}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 1},
 		{"Ethernet\n", {"0000:0000:0000:0000:0000:ffff:0a00:0007:1\n", V4}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 1},
 		{"Ethernet\n", {"0000:0000:0000:0000:0000:ffff:0a00-0007\n", V4}, {"RoCE v2\n", "RoCE v2\n"}, "10.0.0.9", 1},
-		{"Ethernet\n", {V4 + 0, "", V4}, {"IB/RoCE v1\n", NULL, "RoCE v2\n"}, "10.0.0.9", -1}, /* the table has ended */
+		/* The table has ended. */
+		{"Ethernet\n", {V4 + 0, "", V4}, {"IB/RoCE v1\n", NULL, "RoCE v2\n"}, "10.0.0.9", -1},
 		{"InfiniBand\n", {LINK, V4}, {NULL}, "10.0.0.9", 0},
 		{"InfiniBand\n", {NONE, LINK}, {NULL}, "10.0.0.9", 1},
 		{"InfiniBand\n", {NONE}, {NULL}, "10.0.0.9", -1},

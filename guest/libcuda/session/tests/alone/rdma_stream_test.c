@@ -1,6 +1,7 @@
 /*
- * The stream of a guest that is the RDMA end itself, alone: rdma_stream.c with an adapter and a clock of the test's own. When a link is given up on which nothing moves, and when it is not; and what a peer that
- * keeps no rules can have it do.
+ * The stream of a guest that is the RDMA end itself, alone: rdma_stream.c with an adapter and a
+ * clock of the test's own. When a link is given up on which nothing moves, and when it is not; and
+ * what a peer that keeps no rules can have it do.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +21,7 @@ static int64_t f_now(void) { return now; }
 struct cw_session cw_s;
 struct cw_lib cw_rdma_lib;
 
-/* --- what rdma_stream.c stands on ------------------------------------------------------------------------------------------------------ */
+/* --- what rdma_stream.c stands on ------------------------------------------------------------- */
 
 _Atomic uint32_t cw_signals_waiting;
 __thread uint32_t cw_signals_held;
@@ -32,7 +33,7 @@ void cw_lock_slow(struct cw_lock *l)
 	CHECK(0); /* there is one thread */
 }
 
-/* --- the adapter ------------------------------------------------------------------------------------------------------------------------ */
+/* --- the adapter ------------------------------------------------------------------------------ */
 
 enum { QUEUED = 4096 };
 static struct ibv_wc queued[QUEUED];
@@ -146,9 +147,10 @@ static void gone(int64_t since, ssize_t err)
 	CHECK(err == -EIO && strstr(why, "acknowledged nothing") && now - since >= 25000 && now - since <= 26000);
 }
 
-/* --- tests ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
-/* Who waits for a reply has nothing under way that could fail; who sends may have an adapter that repeats for ever. */
+/* Who waits for a reply has nothing under way that could fail; who sends may have an adapter that
+ * repeats for ever. */
 static void test_gone(void)
 {
 	begin(0);
@@ -229,7 +231,8 @@ static void test_paused(void)
 	CHECK(take_some(0) == 3);
 }
 
-/* A server that says that it has written more than comes, and is gone: nothing is written to it any more, and the program does not wait. */
+/* A server that says that it has written more than comes, and is gone: nothing is written to it any
+ * more, and the program does not wait. */
 static void test_short(void)
 {
 	begin(1);
@@ -245,7 +248,8 @@ static void test_short(void)
 	CHECK(take_some(0) == 5 && take_some(0) == 0 && send_bytes(1) == -EPIPE);
 }
 
-/* A queue pair that fails is lost, and another takes its place; what ends the session goes before that, and is final. */
+/* A queue pair that fails is lost, and another takes its place; what ends the session goes before
+ * that, and is final. */
 static void test_lost(void)
 {
 	char why[400];
@@ -322,7 +326,8 @@ static void test_immediates(void)
 	CHECK(stream.err == 0);
 }
 
-/* Whatever immediates come, what is read lies in the window, what is sent in the buffer, and credit is for what was sent. */
+/* Whatever immediates come, what is read lies in the window, what is sent in the buffer, and credit
+ * is for what was sent. */
 static void test_garbage(void)
 {
 	uint64_t x = 88172645463325252ull;

@@ -1,4 +1,5 @@
-/* For ring_test.c, which includes ring.c before it: slots, managed memory, a carrier and a worker's doorbell as the test wants them, and what was done. */
+/* For ring_test.c, which includes ring.c before it: slots, managed memory, a carrier and a worker's
+ * doorbell as the test wants them, and what was done. */
 #ifndef CW_RING_FAKES_H
 #define CW_RING_FAKES_H
 
@@ -28,7 +29,7 @@ static int f_nap(const struct timespec *t)
 	return 0;
 }
 
-/* --- what is beside it --------------------------------------------------------------------------------------------------------------------------- */
+/* --- what is beside it ------------------------------------------------------------------------ */
 
 static uint32_t claims = 3;
 static int claimed, opens, slow, dead, drains, ran, after, befores, befores_err, arounds;

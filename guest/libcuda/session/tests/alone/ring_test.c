@@ -1,6 +1,8 @@
 /*
- * The command ring's producer alone: ring.c between a worker, slots and managed memory of the test's own. What a record holds, to the byte, where it lies as the ring ends, who is asked for room and who rings, what is done before work
- * of managed memory and after it was begun in vain, and what each answer, in one piece or many, becomes.
+ * The command ring's producer alone: ring.c between a worker, slots and managed memory of the
+ * test's own. What a record holds, to the byte, where it lies as the ring ends, who is asked for
+ * room and who rings, what is done before work of managed memory and after it was begun in vain,
+ * and what each answer, in one piece or many, becomes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +39,7 @@ __thread uint32_t cw_own_work __attribute__((tls_model("initial-exec")));
 
 #include "session/tests/alone/ring_fakes.h"
 
-/* --- records ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- records ---------------------------------------------------------------------------------- */
 
 static void sizes(void)
 {
@@ -52,7 +54,8 @@ static void sizes(void)
 			      s->ring_lock.word != 0);
 			CHECK(r->size == size && r->op == CW_OP_MEMCPY_HTO_D && r->flags == 0 && r->slot == 0 && r->seq == 0 &&
 			      r->ctx == 55 && r->thread == 66 && r->rsvd == 0);
-			for (uint32_t i = 32; i < size; i++) /* zeroed: the fixed part and the rest; not what is written anyway */
+			/* Zeroed: the fixed part and the rest; not what is written anyway. */
+			for (uint32_t i = 32; i < size; i++)
 				CHECK(tx.rec[i] == (i < 32 + f || i >= used ? 0 : 0xee));
 			CHECK(tx.rec[size] == 0xee && cw_commit(&tx) == 0 && s->tail == 64 + size && s->ctl->tail == s->tail &&
 			      s->ring_lock.word == 0);
@@ -137,7 +140,7 @@ static void states(void)
 	CHECK(cw_commit(&tx) == CUDA_ERROR_LAUNCH_FAILED && dead && !strcmp(dead_why, "the worker ended"));
 }
 
-/* --- room ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- room ------------------------------------------------------------------------------------- */
 
 static uint64_t frees;
 static void worker_consumes(void)
@@ -151,13 +154,16 @@ static void worker_is_quick(void) { s->ctl->head += 64; }
 static void room(void)
 {
 	struct cw_tx tx;
-	anew(0); /* what is there when the thread has said that it waits, but not slept, would wake nobody */
+	/* What is there when the thread has said that it waits, but not slept, would wake
+	 * nobody. */
+	anew(0);
 	s->tail = s->ctl->tail = CW_RING_SIZE;
 	at_look = worker_is_quick;
 	CHECK(cw_begin(&tx, CW_OP_MEMCPY_HTO_D, 32, 0, 0) == 0 && sleeps == 0 && bells == 0 && s->ctl->space_waiters == 0);
 	for (uint32_t over = 0; over < 64; over += 32) {
 		anew((1 << 20) + 128);
-		s->tail = s->ctl->tail = (1 << 20) + 128 + CW_RING_SIZE - 64 + over; /* to the byte, or one too few */
+		/* To the byte, or one too few. */
+		s->tail = s->ctl->tail = (1 << 20) + 128 + CW_RING_SIZE - 64 + over;
 		at_sleep = worker_consumes;
 		frees = over;
 		s->ctl->worker_state = CW_WORKER_SLEEPING;
@@ -202,7 +208,9 @@ static void doorbells(void)
 	s->ctl->worker_state = 0;
 	cw_nudge(s);
 	CHECK(bells == 2);
-	anew(64); /* what was consumed before its doorbell needs none, and is no reason to leave out the next one's */
+	/* What was consumed before its doorbell needs none, and is no reason to leave out the next
+	 * one's. */
+	anew(64);
 	s->ctl->worker_state = CW_WORKER_SLEEPING;
 	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0);
 	s->ctl->head = 64 + tx.size;
@@ -215,7 +223,7 @@ static void doorbells(void)
 	CHECK(cw_begin(&tx, CW_OP_SESSION_FENCE, 0, 0, 0) == 0 && cw_commit(&tx) == 0 && publishes == 1 && bells == 2);
 }
 
-/* --- work that may touch managed memory ------------------------------------------------------------------------------------------------------------ */
+/* --- work that may touch managed memory ------------------------------------------------------- */
 
 static void taken_away(void) { atomic_store(&cw_copies, CW_COPIES_POSSIBLE); }
 static void only_then(void)
@@ -227,7 +235,8 @@ static void only_then(void)
 static void managed(void)
 {
 	struct cw_tx tx;
-	const uint16_t runs = CW_OP_LAUNCH, other = CW_OP_SESSION_FENCE, last = sizeof cw_op_runs; /* as of a younger protocol */
+	/* As of a younger protocol. */
+	const uint16_t runs = CW_OP_LAUNCH, other = CW_OP_SESSION_FENCE, last = sizeof cw_op_runs;
 	static const uint64_t copies[] = {0, CW_COPIES_POSSIBLE, CW_COPY - 1, CW_COPY, CW_COPY + 1, 3 * CW_COPY};
 	for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
 		anew(0);
@@ -268,7 +277,7 @@ static void managed(void)
 	CHECK(cw_work() == work + 1);
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static CUresult wait_err;
 static uint32_t parts[8], part_result, part_off, part_n; /* how long each piece is */
@@ -329,7 +338,8 @@ static void answers(void)
 	CHECK(claimed == 0 && allocated == 0);
 	CHECK(asks(CW_SLOT_PAYLOAD, CW_SLOT_PAYLOAD, &rep) == 0 && rep.len == CW_SLOT_PAYLOAD && (int)rep.result == 7);
 	CHECK(asks(CW_SLOT_PAYLOAD + 1, CW_SLOT_PAYLOAD + 1, &rep) == 0 && rep.result == CUDA_ERROR_UNKNOWN && rep.len == 0 && waits == 1);
-	CHECK(asks(100, 50, &rep) == 0 && rep.len == 100 && waits == 1); /* what is there is there */
+	/* What is there is there. */
+	CHECK(asks(100, 50, &rep) == 0 && rep.len == 100 && waits == 1);
 	/* In pieces. */
 	memcpy(parts, (uint32_t[8]){0, 200, 1, 699}, sizeof parts);
 	part_off = sizeof(struct cw_span);

@@ -1,6 +1,7 @@
 /*
- * Signals and threads alone: signals.c and thread.c, whose masks, dispositions and threads are the test's own. Which signals wait while locks are held and which never do, that they are as they were afterwards, and what the library's
- * own threads begin with.
+ * Signals and threads alone: signals.c and thread.c, whose masks, dispositions and threads are the
+ * test's own. Which signals wait while locks are held and which never do, that they are as they
+ * were afterwards, and what the library's own threads begin with.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -73,7 +74,7 @@ static int f_mask(int how, const sigset_t *set, sigset_t *old)
 
 static int waits(int signal) { return sigismember(&mask, signal); }
 
-/* --- signals ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- signals ---------------------------------------------------------------------------------- */
 
 static void handler(int signal) { (void)signal; }
 
@@ -145,7 +146,7 @@ static void nested(void)
 	cw_signals_wait(-1);
 }
 
-/* --- threads ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- threads ---------------------------------------------------------------------------------- */
 
 static int alive, no_memory, attr_err, create_err, detached;
 static size_t stack_size;

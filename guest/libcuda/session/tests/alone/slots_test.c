@@ -1,6 +1,7 @@
 /*
- * Reply slots alone: slots.c with pauses, sleeps and a clock of the test's own. Which slot a thread gets and how it waits for one, for exactly how many
- * pauses a wait spins and how that changes, and how a wait ends when the host does.
+ * Reply slots alone: slots.c with pauses, sleeps and a clock of the test's own. Which slot a thread
+ * gets and how it waits for one, for exactly how many pauses a wait spins and how that changes, and
+ * how a wait ends when the host does.
  */
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +29,7 @@ static int yields;
 struct cw_session cw_s;
 struct cw_global cw_g;
 
-/* --- what slots.c stands on ------------------------------------------------------------------------------------------------------------ */
+/* --- what slots.c stands on ------------------------------------------------------------------- */
 
 static struct cw_session *const s = &cw_s;
 static _Alignas(4096) uint8_t page[CW_REGION0_SIZE];
@@ -108,7 +109,7 @@ static int c_wait(struct cw_session *of, uint32_t slot, _Atomic uint32_t *word)
 
 static const struct cw_carrier carrier = {.name = "test", .wait_slot = c_wait};
 
-/* --- claims ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- claims ----------------------------------------------------------------------------------- */
 
 static void free_40(void) { cw_slot_release(s, 40); }
 static void free_41_late(void)
@@ -139,7 +140,8 @@ static void claims(void)
 	dead = 1;
 	CHECK(atomic_load(&s->slots_free) == 0 && cw_slot_claim(s) == CW_NO_SLOT && sleeps == 0);
 	dead = 0;
-	at_look = free_40; /* before it says that it waits: it looks once more, and does not sleep */
+	/* Before it says that it waits: it looks once more, and does not sleep. */
+	at_look = free_40;
 	CHECK(cw_slot_claim(s) == 40 && sleeps == 0 && wakes == 0 && atomic_load(&s->slot_waiters) == 0);
 	at_look = NULL;
 	at_sleep = free_41_late; /* a second sleep, as the first ended for nothing */
@@ -149,7 +151,7 @@ static void claims(void)
 	CHECK(cw_slot_claim(s) == 9 && wakes == 3 && cw_slot_claim(s) == 7);
 }
 
-/* --- waits ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- waits ------------------------------------------------------------------------------------ */
 
 static int answered_later(void)
 {
@@ -157,7 +159,8 @@ static int answered_later(void)
 	return 0;
 }
 
-/* One wait, which is answered after so many pauses, or, 0, while the thread sleeps: how many pauses it spun. */
+/* One wait, which is answered after so many pauses, or, 0, while the thread sleeps: how many pauses
+ * it spun. */
 static int spun(int after)
 {
 	pauses = 0;
@@ -166,7 +169,8 @@ static int spun(int after)
 	at_wait = answered_later;
 	int before = waits, looked = clock_looks;
 	CHECK(cw_slot_wait(s, 3, answer_seq) == 0 && waits == before + (after == 0));
-	CHECK(cw_slot_at(s, 3)->waiting == 0 && clock_looks == looked + (after == 0 ? 2 : 0)); /* an answer in time costs nothing else */
+	/* An answer in time costs nothing else. */
+	CHECK(cw_slot_at(s, 3)->waiting == 0 && clock_looks == looked + (after == 0 ? 2 : 0));
 	return pauses;
 }
 
@@ -216,7 +220,8 @@ static void budgets(void)
 	CHECK(spun(999) == 999 && long_wait() == 1000 && long_wait() == 500 && long_wait() == 250 && long_wait() == 125 &&
 	      long_wait() == 62);
 	CHECK(long_wait() == 50);
-	/* a short sleep: twice as long next time, but no less than there is, and no more than the most */
+	/* a short sleep: twice as long next time, but no less than there is, and no more than the
+	 * most */
 	CHECK(short_sleep(40) == 50 && short_sleep(5) == 240 && short_sleep(999) == 120);
 	CHECK(long_wait() == 1000 && short_sleep(1000) == 500 && long_wait() == 250);
 	s->spin_most = s->spin_max; /* no cores to spare */
@@ -263,14 +268,16 @@ static void ends(void)
 {
 	answer_at = 0;
 	answer_seq++;
-	at_clock = just_then; /* before it says that it sleeps, so that nobody wakes it: it looks once more */
+	/* Before it says that it sleeps, so that nobody wakes it: it looks once more. */
+	at_clock = just_then;
 	waits = 0;
 	CHECK(cw_slot_wait(s, 3, answer_seq) == 0 && waits == 0 && cw_slot_at(s, 3)->waiting == 0);
 	at_clock = NULL;
 	answer_seq += 2;
 	at_wait = again;
 	nudges = 0;
-	CHECK(cw_slot_wait(s, 3, answer_seq) == 0 && tries == 3 && nudges == 2); /* it may be the doorbell that was lost */
+	/* It may be the doorbell that was lost. */
+	CHECK(cw_slot_wait(s, 3, answer_seq) == 0 && tries == 3 && nudges == 2);
 	answer_seq++;
 	at_wait = gone;
 	CHECK(cw_slot_wait(s, 3, answer_seq) == CUDA_ERROR_LAUNCH_FAILED && deaths == 1);

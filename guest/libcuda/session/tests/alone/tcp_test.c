@@ -1,6 +1,7 @@
 /*
- * The carrier of a GPU server alone: carrier_tcp.c between names, sockets and frames of the test's own. Which addresses are tried, what each answer to the greeting becomes, that whatever fails gives back all that it had taken, and which
- * regions the server may name.
+ * The carrier of a GPU server alone: carrier_tcp.c between names, sockets and frames of the test's
+ * own. Which addresses are tried, what each answer to the greeting becomes, that whatever fails
+ * gives back all that it had taken, and which regions the server may name.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -189,7 +190,7 @@ int cw_region0_init(struct cw_session *of, void *base)
 	return base ? 0 : -ENOMEM;
 }
 
-/* --- frames -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- frames ----------------------------------------------------------------------------------- */
 
 static struct cw_hello sent;
 static uint16_t sent_type;
@@ -238,7 +239,7 @@ int cw_tcp_start(struct cw_session *of)
 
 void cw_tcp_publish(struct cw_session *of) { CHECK(of == s); }
 
-/* --- what is tried ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static void anew(void)
 {
@@ -377,7 +378,8 @@ static void regions(void)
 		} else
 			CHECK(err == -ENOSPC && maps == CW_TCP_REGIONS && sends == before);
 	}
-	for (int i = CW_TCP_REGIONS - 1; i >= 0; i -= 11) { /* a place that is free again is taken again */
+	for (int i = CW_TCP_REGIONS - 1; i >= 0; i -= 11) {
+		/* A place that is free again is taken again. */
 		map_size = all[i].size;
 		c->end_region(s, &all[i]);
 		CHECK(cw_tcp.region[i].size == 0 && sent_type == CW_FRAME_REGION_END && sent_arg == all[i].id &&

@@ -1,8 +1,9 @@
-/* For unix_test.c, which includes carrier_unix.c before it: sockets, files, memory and a worker's answers as the test wants them, and what was done. */
+/* For unix_test.c, which includes carrier_unix.c before it: sockets, files, memory and a worker's
+ * answers as the test wants them, and what was done. */
 #ifndef CW_UNIX_FAKES_H
 #define CW_UNIX_FAKES_H
 
-/* --- the kernel ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 enum { SOCK = 70, BELL, MEM, FILES = 90 };
 static const struct cw_carrier *const c = &cw_carrier_unix;
@@ -169,7 +170,7 @@ static int f_wait(_Atomic uint32_t *word, uint32_t value, int flags, const struc
 	return wait_errno ? -1 : 0;
 }
 
-/* --- the layer beside it ------------------------------------------------------------------------------------------------------------------------ */
+/* --- the layer beside it ---------------------------------------------------------------------- */
 
 void cw_why(struct cw_session *of, const char *fmt, ...)
 {

@@ -1,6 +1,7 @@
 /*
- * The carrier of a process on the host alone: carrier_unix.c between sockets, files and memory of the test's own. What it sends with which files, what it makes of each answer, and that whatever fails, and
- * whenever, gives back all that it had taken, and nothing else.
+ * The carrier of a process on the host alone: carrier_unix.c between sockets, files and memory of
+ * the test's own. What it sends with which files, what it makes of each answer, and that whatever
+ * fails, and whenever, gives back all that it had taken, and nothing else.
  */
 #include <errno.h>
 #include <poll.h>
@@ -44,7 +45,7 @@ static int f_wait(_Atomic uint32_t *word, uint32_t value, int flags, const struc
 
 #include "session/tests/alone/unix_fakes.h"
 
-/* --- what is tried ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static void anew(void)
 {
@@ -255,7 +256,8 @@ static void lives(void)
 	}
 }
 
-/* A child's: descriptors go, and what the parent's memory has of files is the child's own, or is made so. */
+/* A child's: descriptors go, and what the parent's memory has of files is the child's own, or is
+ * made so. */
 static void forks(void)
 {
 	for (int owned = 0; owned < 2; owned++) {

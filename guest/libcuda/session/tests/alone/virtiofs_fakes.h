@@ -1,4 +1,5 @@
-/* For virtiofs_test.c, which includes carrier_virtiofs.c before it: files, memory and loans that fail when the test says so, and what was done. */
+/* For virtiofs_test.c, which includes carrier_virtiofs.c before it: files, memory and loans that
+ * fail when the test says so, and what was done. */
 #ifndef CW_VIRTIOFS_FAKES_H
 #define CW_VIRTIOFS_FAKES_H
 
@@ -8,10 +9,11 @@ struct cw_session cw_s;
 struct cw_global cw_g;
 struct cw_loans cw_loans;
 
-/* --- the files ------------------------------------------------------------------------------------------------------------------------ */
+/* --- the files -------------------------------------------------------------------------------- */
 
 static char mount_[5000];
-static const char *info = "", *refusal = "", *limit; /* limit: the kernel's sysctl; NULL: it has none */
+/* limit: the kernel's sysctl; NULL: it has none */
+static const char *info = "", *refusal = "", *limit;
 static int probes, probe_errno, said_so;
 static int open_errno, files, naps; /* files: that are open */
 static uint32_t sent[256], sent_region[256];
@@ -112,7 +114,8 @@ static ssize_t f_pwrite(int fd, const void *p, size_t n, off_t at)
 static ssize_t f_pread(int fd, void *p, size_t n, off_t at)
 {
 	CHECK(fd == SESSION);
-	if (at == (off_t)CW_FILE_ERROR && n == 1020 * 4096) { /* before anything is said of the session */
+	if (at == (off_t)CW_FILE_ERROR && n == 1020 * 4096) {
+		/* Before anything is said of the session. */
 		CHECK(count_ == 0 && cw_loans.max_read == 0);
 		memset(p, 'x', n);
 		probes++;
@@ -142,7 +145,7 @@ static int f_nap(const struct timespec *t, struct timespec *rest)
 	return 0;
 }
 
-/* --- memory, and loans ----------------------------------------------------------------------------------------------------------------- */
+/* --- memory, and loans ------------------------------------------------------------------------ */
 
 static int contexts, setup_errno, mapped, advised, no_map, lent, loan_err, start_err, threads, forgot;
 static void *hint_;

@@ -1,6 +1,7 @@
 /*
- * The carrier of a VM alone: carrier_virtiofs.c between files and loans of the test's own. What it writes to the control file and how often, what it says
- * when the host refuses, and that whatever fails, and whenever, gives back all that it had taken.
+ * The carrier of a VM alone: carrier_virtiofs.c between files and loans of the test's own. What it
+ * writes to the control file and how often, what it says when the host refuses, and that whatever
+ * fails, and whenever, gives back all that it had taken.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +46,7 @@ static int f_madvise(void *p, size_t n, int advice);
 
 #include "session/tests/alone/virtiofs_fakes.h"
 
-/* --- what is tried ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- what is tried ---------------------------------------------------------------------------- */
 
 static const struct cw_carrier *const c = &cw_carrier_virtiofs;
 
@@ -84,7 +85,8 @@ static void opens(void)
 	c->close(&cw_s);
 	CHECK(cw_loans.stopping == 1 && ended[0] == -1 && sent[2] == CW_MSG_REGION_END && sent_region[2] == 0 &&
 	      sent_size == CW_REGION0_SIZE);
-	CHECK(files == 1 && contexts == 1 && mapped == 1 && naps == 0); /* threads may be inside: nothing is freed, nothing waited for */
+	/* threads may be inside: nothing is freed, nothing waited for */
+	CHECK(files == 1 && contexts == 1 && mapped == 1 && naps == 0);
 	c->abandon(&cw_s);
 	CHECK(cw_loans.stopping == 2 && naps == 3 && files == 0 && contexts == 0 && mapped == 0 && forgot == 1 && !cw_s.base);
 	anew("/mnt/gpu");
@@ -93,7 +95,8 @@ static void opens(void)
 	CHECK(files == 0 && mapped == 1 && contexts == 1 && count_ == 2);
 }
 
-/* Each step of opening fails: all that was had is given back, and the error and the sentence are that step's. */
+/* Each step of opening fails: all that was had is given back, and the error and the sentence are
+ * that step's. */
 static void fails(void)
 {
 	static const struct {
@@ -147,7 +150,8 @@ static void fails(void)
 	CHECK(opened() == 0 && files == 1);
 }
 
-/* A message that the host gives back is sent again, for a second and no longer; a signal costs no try's time. */
+/* A message that the host gives back is sent again, for a second and no longer; a signal costs no
+ * try's time. */
 static void patience(void)
 {
 	anew("/m");
@@ -201,7 +205,8 @@ static void infos(void)
 	}
 }
 
-/* Where the kernel may have been told to send larger READs, one is sent before the host is asked how large they are, and only there. */
+/* Where the kernel may have been told to send larger READs, one is sent before the host is asked
+ * how large they are, and only there. */
 static void probing(void)
 {
 	static const struct {
@@ -218,7 +223,8 @@ static void probing(void)
 		}
 }
 
-/* A region is the library's or the application's, in a file or not; the host takes it, refuses it, or has no room for its loans. */
+/* A region is the library's or the application's, in a file or not; the host takes it, refuses it,
+ * or has no room for its loans. */
 static void regions(void)
 {
 	for (int adopted = 0; adopted < 2; adopted++)
@@ -236,7 +242,8 @@ static void regions(void)
 				refusal = "none left";
 				int err = c->add_region(&cw_s, &r), anonymous = adopted && file < 0;
 				int want = way == 1 || way == 4 ? -ENOBUFS : way == 2 ? -EPERM : way == 3 && !adopted ? -ENOMEM : 0;
-				CHECK(said_so == (way == 4)); /* what the host says of it, for who has its log on */
+				/* What the host says of it, for who has its log on. */
+				CHECK(said_so == (way == 4));
 				CHECK(err == want && hint_ == (adopted ? NULL : near));
 				hint_ = NULL;
 				if (want == -ENOMEM) {

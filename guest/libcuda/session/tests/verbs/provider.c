@@ -110,7 +110,8 @@ static uint32_t perform(struct qp *q, struct qp *peer, const struct ibv_send_wr 
 	int status = atomic_exchange(&fake_verbs.status, 0);
 	if (status)
 		return (uint32_t)status;
-	if (!peer || peer->broken || peer->peer != q->base.qp_num) /* its number is another's by now */
+	/* Its number is another's by now. */
+	if (!peer || peer->broken || peer->peer != q->base.qp_num)
 		return 12;
 	if (n && !opens(w->rdma.rkey, w->rdma.remote_addr, n, reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE))
 		return 10;
