@@ -954,7 +954,8 @@ typedef struct CUasyncNotificationInfo_st {
 	} info;
 } CUasyncNotificationInfo;
 
-/* Three plane pointers, six sizes, three enumerations: passed by value to an entry that refuses it. */
+/* Three plane pointers, six sizes, three enumerations: passed by value to an entry that refuses
+ * it. */
 typedef struct CUeglFrame_st {
 	void *plane[3];
 	unsigned int size[6];
