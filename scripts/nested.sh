@@ -2,7 +2,8 @@
 # Runs the back end for real NVIDIA drivers (host/driver/cuda) where there is no GPU: the driver that it loads is our own libcuda.so.1,
 # whose calls go on to the software GPU.
 #
-#   scripts/nested.sh                          everything
+#   scripts/nested.sh                          everything; with FORGER set a program forges its GPU time, too, which takes a machine with
+#                                              nothing else to do: it goes by how much of it is counted meanwhile
 #   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`; with a file in MOVING, moved all the time
 #   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes, with
 #                                              TWO set from one GPU to another
@@ -41,7 +42,7 @@ case ${1:-} in
     done
     kill -TERM "$(sed -n 's/^@ready //p' "$log")"
     wait $run; exit ;;
-  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+  -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
   *) die "unknown argument $1: see $0 --help" ;;
 esac
 . "$ROOT/scripts/lib/device.sh"
@@ -77,7 +78,7 @@ own_tests() {
   inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
-  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead|Forger)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run "^Test(Front|(Move|MoveOfShared|PreCopy|Ahead${FORGER:+|Forger})OnGPU)\$") >>"$dir/cuda.log" 2>&1 || rc=$?
   # A VM's programs on two GPUs, whose memory each new worker reads from the other: twice four times.
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 120 "$CAUSEWAY" run --gpu soft:2 -- "$dir/device.test" -test.v -test.run '^TestRelocateOnGPU$') >"$dir/linked.log" 2>&1 || rc=$?
   [ "$(grep -c 'msg="memory read from the other GPU"' "$dir/linked.log")" = 8 ] || { echo "FAILED: memory did not go from GPU to GPU: see $dir/linked.log"; rc=${rc/#0/linked}; }
