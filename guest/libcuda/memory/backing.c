@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "memory/backing.h"
+#include "memory/mappings.h"
 #include "session/compat.h"
 
 enum { NAME = 4352 };
@@ -21,18 +21,6 @@ struct mapping {
 	int shared, writable;
 	char path[NAME]; /* empty: anonymous */
 };
-
-/* struct procmap_query of linux/fs.h. */
-struct query {
-	uint64_t size, flags, addr; /* in */
-	uint64_t lo, hi, vma_flags, page_size, at, inode;
-	uint32_t major, minor;
-	uint32_t name_size, build_id_size; /* in, out */
-	uint64_t name, build_id;	   /* in */
-};
-_Static_assert(sizeof(struct query) == 104, "PROCMAP_QUERY");
-#define QUERY _IOWR('f', 17, struct query)
-enum { QUERY_OR_NEXT = 0x10, VMA_WRITABLE = 2, VMA_READABLE = 1, VMA_SHARED = 8 };
 
 struct maps {
 	int fd;
@@ -61,16 +49,15 @@ static void parse_mapping(const char *p, struct mapping *m)
 /* The first mapping that ends after addr. 0: there is none. */
 static int next_mapping(struct maps *maps, uint64_t addr, struct mapping *m)
 {
-	static const size_t size = sizeof(struct query);
 	char line[NAME];
 	if (!maps->list) {
-		struct query q = {
-			.size = size, .flags = QUERY_OR_NEXT, .addr = addr, .name_size = sizeof m->path, .name = (uintptr_t)m->path};
+		struct cw_mapping_query q = {
+			.flags = CW_QUERY_OR_NEXT, .addr = addr, .name_size = sizeof m->path, .name = (uintptr_t)m->path};
 		m->path[0] = 0;
-		if (ioctl(maps->fd, QUERY, &q) == 0) {
+		if (cw_mapping_ask(maps->fd, &q) == 0) {
 			m->lo = q.lo, m->hi = q.hi, m->at = q.at, m->inode = q.inode;
-			m->shared = (q.vma_flags & VMA_SHARED) != 0;
-			m->writable = (q.vma_flags & VMA_WRITABLE) && (q.vma_flags & VMA_READABLE);
+			m->shared = (q.vma_flags & CW_VMA_SHARED) != 0;
+			m->writable = (q.vma_flags & CW_VMA_WRITABLE) && (q.vma_flags & CW_VMA_READABLE);
 			if (q.name_size == 0)
 				m->path[0] = 0;
 			return 1;

@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "memory/copypool.h"
+#include "memory/mappings.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -84,15 +84,6 @@ void cw_pages_whole(uint64_t at, uint64_t size)
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
 
-/* PROCMAP_QUERY of Linux 6.11: the mapping that an address is in. */
-struct mapping_query {
-	uint64_t size, flags, addr, start, end, has, page, offset, inode;
-	uint32_t device[2], name_size, id_size;
-	uint64_t name, id;
-};
-#define MAPPING_QUERY _IOWR('f', 17, struct mapping_query)
-enum { MAPPING_READABLE = 1 };
-
 /* Up to where what begins at from may be read; from: it may not. A kernel that does not say is
  * taken to say yes: to have it look at each page (MADV_POPULATE_READ) takes as long as to copy the
  * page. */
@@ -101,11 +92,11 @@ static uint64_t readable_to(uint64_t from, uint64_t end)
 	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	uint64_t at = from;
 	while (at < end) {
-		struct mapping_query q = {.size = sizeof q, .flags = MAPPING_READABLE, .addr = at};
-		int failed = maps < 0 || ioctl(maps, MAPPING_QUERY, &q) != 0;
+		struct cw_mapping_query q = {.flags = CW_VMA_READABLE, .addr = at};
+		int failed = maps < 0 || cw_mapping_ask(maps, &q) != 0;
 		if (failed && maps >= 0 && errno == ENOENT)
 			break;
-		at = failed || q.end > end ? end : q.end;
+		at = failed || q.hi > end ? end : q.hi;
 	}
 	if (maps >= 0)
 		close(maps);

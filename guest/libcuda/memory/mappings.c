@@ -2,33 +2,23 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "memory/mappings.h"
 
-/* Of Linux 6.11 (linux/fs.h). */
-struct query {
-	uint64_t size, flags, at;
-	uint64_t start, end, vma_flags, page_size, offset, inode;
-	uint32_t major, minor, name_size, id_size;
-	uint64_t name, id;
-};
-_Static_assert(sizeof(struct query) == 104, "struct procmap_query");
-#define ASK _IOWR('f', 17, struct query)
-enum { READ_WRITE = 1 | 2 };
+enum { READ_WRITE = CW_VMA_READABLE | CW_VMA_WRITABLE };
 
 /* -1: the kernel does not answer. */
 static int ask(uint64_t at, uint64_t end)
 {
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), res = 1;
 	while (at < end && res == 1) {
-		struct query q = {.size = sizeof q, .at = at};
-		if (fd < 0 || ioctl(fd, ASK, &q) != 0)
+		struct cw_mapping_query q = {.addr = at};
+		if (fd < 0 || cw_mapping_ask(fd, &q) != 0)
 			res = -1; /* or nothing is there, which the other way finds, too */
 		else if ((q.vma_flags & READ_WRITE) != READ_WRITE)
 			res = 0;
-		at = q.end;
+		at = q.hi;
 	}
 	if (fd >= 0)
 		close(fd);
