@@ -39,7 +39,8 @@ func TestHoldBelow(t *testing.T) {
 	for _, s := range again {
 		s.Release()
 	}
-	// What Go's runtime maps meanwhile may cut a span, of which up to two of the least size are lost.
+	// What Go's runtime maps meanwhile may cut a span, of which up to two of the least size are
+	// lost.
 	if was, now := total(held), total(again); now+16*least < was {
 		t.Errorf("%d GiB are held again, not %d", now>>30, was>>30)
 	}
