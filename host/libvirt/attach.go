@@ -179,6 +179,9 @@ func (p *plan) result() *Result {
 	for _, w := range places {
 		if d := p.xml[w]; d != nil {
 			r.Metadata = MetadataXML(append(slices.Clone(d.VGPUs), p.spec))
+			if n := d.silentBalloon(); n != "" && !slices.Contains(r.Notes, n) {
+				r.Notes = append(r.Notes, n)
+			}
 		}
 	}
 	return r

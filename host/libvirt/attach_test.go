@@ -224,6 +224,30 @@ func TestDetachDeafGuest(t *testing.T) {
 	expect(t, dom, libvirt.Config)
 }
 
+// A memory balloon that could spare a migration something is named once, and nothing is refused.
+func TestAttachBesideABalloon(t *testing.T) {
+	for xml, want := range map[string]int{
+		"<memballoon model='virtio'/>":                                  1,
+		"<memballoon model='virtio' freePageReporting='off'/>":          1,
+		"<memballoon model='virtio-transitional'><stats/></memballoon>": 1,
+		"<memballoon model='virtio' freePageReporting='on'/>":           0,
+		"<memballoon model='none'/>":                                    0,
+		"":                                                              0,
+	} {
+		dom := libvirttest.New()
+		dom.Shell = strings.Replace(dom.Shell, "%DEVICES%", xml+"%DEVICES%", 1)
+		a := attacher(dom, &daemon{})
+		planned, err := a.Plan(api.Wish{}, 0)
+		if err != nil || len(planned.Notes) != want {
+			t.Errorf("%s: %+v %v", xml, planned, err)
+		}
+		done, err := a.Attach(t.Context(), api.Wish{}, 0)
+		if err != nil || len(done.Notes) != want {
+			t.Errorf("%s: %+v %v", xml, done, err)
+		}
+	}
+}
+
 // The vGPU of a domain that does not run is the hook's to ready.
 func TestAttachStopped(t *testing.T) {
 	for _, hook := range []bool{true, false} {

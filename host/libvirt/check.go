@@ -147,6 +147,18 @@ func (d *DomainXML) checkPorts() *Lack {
 		XML: "<controller type='pci' model='pcie-root-port'/>"}
 }
 
+// silentBalloon says what a memory balloon that is there could do for managed memory, or nothing.
+func (d *DomainXML) silentBalloon() string {
+	for i := range d.doc.Devices.All {
+		dev := &d.doc.Devices.All[i]
+		if dev.XMLName.Local == "memballoon" && strings.HasPrefix(dev.Model, "virtio") && dev.Reports != "on" {
+			return fmt.Sprintf("the domain's memory balloon does not report free pages, so what lay in managed memory that is at the GPU may go along twice when the VM migrates; "+
+				"with `virsh edit %s`, <memballoon model='%s' freePageReporting='on'> spares that from its next start on", d.Name, dev.Model)
+		}
+	}
+	return ""
+}
+
 // element writes one that is known by its Go type.
 func element(name string, v any) string {
 	var b strings.Builder

@@ -85,6 +85,7 @@ type deviceXML struct {
 	Index   string `xml:"index,attr"`
 	Model   string `xml:"model,attr"`
 	Access  string `xml:"access,attr"`
+	Reports string `xml:"freePageReporting,attr"` // a memory balloon's
 	Driver  struct {
 		Type  string `xml:"type,attr"`
 		IOMMU string `xml:"iommu,attr"`
