@@ -150,7 +150,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)
 		}
 	}
-	lock, err := lockDir(o.Config.RunDir)
+	lock, err := lockDir(ctx, o.Config.RunDir)
 	if err != nil {
 		return nil, err
 	}

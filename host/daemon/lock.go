@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,27 +16,51 @@ import (
 // ErrRunning says that the run directory has a causewayd.
 var ErrRunning = errors.New("a causewayd runs already")
 
-// lockDir takes a run directory. The lock ends with the process, however that ends.
-func lockDir(run string) (*os.File, error) {
+// leftover is how long a process that a killed causewayd was about to start is waited for.
+const leftover = 10 * time.Second
+
+// lockDir takes a run directory. The lock ends with the process, however that ends, and with those
+// that it was about to start: one of them may have the descriptor for a moment longer, on a crowded
+// host for longer than the next causewayd takes to get here.
+func lockDir(ctx context.Context, run string) (*os.File, error) {
 	name := filepath.Join(run, "causewayd.lock")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		_ = f.Truncate(0)
-		// For people; a full disk is no reason not to run.
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
-	} else if errors.Is(err, unix.EWOULDBLOCK) {
-		who, _ := io.ReadAll(io.LimitReader(f, 32))
-		err = fmt.Errorf("%w: process %s has %s: stop it, or use another run_dir", ErrRunning, strings.TrimSpace(string(who)), name)
+	ctx, cancel := context.WithTimeout(ctx, leftover)
+	defer cancel()
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		who := holder(f)
+		if pid, bad := strconv.Atoi(who); bad == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			select {
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		err = fmt.Errorf("%w: process %s has %s: stop it, or use another run_dir", ErrRunning, who, name)
+		break
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
+	_ = f.Truncate(0)
+	// For people, and for the next one; a full disk is no reason not to run.
+	_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	return f, nil
+}
+
+// holder is the process that says to have the lock, if any.
+func holder(f *os.File) string {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0)
+	return strings.TrimSpace(string(text[:n]))
 }
 
 // unlockDir gives it back at once. To close the file alone is not enough: what is being started has
