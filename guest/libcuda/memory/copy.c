@@ -29,9 +29,7 @@ static CUresult to_device(CUdeviceptr dst, const void *src, size_t size, CUstrea
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_operand_device(dst, size, &d);
-	if (res == 0)
-		res = cw_operand_host(src, size, &s);
+	res = cw_operands_of(dst, src, size, &d, &s);
 	return run(res, &d, &s, size, id, wait);
 }
 
@@ -42,9 +40,7 @@ static CUresult from_device(void *dst, CUdeviceptr src, size_t size, CUstream st
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_operand_device(src, size, &s);
-	if (res == 0)
-		res = cw_operand_host(dst, size, &d);
+	res = cw_operands_of(src, dst, size, &s, &d);
 	return run(res, &d, &s, size, id, wait);
 }
 

@@ -68,6 +68,8 @@ struct cw_range {
 int cw_range_add(struct cw_range *r);
 /* The range that contains addr: 1 and a copy of it, or 0. */
 int cw_range_find(uint64_t addr, struct cw_range *out);
+/* The same for two addresses at one moment: the lock is most of what a small copy's look costs. */
+void cw_range_find_two(const uint64_t addr[2], struct cw_range out[2], int found[2]);
 /* The first range that ends after addr and begins before end: 1 and a copy of it, or 0. */
 int cw_range_next(uint64_t addr, uint64_t end, struct cw_range *out);
 /* Bytes from addr to the end of its range; mapped ranges that a device may touch and that follow
@@ -142,6 +144,8 @@ struct cw_operand {
 CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out);
 /* A host pointer argument: the application's memory, or pinned. */
 CUresult cw_operand_host(const void *ptr, uint64_t size, struct cw_operand *out);
+/* Both of a copy between the two: the first that is refused says why. */
+CUresult cw_operands_of(CUdeviceptr ptr, const void *p, uint64_t size, struct cw_operand *device, struct cw_operand *host);
 /* Either (cuMemcpy, memory type unified). */
 CUresult cw_operand_any(uint64_t ptr, uint64_t size, struct cw_operand *out);
 /* Host memory that CUDA knows as the program's, pinned or registered, and the worker does not reach
@@ -153,8 +157,17 @@ CUresult cw_operand_near(uint64_t ptr, uint64_t size, struct cw_range *near, str
 
 /* What is given to the GPU lies between these two: managed memory's bytes are at the GPU then and
  * stay, whichever threads touch what lies beside them. */
-CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src);
-void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src);
+CUresult cw_operands_use_area(const struct cw_operand *dst, const struct cw_operand *src);
+void cw_operands_done_area(const struct cw_operand *dst);
+static inline CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src)
+{
+	return cw_likely(!dst->area && !src->area) ? CUDA_SUCCESS : cw_operands_use_area(dst, src);
+}
+static inline void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src)
+{
+	if (cw_unlikely(dst->area || src->area))
+		cw_operands_done_area(dst);
+}
 
 /* --- linear copies ---------------------------------------------------------------------------- */
 

@@ -42,13 +42,11 @@ static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, st
 	out->size = size;
 }
 
-CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src)
+CUresult cw_operands_use_area(const struct cw_operand *dst, const struct cw_operand *src)
 {
 	CUresult res = CUDA_SUCCESS;
 	/* A fill's. */
 	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size;
-	if (cw_likely(!dst->area && !src->area))
-		return res;
 	/* A handler's access would wait for this use to end. */
 	cw_signals_hold();
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
@@ -63,32 +61,37 @@ CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *
 	return res;
 }
 
-void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src)
+void cw_operands_done_area(const struct cw_operand *dst)
 {
-	if (cw_likely(!dst->area && !src->area))
-		return;
 	if (dst->area) /* a copy that is not counted may still be on its way */
 		cw_work_add();
 	atomic_fetch_sub(&cw_resident_users, 1);
 	cw_signals_let();
 }
 
-CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out)
+/* r: what the map knows of ptr, if it does. */
+static CUresult in_device(struct cw_range *r, int found, CUdeviceptr ptr, uint64_t size, struct cw_operand *out)
 {
-	struct cw_range r;
-	if (!cw_range_find(ptr, &r) && !ask_worker(ptr, &r)) {
+	if (!found && !ask_worker(ptr, r)) {
 		cw_log(CW_LOG_TRACE, "%#llx is in no memory of this process", (unsigned long long)ptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!fits(&r, ptr, size)) {
+	if (!fits(r, ptr, size)) {
 		cw_log(CW_LOG_TRACE, "%llu bytes at %#llx leave memory of %llu bytes (kind %d) at %#llx", (unsigned long long)size,
-		       (unsigned long long)ptr, (unsigned long long)r.size, (int)r.kind, (unsigned long long)r.base);
+		       (unsigned long long)ptr, (unsigned long long)r->size, (int)r->kind, (unsigned long long)r->base);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	from_range(&r, ptr, size, out);
+	from_range(r, ptr, size, out);
 	/* Pinned memory's device address is its own address, so it may stand here; memory that the
 	 * device cannot reach may not. */
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out)
+{
+	struct cw_range r;
+	int found = cw_range_find(ptr, &r);
+	return in_device(&r, found, ptr, size, out);
 }
 
 int cw_operand_unreached(CUdeviceptr ptr, uint64_t size)
@@ -101,21 +104,35 @@ int cw_operand_unreached(CUdeviceptr ptr, uint64_t size)
 	return !s.worker;
 }
 
-CUresult cw_operand_host(const void *p, uint64_t size, struct cw_operand *out)
+static CUresult in_host(const struct cw_range *r, int found, uint64_t ptr, uint64_t size, struct cw_operand *out)
 {
-	uint64_t ptr = (uintptr_t)p;
-	struct cw_range r;
 	*out = (struct cw_operand){.addr = ptr};
 	if (ptr == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* A copy that begins in pinned memory and runs past its end is an ordinary one, as far as
 	 * the memory exists. */
-	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
-		if (is_device(&r) && !fits(&r, ptr, size))
+	if (found && (is_device(r) || fits(r, ptr, size))) {
+		if (is_device(r) && !fits(r, ptr, size))
 			return CUDA_ERROR_INVALID_VALUE;
-		from_range(&r, ptr, size, out);
+		from_range(r, ptr, size, out);
 	}
 	return CUDA_SUCCESS;
+}
+
+CUresult cw_operand_host(const void *p, uint64_t size, struct cw_operand *out)
+{
+	struct cw_range r;
+	int found = cw_range_find((uintptr_t)p, &r);
+	return in_host(&r, found, (uintptr_t)p, size, out);
+}
+
+CUresult cw_operands_of(CUdeviceptr ptr, const void *p, uint64_t size, struct cw_operand *device, struct cw_operand *host)
+{
+	struct cw_range r[2];
+	int found[2];
+	cw_range_find_two((const uint64_t[2]){ptr, (uintptr_t)p}, r, found);
+	CUresult res = in_device(&r[0], found[0], ptr, size, device);
+	return res != 0 ? res : in_host(&r[1], found[1], (uintptr_t)p, size, host);
 }
 
 CUresult cw_operand_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_operand *out)

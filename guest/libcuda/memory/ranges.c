@@ -129,15 +129,30 @@ int cw_range_add(struct cw_range *r)
 	return 0;
 }
 
-int cw_range_find(uint64_t addr, struct cw_range *out)
+/* Under the lock. */
+static int find(uint64_t addr, struct cw_range *out)
 {
-	read_lock();
 	uint32_t i = lower(addr);
 	int found = i < map.count && map.all[i].base <= addr;
 	if (found)
 		*out = map.all[i];
+	return found;
+}
+
+int cw_range_find(uint64_t addr, struct cw_range *out)
+{
+	read_lock();
+	int found = find(addr, out);
 	read_unlock();
 	return found;
+}
+
+void cw_range_find_two(const uint64_t addr[2], struct cw_range out[2], int found[2])
+{
+	read_lock();
+	found[0] = find(addr[0], &out[0]);
+	found[1] = find(addr[1], &out[1]);
+	read_unlock();
 }
 
 int cw_range_next(uint64_t addr, uint64_t end, struct cw_range *out)

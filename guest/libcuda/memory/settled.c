@@ -10,10 +10,10 @@
 
 enum { EVERY = 0, LEGACY = 1 /* CU_STREAM_LEGACY */, PER_THREAD = 2 /* CU_STREAM_PER_THREAD */ };
 
-static _Thread_local struct {
+static __thread struct {
 	uint64_t work;
 	uint32_t ctx, stream;
-} idle;
+} idle __attribute__((tls_model("initial-exec")));
 
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work)
 {
@@ -29,10 +29,10 @@ CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work)
 }
 
 /* Of the last copy whose bytes came inside a reply. */
-static _Thread_local struct {
+static __thread struct {
 	uint64_t work;
 	uint32_t ctx, stream; /* 0: the stream has been waited for since */
-} came;
+} came __attribute__((tls_model("initial-exec")));
 
 CUresult cw_came(CUresult res, uint32_t stream, uint64_t work)
 {
