@@ -7,7 +7,7 @@
 #include "session/lock.h"
 #include "session/session.h"
 
-enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_ROUSED = 300, LINGER_MOST = 1000 /* us */ };
+enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_ROUSED = 300, LINGER_MOST = 1000, IN_ROW = 100 /* us */ };
 
 /* A copy under way; lives on its caller's stack. */
 struct job {
@@ -83,6 +83,12 @@ static int64_t now_us(void)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+static _Atomic int64_t copied; /* when the last copy ended that helpers may share */
+
+void cw_copypool_copied(void) { atomic_store_explicit(&copied, now_us(), memory_order_relaxed); }
+
+int cw_copypool_in_row(void) { return now_us() - atomic_load_explicit(&copied, memory_order_relaxed) < IN_ROW; }
+
 static void wake_next(void)
 {
 	uint32_t n = atomic_load(&pool.rouse);
@@ -122,9 +128,11 @@ static void *helper(void *unused)
 		uint32_t gen = atomic_load_explicit(&pool.gen, memory_order_acquire);
 		cw_lock_spin(&pool.lock);
 		struct job *j = join();
+		int full = pool.jobs != NULL;
 		cw_lock_release(&pool.lock);
 		if (!j) {
-			await_job(gen, linger);
+			/* Small copies in a row want few: the others sleep. */
+			await_job(gen, full ? LINGER_LEAST : linger);
 			linger = LINGER_ROUSED; /* the job may be a DMA away */
 			continue;
 		}

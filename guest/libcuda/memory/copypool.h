@@ -30,6 +30,10 @@ void cw_copypool_run(uint32_t hands, void (*work)(void *arg), void *arg);
 void cw_copypool_recall(const void *arg);
 /* Whether the calling thread is a helper. */
 int cw_copypool_is_helper(void);
+/* A copy that helpers may share has ended; and whether one has so lately that helpers which another
+ * wants are awake, or will be for the one behind it. */
+void cw_copypool_copied(void);
+int cw_copypool_in_row(void);
 /* Wakes a helper or more, if a copy that wants hands follows in some microseconds. */
 void cw_copypool_rouse(uint32_t hands);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/capture.h"
+#include "memory/copypool.h"
 #include "memory/extent.h"
 #include "memory/resident.h"
 #include "memory/streaming.h"
@@ -18,6 +19,7 @@ struct linear {
 	uint8_t *host;
 	uint64_t size, piece;
 	uint32_t direction, stream;
+	uint32_t hands; /* whose first pieces differ */
 };
 
 /* Pieces small enough that the memcpy of one overlaps the DMA of another, large enough that what
@@ -29,16 +31,49 @@ static uint64_t piece_size(uint64_t size)
 	return size < 2 << 20 ? 256 << 10 : size < 16 << 20 ? 512 << 10 : CW_CHUNK_SIZE;
 }
 
+/* Threads that begin together with pieces of one size come to the GPU together, which waits for the
+ * first of them and is the longer behind the last. So their first pieces are parts of a piece, one
+ * as much larger than the other: of four threads a quarter, a half and three quarters. */
+static uint64_t nominal(const struct linear *l, uint64_t k)
+{
+	enum { PAGE = 4096 };
+	return k + 1 < l->hands ? l->piece / l->hands * (k + 1) & ~(uint64_t)(PAGE - 1) : l->piece;
+}
+
+static uint64_t start(const struct linear *l, uint64_t k)
+{
+	uint64_t at = 0, i = 0;
+	for (; i < k && i + 1 < l->hands; i++)
+		at += nominal(l, i);
+	return at + (k - i) * l->piece;
+}
+
 static uint64_t length(const struct linear *l, uint64_t k)
 {
-	uint64_t rest = l->size - k * l->piece;
-	return rest < l->piece ? rest : l->piece;
+	uint64_t rest = l->size - start(l, k), n = nominal(l, k);
+	return rest < n ? rest : n;
+}
+
+static uint64_t count(const struct linear *l)
+{
+	uint64_t first = l->hands - 1;
+	return first + (l->size - start(l, first) + l->piece - 1) / l->piece;
+}
+
+/* How many threads copy to the device. A copy of less is over when a thread has woken, which costs
+ * its caller as much as the thread would spare it: such copies are shared where they follow each
+ * other, as helpers look for the next one for a while. */
+static uint32_t hands_up(const struct linear *l)
+{
+	enum { WORTH_WAKING = 2 << 20 };
+	uint32_t n = cw_transfer_hands(l->size / l->piece);
+	return n > 1 && l->size < WORTH_WAKING && !cw_copypool_in_row() ? 1 : n;
 }
 
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct linear *l = arg;
-	memcpy(chunk, l->host + k * l->piece, length(l, k));
+	memcpy(chunk, l->host + start(l, k), length(l, k));
 }
 
 /* From the device: a part of a piece, so that the last piece's hands do not wait for one of
@@ -51,7 +86,7 @@ static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk
 {
 	const struct linear *l = arg;
 	uint64_t at = (uint64_t)part * PART, rest = length(l, k) - at, n = rest < PART ? rest : PART;
-	uint8_t *to = l->host + k * l->piece + at;
+	uint8_t *to = l->host + start(l, k) + at;
 	if (l->size < STREAMING_LEAST)
 		memcpy(to, chunk + at, n);
 	else
@@ -61,7 +96,7 @@ static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 {
 	const struct linear *l = arg;
-	return cwop_MemcpyStaged(l->direction, c->region, c->offset, length(l, k), l->device + k * l->piece, l->stream, c->word, c->value);
+	return cwop_MemcpyStaged(l->direction, c->region, c->offset, length(l, k), l->device + start(l, k), l->stream, c->word, c->value);
 }
 
 /* Whether most of a buffer's pages do not exist yet, by a look at some of them. */
@@ -84,8 +119,13 @@ static CUresult staged(uint32_t direction, uint64_t device, const void *host, ui
 	cw_host_before_copy();
 	if (cw_copy_extents(direction, device, host, size, stream, &res))
 		return res;
-	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};
-	struct cw_transfer t = {.pieces = (size + l.piece - 1) / l.piece, .stream = stream, .move = move, .send = send, .arg = &l};
+	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream, 1};
+	struct cw_transfer t = {.stream = stream, .move = move, .send = send, .arg = &l};
+	if (direction == CW_TO_DEVICE)
+		t.hands = hands_up(&l);
+	if (t.hands > 1 && cw_can_map())
+		l.hands = t.hands;
+	t.pieces = count(&l);
 	t.parts = parts;
 	t.move_part = move_part;
 	t.fresh = direction == CW_FROM_DEVICE && size >= STREAMING_LEAST && is_fresh(host, size);

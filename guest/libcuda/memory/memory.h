@@ -291,7 +291,11 @@ struct cw_transfer {
 	/* The destination's pages are yet to be made, which takes longer than filling them: by as
 	 * many threads as there are. */
 	int fresh;
+	/* To the device: by so many threads at most; 0: cw_transfer_hands of its pieces. */
+	uint32_t hands;
 };
+/* How many threads so many pieces to the device are worth. */
+uint32_t cw_transfer_hands(uint64_t pieces);
 /* Returns when the application's memory is no longer needed. */
 CUresult cw_transfer_to_device(const struct cw_transfer *t);
 /* Returns when the application's memory is filled. */

@@ -8,16 +8,17 @@
 #include "session/lock.h"
 
 /*
- * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU
- * some 50. More hands than that needs only wait for each other. A wake-up costs as much as 300 KiB
- * of copying, and as 160 KiB of pages that have to be made.
+ * Hands: a core moves 8 to 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the
+ * GPU some 50. More hands than that needs only wait for each other. A wake-up costs as much as 300
+ * KiB of copying, and as 160 KiB of pages that have to be made. A worker of another machine has the
+ * network's speed.
  */
-enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 4 /* pieces */ };
+enum { WINDOW = CW_CHUNKS, MOST_UP = 6, MOST_FAR = 5, MOST_DOWN = 3 };
+enum { PER_HAND_UP = 2, PER_HAND_FAR = 4, PER_HAND_DOWN = 4 /* pieces */ };
 
-static uint32_t hands(const struct cw_transfer *t, uint32_t most)
+static uint32_t hands(uint64_t worth, uint32_t most)
 {
-	uint64_t n = t->fresh ? t->pieces : t->pieces / PER_HAND;
-	n = n > most ? most : n;
+	uint64_t n = worth > most ? most : worth;
 	n = n > cw_copypool_size() ? cw_copypool_size() : n;
 	return n == 0 ? 1 : (uint32_t)n;
 }
@@ -67,12 +68,19 @@ static void upload(void *arg)
 	}
 }
 
+uint32_t cw_transfer_hands(uint64_t pieces)
+{
+	return cw_can_map() ? hands(pieces / PER_HAND_UP, MOST_UP) : hands(pieces / PER_HAND_FAR, MOST_FAR);
+}
+
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
 	struct upload u = {.t = t};
 	if (t->pieces >= 2 * CW_CHUNKS_FIRST)
 		cw_staging_want(WINDOW);
-	cw_copypool_run(hands(t, MOST_UP), upload, &u);
+	cw_copypool_run(t->hands ? t->hands : cw_transfer_hands(t->pieces), upload, &u);
+	if (t->pieces > 1)
+		cw_copypool_copied();
 	return (CUresult)atomic_load(&u.res);
 }
 
@@ -150,7 +158,8 @@ static void download(void *arg)
 CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
-	uint32_t n = hands(t, t->fresh ? UINT32_MAX : MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : WINDOW;
+	uint32_t n = t->fresh ? hands(t->pieces, UINT32_MAX) : hands(t->pieces / PER_HAND_DOWN, MOST_DOWN);
+	uint32_t ahead = n == 1 ? WINDOW / 2 : WINDOW;
 	if (t->pieces >= 2 * CW_CHUNKS_FIRST)
 		cw_staging_want(ahead);
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {

@@ -76,10 +76,24 @@ static void leaving(void *arg)
 		nap_us(100);
 }
 
+/* Whether a copy follows another: right behind it, however late this thread goes on at times. */
+static void in_row(void)
+{
+	int seen = cw_copypool_in_row();
+	CHECK(!seen); /* there was none */
+	while (!seen) {
+		cw_copypool_copied();
+		seen = cw_copypool_in_row();
+	}
+	nap_us(2000);
+	CHECK(!cw_copypool_in_row());
+}
+
 int main(void)
 {
 	setenv("CAUSEWAY_COPY_THREADS", "4", 1);
 	CHECK(cw_copypool_size() == HANDS);
+	in_row();
 	cw_set_current_ctx_id(77);
 	once(1);
 	once(HANDS);
