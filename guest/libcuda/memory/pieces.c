@@ -128,8 +128,7 @@ static void free_group(struct cw_group *g)
 			cw_piece_end(g->all[i]);
 		free(g->all[i]);
 	}
-	if (g->file >= 0)
-		close(g->file);
+	cw_own_close(g->file, &g->file_own);
 	free(g);
 }
 

@@ -104,6 +104,7 @@ struct cw_group {
 	uint64_t base, piece; /* bytes of each but the last */
 	uint32_t count;
 	int file; /* where pieces lie that are not at the GPU, -1: none ever did */
+	struct cw_own file_own;
 	/* Its pieces stay where they are: a graph holds their addresses, or a change of places
 	 * failed. */
 	uint8_t still;

@@ -68,7 +68,9 @@ static CUresult copy_out(struct cw_area *a, int half)
 	if (res != 0)
 		return res;
 	l.stream = v.stream;
-	void *p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->group->file, (off_t)file_at(a, half));
+	void *p = MAP_FAILED;
+	if (cw_own_is(a->group->file, &a->group->file_own))
+		p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->group->file, (off_t)file_at(a, half));
 	if (p == MAP_FAILED) {
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
@@ -93,7 +95,9 @@ static CUresult settle_here(struct cw_area *a, int half)
 	CUresult res = cw_voice_begin(a, &v);
 	if (res != 0)
 		return res;
-	void *p = mmap(want, a->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->group->file, (off_t)file_at(a, half));
+	void *p = MAP_FAILED;
+	if (cw_own_is(a->group->file, &a->group->file_own))
+		p = mmap(want, a->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->group->file, (off_t)file_at(a, half));
 	if (p != want)
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0) {
@@ -118,7 +122,7 @@ void cw_piece_leave(struct cw_area *a)
 static CUresult open_file(struct cw_group *g)
 {
 	if (g->file < 0)
-		g->file = cw_memfd(2 * cw_group_size(g));
+		g->file = cw_own_take(cw_memfd(2 * cw_group_size(g)), &g->file_own);
 	return g->file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

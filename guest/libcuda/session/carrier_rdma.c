@@ -54,12 +54,12 @@ static void stream_cut(struct cw_session *s)
 		cw_log(CW_LOG_ERROR, "%s", why);
 	cw_rdma_fail(d.r, -EPIPE, "the session has ended");
 	if (!cw_rdma_oob.mount) {
-		shutdown(s->fd, SHUT_RDWR);
+		shutdown(cw_fd(s), SHUT_RDWR);
 		return;
 	}
 	struct cw_hello h;
 	cw_hello_fill(&h, CW_MSG_REGION_END, 0, NULL, 0);
-	ssize_t n = pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL);
+	ssize_t n = pwrite(cw_fd(s), &h, sizeof h, CW_FILE_CONTROL);
 	(void)n; /* the host has ended it before */
 }
 
@@ -186,7 +186,8 @@ static int reach_host(struct cw_session *s, const char *target)
 		char path[4200];
 		snprintf(path, sizeof path, "%s/session", target);
 		s->fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
-		if (s->fd >= 0 && pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL) == (ssize_t)sizeof h)
+		if (s->fd >= 0 && (s->fd = cw_own_take(s->fd, &s->fd_own)) >= 0 &&
+		    pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL) == (ssize_t)sizeof h)
 			return 0;
 	} else {
 		struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -194,7 +195,7 @@ static int reach_host(struct cw_session *s, const char *target)
 			return -ENAMETOOLONG;
 		memcpy(a.sun_path, target, strlen(target) + 1);
 		s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		if (s->fd >= 0 && connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
+		if (s->fd >= 0 && (s->fd = cw_own_take(s->fd, &s->fd_own)) >= 0 && connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
 			return cw_rdma_oob_send(s, &h, sizeof h);
 	}
 	return -errno;
@@ -228,7 +229,7 @@ static void rdma_abandon(struct cw_session *s)
 	if (d.r)
 		cw_rdma_fail(d.r, -EPIPE, "the session was given up");
 	if (!cw_rdma_oob.mount && s->fd >= 0)
-		shutdown(s->fd, SHUT_RDWR);
+		shutdown(cw_fd(s), SHUT_RDWR);
 	while (atomic_load(&cw_tcp.running) || atomic_load(&d.running)) {
 		struct timespec nap = {0, 1000000};
 		nanosleep(&nap, NULL);
@@ -237,8 +238,7 @@ static void rdma_abandon(struct cw_session *s)
 	if (d.r)
 		cw_rdma_free(d.r);
 	d.r = NULL;
-	if (s->fd >= 0)
-		close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 	s->fd = -1;
 	if (s->base)
 		munmap(s->base, CW_REGION0_SIZE);
@@ -350,7 +350,7 @@ static void rdma_end_region(struct cw_session *s, struct cw_region *r)
 static void rdma_forked(struct cw_session *s, int owned)
 {
 	(void)owned;
-	close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 	if (d.r)
 		cw_rdma_forked(d.r);
 }

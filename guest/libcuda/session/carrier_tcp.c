@@ -94,21 +94,22 @@ int cw_tcp_greet(struct cw_session *s)
 
 static int handshake(struct cw_session *s)
 {
-	struct timeval limit = {WELCOME_S, 0}, none = {0, 0};
+	/* Then who receives looks each second whether the program has closed the connection. */
+	struct timeval limit = {WELCOME_S, 0}, turn = {1, 0};
 	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	int err = cw_tcp_greet(s);
-	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &turn, sizeof turn);
 	return err;
 }
 
 static void tcp_abandon(struct cw_session *s)
 {
-	shutdown(s->fd, SHUT_RDWR);
+	shutdown(cw_fd(s), SHUT_RDWR);
 	while (atomic_load(&cw_tcp.running)) {
 		struct timespec nap = {0, 1000000};
 		nanosleep(&nap, NULL);
 	}
-	close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 	if (s->base)
 		munmap(s->base, CW_REGION0_SIZE);
 	s->base = NULL;
@@ -119,7 +120,11 @@ static int tcp_open(struct cw_session *s, const char *target)
 	int err = connect_to(s, target);
 	if (err < 0)
 		return err;
-	s->fd = err;
+	s->fd = err = cw_own_take(err, &s->fd_own);
+	if (err < 0) {
+		cw_why(s, "no descriptor: %s", strerror(-err));
+		return err;
+	}
 	cw_tcp_begin(&cw_tcp_plain);
 	s->base = NULL;
 	err = cw_region0_init(s, cw_map_shared(-1, CW_REGION0_SIZE, NULL));
@@ -187,10 +192,10 @@ int cw_tcp_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word
 static void tcp_forked(struct cw_session *s, int owned)
 {
 	(void)owned;
-	close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 }
 
-static void tcp_close(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
+static void tcp_close(struct cw_session *s) { shutdown(cw_fd(s), SHUT_RDWR); }
 
 const struct cw_carrier cw_carrier_tcp = {
 	.name = "tcp",

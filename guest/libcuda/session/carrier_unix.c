@@ -90,9 +90,8 @@ static void unix_abandon(struct cw_session *s)
 {
 	if (s->base)
 		munmap(s->base, CW_REGION0_SIZE);
-	if (s->bell >= 0)
-		close(s->bell);
-	close(s->fd);
+	cw_own_close(s->bell, &s->bell_own);
+	cw_own_close(s->fd, &s->fd_own);
 	s->base = NULL;
 }
 
@@ -101,11 +100,18 @@ static int unix_open(struct cw_session *s, const char *path)
 	int mem = -1, err = connect_to(s, path);
 	if (err < 0)
 		return err;
-	s->fd = err;
+	s->bell = -1;
+	s->fd = err = cw_own_take(err, &s->fd_own);
+	if (err < 0) {
+		cw_why(s, "no descriptor: %s", strerror(-err));
+		return err;
+	}
 	mem = cw_memfd(CW_REGION0_SIZE);
 	void *base = mem >= 0 ? cw_map_shared(mem, CW_REGION0_SIZE, NULL) : NULL;
 	s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int no_bell = s->bell < 0 ? -errno : 0;
+	if (no_bell == 0 && (s->bell = cw_own_take(s->bell, &s->bell_own)) < 0)
+		no_bell = s->bell;
 	err = cw_region0_init(s, base);
 	if (err == 0 && no_bell != 0) {
 		err = no_bell;
@@ -151,7 +157,8 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
 		h.offset = r->adopted && !r->moving ? r->file_at : 0;
 		h.flags = r->adopted && !r->moving ? CW_REGION_SHARED : 0;
 		h.part = r->moving && r->moving->count > 1 ? r->moving->size : 0;
-		err = r->moving ? send_fds(s->fd, &h, r->moving->file, r->moving->count) : send_fds(s->fd, &h, &mem, 1);
+		int fd = cw_fd(s);
+		err = r->moving ? send_fds(fd, &h, r->moving->file, r->moving->count) : send_fds(fd, &h, &mem, 1);
 		if (err != 0 && r->moving)
 			cw_moving_end(r);
 		else if (err != 0 && !r->adopted)
@@ -166,8 +173,10 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
  * them out to others one day. Async-signal-safe. */
 static void disown(struct cw_region *r)
 {
-	mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0);
-	close(r->mem);
+	if (!cw_own_is(r->mem, &r->mem_own))
+		cw_fork_own(r->va, r->va + r->size, PROT_READ | PROT_WRITE);
+	else if (mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0) != MAP_FAILED)
+		close(r->mem);
 	r->mem = -1;
 }
 
@@ -175,7 +184,7 @@ static void unix_end_region(struct cw_session *s, struct cw_region *r)
 {
 	struct cw_hello h;
 	cw_hello_fill(&h, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
-	send_fds(s->fd, &h, NULL, 0);
+	send_fds(cw_fd(s), &h, NULL, 0);
 	if (!r->adopted)
 		munmap(r->va, r->size);
 	else if (r->mem >= 0)
@@ -186,15 +195,16 @@ static void unix_doorbell(struct cw_session *s)
 {
 	uint64_t one = 1;
 	ssize_t n;
+	int bell = cw_bell(s);
 	do
-		n = write(s->bell, &one, sizeof one);
+		n = write(bell, &one, sizeof one);
 	while (n < 0 && errno == EINTR);
 }
 
 static int unix_alive(struct cw_session *s)
 {
 	char c;
-	ssize_t n = recv(s->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	ssize_t n = recv(cw_fd(s), &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return -EPIPE;
 	return 0;
@@ -211,16 +221,16 @@ static int unix_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t 
 
 static void unix_forked(struct cw_session *s, int owned)
 {
-	close(s->fd);
-	close(s->bell);
+	cw_own_close(s->fd, &s->fd_own);
+	cw_own_close(s->bell, &s->bell_own);
 	for (struct cw_region *r = s->regions; r; r = r->next)
 		if (r->mem >= 0 && owned)
-			close(r->mem);
+			cw_own_close(r->mem, &r->mem_own);
 		else if (r->mem >= 0)
 			disown(r);
 }
 
-static void unix_close(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
+static void unix_close(struct cw_session *s) { shutdown(cw_fd(s), SHUT_RDWR); }
 
 const struct cw_carrier cw_carrier_unix = {
 	.name = "unix",

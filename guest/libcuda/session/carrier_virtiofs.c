@@ -43,7 +43,7 @@ static int control(struct cw_session *s, uint32_t type, uint32_t region, const v
 		len += m.h.text_len;
 	}
 	for (int tries = 0;; tries++) {
-		n = pwrite(s->fd, &m, len, CW_FILE_CONTROL);
+		n = pwrite(cw_fd(s), &m, len, CW_FILE_CONTROL);
 		if (n >= 0 || (errno != EINTR && errno != EAGAIN) || tries == TRIES)
 			break;
 		if (errno == EAGAIN)
@@ -165,7 +165,7 @@ static void vfs_abandon(struct cw_session *s)
 	cw_loan_forget();
 	if (s->base)
 		munmap(s->base, CW_REGION0_SIZE);
-	close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 	s->base = NULL;
 }
 
@@ -174,7 +174,11 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	int err = open_file(s, mount);
 	if (err < 0)
 		return err;
-	s->fd = err;
+	s->fd = err = cw_own_take(err, &s->fd_own);
+	if (err < 0) {
+		cw_why(s, "%s: no descriptor: %s", mount, strerror(-err));
+		return err;
+	}
 	memset(&cw_loans, 0, sizeof cw_loans); /* abandon has left nothing behind */
 	s->base = NULL;
 	probe(s);
@@ -209,7 +213,7 @@ static void unadopt(const struct cw_region *r)
 static void say_refusal(struct cw_session *s)
 {
 	char text[320];
-	ssize_t n = pread(s->fd, text, sizeof text - 1, CW_FILE_ERROR);
+	ssize_t n = pread(cw_fd(s), text, sizeof text - 1, CW_FILE_ERROR);
 	if (n > 0)
 		cw_log(CW_LOG_INFO, "the host refused a region: %.*s", (int)n, text);
 }
@@ -255,18 +259,18 @@ static void vfs_end_region(struct cw_session *s, struct cw_region *r)
 
 static void vfs_doorbell(struct cw_session *s)
 {
-	if (cw_aio_submit(s->fd, IOCB_CMD_PWRITE, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL, NULL) == 0)
+	int fd = cw_fd(s);
+	if (fd < 0 || cw_aio_submit(fd, IOCB_CMD_PWRITE, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL, NULL) == 0)
 		return;
 	ssize_t n;
 	do
-		n = pwrite(s->fd, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL);
+		n = pwrite(fd, &cw_loans.ring, sizeof cw_loans.ring, CW_FILE_DOORBELL);
 	while (n < 0 && errno == EINTR);
 }
 
 static int vfs_alive(struct cw_session *s)
 {
-	(void)s;
-	return atomic_load(&cw_loans.gone) ? -EPIPE : 0;
+	return atomic_load(&cw_loans.gone) || cw_fd(s) < 0 ? -EPIPE : 0;
 }
 
 static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
@@ -274,7 +278,7 @@ static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *
 	char buf[8];
 	if (atomic_load(word) != 1)
 		return 0;
-	if (pread(s->fd, buf, sizeof buf, (off_t)(CW_FILE_WAIT | (uint64_t)slot << 12)) < 0 && errno != EINTR && errno != EAGAIN)
+	if (pread(cw_fd(s), buf, sizeof buf, (off_t)(CW_FILE_WAIT | (uint64_t)slot << 12)) < 0 && errno != EINTR && errno != EAGAIN)
 		return -EPIPE;
 	return vfs_alive(s);
 }
@@ -282,7 +286,7 @@ static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *
 static void vfs_forked(struct cw_session *s, int owned)
 {
 	(void)owned;
-	close(s->fd);
+	cw_own_close(s->fd, &s->fd_own);
 }
 
 static void vfs_close(struct cw_session *s) { stop(s, 1); }

@@ -49,9 +49,12 @@ void cw_extent_give(void) { cw_lock_release(&ex.lock); }
 int cw_extent_submit(uint32_t region, uint32_t offset, void *p, uint32_t len, int to_region, void *tag)
 {
 	struct iocb cb = {0}, *list = &cb;
+	int fd = cw_fd(&cw_s);
+	if (fd < 0)
+		return -EBADF;
 	cb.aio_data = (uintptr_t)tag;
 	cb.aio_lio_opcode = to_region ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
-	cb.aio_fildes = (uint32_t)cw_s.fd;
+	cb.aio_fildes = (uint32_t)fd;
 	cb.aio_buf = (uintptr_t)p;
 	cb.aio_nbytes = len;
 	cb.aio_offset = (int64_t)(CW_FILE_EXTENT | (uint64_t)region << 44 | offset);

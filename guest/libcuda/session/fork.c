@@ -61,9 +61,7 @@ static void in_parent(void)
 
 /* --- the child: async-signal-safe ------------------------------------------------------------- */
 
-/* Gives this process pages of its own for [lo, hi). 0: there is no memory, or it runs on them; then
- * it can no longer write them. */
-static int own(uint8_t *lo, uint8_t *hi, int prot)
+int cw_fork_own(uint8_t *lo, uint8_t *hi, int prot)
 {
 	size_t size = (size_t)(hi - lo);
 	uint8_t *here = __builtin_frame_address(0);
@@ -101,7 +99,7 @@ static int own_if_ours(const char *line)
 	if (!path || strlen(p) < 5 || p[1] != 'r' || p[4] != 's' ||
 	    (strncmp(path, "/memfd:causeway", 15) != 0 && strncmp(path, "/dev/shm/causeway-", 18) != 0))
 		return 1;
-	return own(lo, hi, PROT_READ | (p[2] == 'w' ? PROT_WRITE : 0) | (p[3] == 'x' ? PROT_EXEC : 0));
+	return cw_fork_own(lo, hi, PROT_READ | (p[2] == 'w' ? PROT_WRITE : 0) | (p[3] == 'x' ? PROT_EXEC : 0));
 }
 
 /* 0: some of the memory is still shared. */

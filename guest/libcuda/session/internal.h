@@ -91,8 +91,9 @@ struct cw_session {
 	struct cw_info info;
 	char why[256]; /* why open failed */
 
-	/* Carrier's own. */
+	/* Carrier's own. An open session's are used by cw_fd and cw_bell. */
 	int fd, bell;
+	struct cw_own fd_own, bell_own;
 	void *priv;
 };
 
@@ -101,6 +102,11 @@ extern struct cw_session cw_s;
 /* Marks the session dead once; every later call answers 719. */
 void cw_mark_dead(struct cw_session *s, const char *why);
 int cw_is_dead(struct cw_session *s);
+/* The descriptors. -1: the program has closed them, or has others under their numbers, and the
+ * session is dead. */
+#define CW_CLOSED_BY_PROGRAM "the program has closed the library's descriptors, or put its own in their place"
+int cw_fd(struct cw_session *s);
+int cw_bell(struct cw_session *s);
 void cw_why(struct cw_session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* slots.c */
@@ -155,6 +161,9 @@ int cw_moving_make(struct cw_region *r);
  * it ends the session. */
 void cw_fork_watch(void);
 void cw_fork_moved(void);
+/* Gives this process pages of its own for [lo, hi), in place of those of a file. 0: there is no
+ * memory, or it runs on them; then it can no longer write them. Async-signal-safe. */
+int cw_fork_own(uint8_t *lo, uint8_t *hi, int prot);
 void cw_session_forked(int owned);
 /* Copies what the memory holds into the files and puts them in its place; tell is called, by any of
  * the hands, when the worker may begin to look at them: at once, or if there is much to copy, when

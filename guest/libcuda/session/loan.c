@@ -9,7 +9,8 @@
  * so a host that gets no CPU finds each piece twice there and not more. The host has to take each
  * READ of a renewal for the one at that place, or neither request would be completed. A piece that
  * completes with no other pending (the host moves, or this process was stopped for longer than a
- * term) is submitted at once. It runs with all signals blocked and takes `lock` only.
+ * term) is submitted at once. Each turn it looks whether the program has closed the file: a READ of
+ * what has its number then would take the program's bytes. It runs with all signals blocked and takes `lock` only.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +58,7 @@ int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, vo
 /* Under the lock. */
 static int loan(struct cw_session *s, struct cw_piece *p, int64_t now)
 {
-	int err = cw_aio_submit(s->fd, IOCB_CMD_PREAD, p->va, p->len, p->offset, p);
+	int fd = cw_fd(s), err = fd < 0 ? -EBADF : cw_aio_submit(fd, IOCB_CMD_PREAD, p->va, p->len, p->offset, p);
 	if (err == 0) {
 		p->pending++;
 		p->since = now;
@@ -109,11 +110,24 @@ static void completed(struct cw_session *s, struct cw_piece *p, int64_t res, int
 	}
 }
 
+/* Under the lock: whether there is a file to lend by. Without one the pages are lent for the rest of
+ * their term; with the last of its READs the host sees the file closed. */
+static int has_file(struct cw_session *s)
+{
+	if (atomic_load(&cw_loans.gone) || cw_fd(s) >= 0)
+		return 1;
+	atomic_store(&cw_loans.gone, -EBADF);
+	cw_loan_end(-1);
+	return 0;
+}
+
 /* Under the lock: submits what is due. Until when there is no more to do. */
 static int64_t renew(struct cw_session *s, int64_t now)
 {
 	int64_t next = now + RENEW_MS;
 	uint32_t burst = 0;
+	if (!has_file(s))
+		return next;
 	for (struct cw_piece *p = cw_loans.pieces; p && !cw_loans.stopping; p = p->next) {
 		/* Its completion wakes the thread. */
 		if (p->ended || (p->due <= now && p->pending > 1))

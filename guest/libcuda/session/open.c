@@ -63,14 +63,31 @@ int cw_is_dead(struct cw_session *s)
 	return 0;
 }
 
+static int has_descriptors(const struct cw_session *s) { return cw_own_is(s->fd, &s->fd_own) && cw_own_is(s->bell, &s->bell_own); }
+
 void cw_mark_dead(struct cw_session *s, const char *why)
 {
 	uint32_t open_ = CW_OPEN;
 	int first = !atomic_exchange(&dead, 1);
 	atomic_compare_exchange_strong(&cw_g.state, &open_, CW_DEAD);
-	if (first && atomic_load(&cw_g.state) == CW_DEAD)
-		cw_log(CW_LOG_ERROR, "%s (%s): every further CUDA call fails with CUDA_ERROR_LAUNCH_FAILED", why, s->carrier->name);
+	if (!first || atomic_load(&cw_g.state) != CW_DEAD)
+		return;
+	/* Which the host has seen as an end of the program's, and may have answered. */
+	if (!has_descriptors(s))
+		why = CW_CLOSED_BY_PROGRAM;
+	cw_log(CW_LOG_ERROR, "%s (%s): every further CUDA call fails with CUDA_ERROR_LAUNCH_FAILED", why, s->carrier->name);
 }
+
+static int checked(struct cw_session *s, int fd, const struct cw_own *own)
+{
+	if (cw_likely(cw_own_is(fd, own)))
+		return fd;
+	cw_mark_dead(s, CW_CLOSED_BY_PROGRAM);
+	return -1;
+}
+
+int cw_fd(struct cw_session *s) { return checked(s, s->fd, &s->fd_own); }
+int cw_bell(struct cw_session *s) { return checked(s, s->bell, &s->bell_own); }
 
 CUresult cw_sticky(CUresult sticky) { return self.ctx != 0 ? sticky : CUDA_ERROR_INVALID_CONTEXT; }
 
@@ -180,6 +197,8 @@ static int begin_carrier(struct cw_session *s, const struct cw_carrier *c, const
 	atomic_store(&s->rung_head, UINT64_MAX);
 	cw_slots_init(s);
 	atomic_store(&dead, 0);
+	memset(&s->fd_own, 0, sizeof s->fd_own);
+	memset(&s->bell_own, 0, sizeof s->bell_own);
 	return c->open(s, target);
 }
 

@@ -72,16 +72,23 @@ static int buffer(struct cw_rdma *r, uint8_t **p, struct ibv_mr **mr, int access
 	return cw_register(&cw_rdma_lib, r->pd, (uintptr_t)*p, CW_RDMA_WINDOW, access, mr);
 }
 
+int cw_rdma_has_files(const struct cw_rdma *r)
+{
+	return (!r->ctx || cw_own_is(r->ctx->cmd_fd, &r->device_own)) &&
+	       (!r->queue.channel || cw_own_is(r->queue.channel->fd, &r->events_own));
+}
+
 void cw_rdma_free(struct cw_rdma *r)
 {
 	/* What cannot be given back is the kernel's to give back, with the device's descriptor. */
-	if (r->queue.channel)
+	int has = cw_rdma_has_files(r);
+	if (has && r->queue.channel)
 		cw_queue_close(&cw_rdma_lib, &r->queue);
-	if (r->window_mr)
+	if (has && r->window_mr)
 		cw_deregister(&cw_rdma_lib, r->window_mr);
-	if (r->out_mr)
+	if (has && r->out_mr)
 		cw_deregister(&cw_rdma_lib, r->out_mr);
-	if (r->ctx)
+	if (has && r->ctx)
 		cw_close(&cw_rdma_lib, r->ctx, r->pd);
 	if (r->window)
 		munmap(r->window, CW_RDMA_WINDOW);
@@ -100,6 +107,7 @@ static int queue(struct cw_rdma *r, const char **what)
 		memset(&r->queue, 0, sizeof r->queue); /* what there was of it is given back */
 		return err;
 	}
+	cw_own_note(r->queue.channel->fd, &r->events_own);
 	*what = "RDMA events";
 	return fcntl(r->queue.channel->fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(r->queue.channel->fd, F_SETFD, FD_CLOEXEC) != 0 ? errno : 0;
 }
@@ -128,6 +136,8 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 	int err = cw_open(&cw_rdma_lib, port->device, &r->ctx, &r->pd);
 	if (err)
 		r->ctx = NULL;
+	else
+		cw_own_note(r->ctx->cmd_fd, &r->device_own);
 	if (!err && (err = cw_mtu(&cw_rdma_lib, r->ctx, port->number, &own->mtu)))
 		what = "query port";
 	if (!err && ((err = buffer(r, &r->window, &r->window_mr, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) ||
@@ -147,6 +157,8 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 
 int cw_rdma_shut(struct cw_rdma *r)
 {
+	if (!cw_rdma_has_files(r))
+		return -EBADF;
 	int err = r->queue.channel ? cw_queue_close(&cw_rdma_lib, &r->queue) : 0;
 	if (err == 0)
 		memset(&r->queue, 0, sizeof r->queue);
@@ -198,6 +210,8 @@ int cw_rdma_connect(struct cw_rdma *r, const struct cw_rdma_port *port, const st
 int cw_rdma_register(struct cw_rdma *r, void *p, size_t n, void **mr, uint32_t *key)
 {
 	struct ibv_mr *m = NULL;
+	if (!cw_rdma_has_files(r))
+		return -EBADF;
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	int err = cw_register(&cw_rdma_lib, r->pd, (uintptr_t)p, n, access, &m);
 	/* An adapter that looks pages up when it comes to them need not pin them. Linux 7.2's soft
@@ -213,14 +227,13 @@ int cw_rdma_register(struct cw_rdma *r, void *p, size_t n, void **mr, uint32_t *
 
 int cw_rdma_deregister(struct cw_rdma *r, void *mr)
 {
-	(void)r;
-	return cw_deregister(&cw_rdma_lib, mr);
+	return cw_rdma_has_files(r) ? cw_deregister(&cw_rdma_lib, mr) : EBADF;
 }
 
 void cw_rdma_forked(struct cw_rdma *r)
 {
 	if (r->queue.channel)
-		close(r->queue.channel->fd);
+		cw_own_close(r->queue.channel->fd, &r->events_own);
 	if (r->ctx)
-		close(r->ctx->cmd_fd);
+		cw_own_close(r->ctx->cmd_fd, &r->device_own);
 }

@@ -14,8 +14,9 @@ struct cw_rdma_oob cw_rdma_oob;
 int cw_rdma_oob_send(struct cw_session *s, const void *p, size_t n)
 {
 	ssize_t done;
+	int fd = cw_fd(s);
 	do
-		done = cw_rdma_oob.mount ? pwrite(s->fd, p, n, CW_FILE_DIRECT) : send(s->fd, p, n, MSG_NOSIGNAL);
+		done = cw_rdma_oob.mount ? pwrite(fd, p, n, CW_FILE_DIRECT) : send(fd, p, n, MSG_NOSIGNAL);
 	while (done < 0 && errno == EINTR);
 	return done == (ssize_t)n ? 0 : done < 0 ? -errno : -EIO;
 }
@@ -24,15 +25,18 @@ int cw_rdma_oob_send(struct cw_session *s, const void *p, size_t n)
 static int recv_some(struct cw_session *s)
 {
 	ssize_t n;
+	int fd = cw_fd(s);
+	if (fd < 0)
+		return -EPIPE;
 	if (cw_rdma_oob.mount) {
-		n = pread(s->fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, CW_FILE_DIRECT);
+		n = pread(fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, CW_FILE_DIRECT);
 		if (n == 0)
 			return -EAGAIN;
 	} else {
-		struct pollfd p = {.fd = s->fd, .events = POLLIN};
+		struct pollfd p = {.fd = fd, .events = POLLIN};
 		if (poll(&p, 1, 250) < 1)
 			return -EAGAIN;
-		n = recv(s->fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, 0);
+		n = recv(fd, cw_rdma_oob.buf, sizeof cw_rdma_oob.buf, 0);
 	}
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return -EAGAIN;

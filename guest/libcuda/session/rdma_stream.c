@@ -66,8 +66,11 @@ static void post_locked(struct cw_rdma *r, struct cw_work *w, int n)
 		if (w[i].flags & IBV_SEND_SIGNALED)
 			r->unsignaled = 0;
 	}
-	int err = cw_post(r->queue.qp, w, n);
-	if (err)
+	/* Posting is a system call where the kernel makes the packets. */
+	int has = !r->software || cw_rdma_has_files(r), err = has ? cw_post(r->queue.qp, w, n) : 0;
+	if (!has)
+		fail_locked(r, -EPIPE, CW_CLOSED_BY_PROGRAM, 0);
+	else if (err)
 		fail_locked(r, -ECONNRESET, "the adapter takes no work", 0);
 }
 
@@ -142,7 +145,7 @@ static void changed(struct cw_rdma *r)
 }
 
 /* Takes completions, after a while of none; it sleeps for NAP_MS at most. Negative: the queue is
- * broken. */
+ * broken; -EBADF: the program has closed its descriptors. */
 static int take(struct cw_rdma *r, struct cw_completion *c)
 {
 	int n = 0;
@@ -153,6 +156,8 @@ static int take(struct cw_rdma *r, struct cw_completion *c)
 	}
 	if (n != 0)
 		return n;
+	if (!cw_rdma_has_files(r)) /* from here on the kernel is asked */
+		return -EBADF;
 	if (cw_arm(r->queue.cq))
 		return -1;
 	if ((n = cw_poll(r->queue.cq, c)) != 0)
@@ -234,7 +239,9 @@ static int await_locked(struct cw_rdma *r, enum what what, int64_t until)
 		int n = take(r, c);
 		cw_lock_acquire(&r->lock);
 		r->polling = 0;
-		if (n < 0)
+		if (n == -EBADF)
+			fail_locked(r, -EPIPE, CW_CLOSED_BY_PROGRAM, 0);
+		else if (n < 0)
 			fail_locked(r, -ECONNRESET, "the completion queue is broken", 0);
 		else
 			apply_locked(r, c, n);

@@ -13,6 +13,7 @@ struct cw_rdma {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct cw_queue queue;
+	struct cw_own device_own, events_own; /* what ctx and queue have descriptors of */
 	struct ibv_mr *window_mr, *out_mr;
 	uint8_t *window, *out;
 	uint32_t out_size, inlined, peer_key;
@@ -39,6 +40,8 @@ struct cw_rdma {
 };
 
 extern struct cw_lib cw_rdma_lib;
+/* Whether those are still theirs: libibverbs asks the kernel by their numbers. */
+int cw_rdma_has_files(const struct cw_rdma *r);
 /* Begins anew with another queue pair; -errno: the stream has ended. */
 int cw_rdma_fresh(struct cw_rdma *r);
 

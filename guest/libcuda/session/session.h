@@ -18,6 +18,7 @@
 
 #include "gen/cuda_abi.h"
 #include "gen/session.h"
+#include "session/own.h"
 
 #define CW_HIDDEN __attribute__((visibility("hidden")))
 #define cw_likely(x) __builtin_expect(!!(x), 1)
@@ -234,6 +235,7 @@ struct cw_region {
 	int parted;	  /* adopted: pages within memory that goes on beyond them */
 	/* Of a parted region: the file that took its pages' place, else -1. */
 	int mem;
+	struct cw_own mem_own;
 	/* Of the carrier's own files behind adopted memory (cw_print), 0: it has none. */
 	uint64_t print;
 	struct cw_moving *moving;	     /* while memory is adopted: those files */

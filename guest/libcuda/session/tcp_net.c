@@ -24,7 +24,7 @@ static int plain_send(struct cw_session *s, struct iovec *iov, int n)
 {
 	while (n > 0) {
 		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-		ssize_t done = sendmsg(s->fd, &m, MSG_NOSIGNAL);
+		ssize_t done = sendmsg(cw_fd(s), &m, MSG_NOSIGNAL);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0)
@@ -45,12 +45,12 @@ static ssize_t plain_recv(struct cw_session *s, void *p, size_t n)
 {
 	ssize_t got;
 	do
-		got = recv(s->fd, p, n, 0);
-	while (got < 0 && errno == EINTR);
+		got = recv(cw_fd(s), p, n, 0);
+	while (got < 0 && (errno == EINTR || (errno == EAGAIN && atomic_load(&cw_tcp.running))));
 	return got < 0 ? -errno : got;
 }
 
-static void plain_cut(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
+static void plain_cut(struct cw_session *s) { shutdown(cw_fd(s), SHUT_RDWR); }
 
 const struct cw_stream cw_tcp_plain = {plain_send, plain_recv, plain_cut};
 

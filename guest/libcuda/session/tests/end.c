@@ -43,6 +43,7 @@ END int end_open(const char *carrier, const char *target, const char *sysfs, voi
 	cw_rdma_leave_ms = cw_lasting_limit_ms = LEAVE_MS;
 	atomic_store(&closed, 0);
 	cw_s.fd = cw_s.bell = -1;
+	memset(&cw_s.bell_own, 0, sizeof cw_s.bell_own);
 	cw_s.cpus = 2;
 	cw_s.why[0] = 0;
 	for (size_t i = 0; i < sizeof carriers / sizeof *carriers; i++)
