@@ -173,10 +173,12 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
  * them out to others one day. Async-signal-safe. */
 static void disown(struct cw_region *r)
 {
-	if (!cw_own_is(r->mem, &r->mem_own))
-		cw_fork_own(r->va, r->va + r->size, PROT_READ | PROT_WRITE);
-	else if (mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0) != MAP_FAILED)
+	if (cw_own_is(r->mem, &r->mem_own)) {
+		mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0);
 		close(r->mem);
+	} else {
+		cw_fork_own(r->va, r->va + r->size, PROT_READ | PROT_WRITE);
+	}
 	r->mem = -1;
 }
 
@@ -196,6 +198,8 @@ static void unix_doorbell(struct cw_session *s)
 	uint64_t one = 1;
 	ssize_t n;
 	int bell = cw_bell(s);
+	if (bell < 0)
+		return;
 	do
 		n = write(bell, &one, sizeof one);
 	while (n < 0 && errno == EINTR);

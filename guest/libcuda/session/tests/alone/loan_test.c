@@ -31,6 +31,7 @@ static int64_t clock_ms = 5000;
 #include "session/signals.c"
 
 #include "session/tests/alone/loan_kernel.h"
+#include "session/tests/alone/own_fakes.h"
 
 /* --- what is tried ---------------------------------------------------------------------------- */
 

@@ -30,6 +30,8 @@ static int f_access(const char *path);
 #include "session/signals.c"
 
 #include "session/tests/alone/open_fakes.h"
+#define OWN_ONLY
+#include "session/tests/alone/own_fakes.h"
 
 /* --- what is tried ---------------------------------------------------------------------------- */
 

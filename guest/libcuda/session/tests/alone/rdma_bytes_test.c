@@ -17,6 +17,12 @@ static int f_poll(int ms);
 #define poll(p, n, ms) ((void)(p), f_poll(ms))
 #include "session/rdma_stream.c"
 
+int cw_rdma_has_files(const struct cw_rdma *r)
+{
+	(void)r;
+	return 1;
+}
+
 struct cw_session cw_s;
 struct cw_lib cw_rdma_lib;
 _Atomic uint32_t cw_signals_waiting;

@@ -55,6 +55,8 @@ static int64_t now;
 struct cw_session cw_s; /* lock.c's */
 
 #include "session/tests/alone/rdma_carrier_fakes.h"
+#define OWN_CLOSE f_close
+#include "session/tests/alone/own_fakes.h"
 
 static const struct cw_carrier *const c = &cw_carrier_rdma;
 

@@ -52,6 +52,8 @@ static int64_t now = 1;
 #define syscall(number, p, n, flags) f_syscall(number, p, n, flags)
 #include "session/rdma_device.c"
 #undef syscall
+#define OWN_CLOSE f_close
+#include "session/tests/alone/own_fakes.h"
 
 enum { EVENTS = 60, DEVICE };
 static struct ibv_context context = {.cmd_fd = DEVICE};

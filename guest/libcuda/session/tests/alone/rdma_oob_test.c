@@ -14,6 +14,7 @@
 static int f_poll(struct pollfd *p) { return poll(p, 1, 0); }
 #define poll(p, n, ms) f_poll(p)
 #include "session/rdma_oob.c"
+#include "session/tests/alone/own_fakes.h"
 
 struct cw_session cw_s;
 static struct cw_session *const s = &cw_s;

@@ -82,6 +82,10 @@ static int f_eventfd(unsigned value, int flags)
 
 static ssize_t f_sendmsg(int fd, const struct msghdr *m, int flags)
 {
+	if (fd < 0) {
+		errno = EBADF;
+		return -1;
+	}
 	CHECK(fd == SOCK && flags == MSG_NOSIGNAL && m->msg_iovlen == 1 && m->msg_iov->iov_len == sizeof sent && is_open[SOCK]);
 	if (interrupted(&send_eintr, EINTR))
 		return -1;

@@ -44,6 +44,16 @@ static int f_wait(_Atomic uint32_t *word, uint32_t value, int flags, const struc
 #undef close
 
 #include "session/tests/alone/unix_fakes.h"
+#define OWN_CLOSE f_close
+#include "session/tests/alone/own_fakes.h"
+
+static int owned_pages;
+int cw_fork_own(uint8_t *lo, uint8_t *hi, int prot)
+{
+	CHECK(lo == memory && hi > lo && prot == (PROT_READ | PROT_WRITE));
+	owned_pages++;
+	return 1;
+}
 
 /* --- what is tried ---------------------------------------------------------------------------- */
 
@@ -273,9 +283,35 @@ static void forks(void)
 	}
 }
 
+/* Under the numbers are files of the program's: nothing is done to them. */
+static void closed_by_the_program(void)
+{
+	struct cw_region parted = {.va = memory, .size = 12288, .mem = 80, .adopted = 1}, r = region(0, -1);
+	for (int owned = 0; owned < 2; owned++) {
+		anew();
+		own_gone = 1;
+		owned_pages = 0;
+		s->fd = SOCK;
+		s->bell = BELL;
+		s->regions = &parted;
+		parted.mem = 80;
+		is_open[SOCK] = is_open[BELL] = is_open[80] = 1;
+		c->doorbell(s);
+		CHECK(writes == 0);
+		c->forked(s, owned);
+		CHECK(files() == 3 && disowned == 0 && owned_pages == !owned && shut == 0);
+	}
+	parted.mem = 80;
+	c->end_region(s, &parted);
+	CHECK(files() == 3 && disowned == 0 && owned_pages == 1 && parted.mem == -1 && sends == 0);
+	CHECK(c->add_region(s, &r) < 0 && sends == 0 && maps == 0);
+	own_gone = 0;
+}
+
 int main(void)
 {
 	paths();
+	closed_by_the_program();
 	opens();
 	answers();
 	new_regions();

@@ -45,6 +45,8 @@ static int f_madvise(void *p, size_t n, int advice);
 #include "session/signals.c"
 
 #include "session/tests/alone/virtiofs_fakes.h"
+#define OWN_CLOSE f_close
+#include "session/tests/alone/own_fakes.h"
 
 /* --- what is tried ---------------------------------------------------------------------------- */
 
