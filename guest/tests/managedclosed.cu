@@ -40,15 +40,24 @@ static void look(const volatile uint32_t *p, uint32_t times, size_t from, int *r
 }
 
 // Files and pipes of the program's, which hold four bytes each.
-static const int MOST = 1024;
+static const int MOST = 512; // beyond the library's, below the limit
 static int files[8], pipes[8][2];
+
+// Whether it is the one by which the library hears of accesses.
+static bool hears(int fd)
+{
+    char link[32], to[64] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return readlink(link, to, sizeof to - 1) > 0 && strstr(to, "userfaultfd");
+}
 
 static void close_all(const char *how)
 {
+    bool all = !strcmp(how, "replaced");
     for (int fd = 3; fd < MOST; fd++)
         if (!strcmp(how, "one by one"))
             close(fd);
-        else if (!strcmp(how, "replaced") && fcntl(fd, F_GETFD) >= 0 && dup2(files[fd % 8], fd) != fd)
+        else if ((all || (!strcmp(how, "partly replaced") && !hears(fd))) && fcntl(fd, F_GETFD) >= 0 && dup2(files[fd % 8], fd) != fd)
             _exit(3);
     if (!strcmp(how, "all at once") && syscall(SYS_close_range, 3, ~0u, 0) != 0)
         _exit(3);
@@ -91,7 +100,7 @@ static int closes(const char *how)
     signal(SIGSEGV, leave);
     signal(SIGBUS, leave);
     signal(SIGPIPE, SIG_IGN);
-    if (!strcmp(how, "replaced")) {
+    if (strstr(how, "replaced")) {
         open_files();
         for (auto &fd : files) // out of the way
             fd = fcntl(fd, F_DUPFD, MOST);
@@ -183,6 +192,7 @@ int main(int argc, char **argv)
     expect(in_a_program("all at once"), "descriptors closed all at once");
     expect(in_a_program("one by one"), "descriptors closed one by one");
     expect(in_a_program("replaced"), "descriptors replaced by others");
+    expect(in_a_program("partly replaced"), "descriptors of the session replaced by others");
     expect(in_a_program("advice refused"), "pages that cannot be thrown away");
     return finish();
 }
