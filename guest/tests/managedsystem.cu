@@ -3,7 +3,6 @@
 // had them, children by vfork and posix_spawn while the GPU works, two threads at one block, a
 // program that outlives the signal by which an access ended. Never an old byte. needs: cuda 13.0
 #include "driver.h"
-#include "forbid.h"
 
 #include <atomic>
 #include <csetjmp>
@@ -86,10 +85,6 @@ static void guarded()
     size_t bad = 0;
     for (int prot : {PROT_NONE, PROT_READ})
         for (int late = 0; late < 3; late++) {
-            if (prot == PROT_NONE && !may_forbid()) {
-                note("late %d: the system does not say what may be read", late);
-                continue;
-            }
             uint32_t *p;
             managed(&p, N * 4);
             if (late) {

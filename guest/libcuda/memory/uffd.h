@@ -47,6 +47,9 @@ int cw_uffd_watch(uint64_t at, uint64_t size, int missing);
 int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect);
 /* Zeros where nothing is, of one page. 1: something is. */
 int cw_uffd_zero(uint64_t at, uint64_t size);
+/* Whether watched memory is of one mapping: the program may have parts of it otherwise (mprotect).
+ * Zeros come where nothing is, up to the first page that is there. */
+int cw_uffd_is_one(uint64_t at, uint64_t size);
 /* Protects what is there from writes, or not any longer, which lets go on who waits to write. */
 int cw_uffd_protect(uint64_t at, uint64_t size, int on);
 /* Who waits tries again. */
