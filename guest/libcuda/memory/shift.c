@@ -122,7 +122,7 @@ void cw_piece_leave(struct cw_area *a)
 static CUresult open_file(struct cw_group *g)
 {
 	if (g->file < 0)
-		g->file = cw_own_take(cw_memfd(2 * cw_group_size(g)), &g->file_own);
+		g->file = cw_own_take(cw_memfd(2 * cw_group_size(g)), CW_MARK_NONE, &g->file_own);
 	return g->file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -120,7 +120,7 @@ static int tcp_open(struct cw_session *s, const char *target)
 	int err = connect_to(s, target);
 	if (err < 0)
 		return err;
-	s->fd = err = cw_own_take(err, &s->fd_own);
+	s->fd = err = cw_own_take(err, CW_MARK_SESSION, &s->fd_own);
 	if (err < 0) {
 		cw_why(s, "no descriptor: %s", strerror(-err));
 		return err;

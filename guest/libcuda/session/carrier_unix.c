@@ -101,7 +101,7 @@ static int unix_open(struct cw_session *s, const char *path)
 	if (err < 0)
 		return err;
 	s->bell = -1;
-	s->fd = err = cw_own_take(err, &s->fd_own);
+	s->fd = err = cw_own_take(err, CW_MARK_SESSION, &s->fd_own);
 	if (err < 0) {
 		cw_why(s, "no descriptor: %s", strerror(-err));
 		return err;
@@ -110,7 +110,7 @@ static int unix_open(struct cw_session *s, const char *path)
 	void *base = mem >= 0 ? cw_map_shared(mem, CW_REGION0_SIZE, NULL) : NULL;
 	s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int no_bell = s->bell < 0 ? -errno : 0;
-	if (no_bell == 0 && (s->bell = cw_own_take(s->bell, &s->bell_own)) < 0)
+	if (no_bell == 0 && (s->bell = cw_own_take(s->bell, CW_MARK_BELL, &s->bell_own)) < 0)
 		no_bell = s->bell;
 	err = cw_region0_init(s, base);
 	if (err == 0 && no_bell != 0) {

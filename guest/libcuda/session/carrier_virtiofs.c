@@ -174,7 +174,7 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	int err = open_file(s, mount);
 	if (err < 0)
 		return err;
-	s->fd = err = cw_own_take(err, &s->fd_own);
+	s->fd = err = cw_own_take(err, CW_MARK_SESSION, &s->fd_own);
 	if (err < 0) {
 		cw_why(s, "%s: no descriptor: %s", mount, strerror(-err));
 		return err;

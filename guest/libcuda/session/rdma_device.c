@@ -107,7 +107,7 @@ static int queue(struct cw_rdma *r, const char **what)
 		memset(&r->queue, 0, sizeof r->queue); /* what there was of it is given back */
 		return err;
 	}
-	cw_own_note(r->queue.channel->fd, &r->events_own);
+	cw_own_note(r->queue.channel->fd, CW_MARK_EVENTS, &r->events_own);
 	*what = "RDMA events";
 	return fcntl(r->queue.channel->fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(r->queue.channel->fd, F_SETFD, FD_CLOEXEC) != 0 ? errno : 0;
 }
@@ -137,7 +137,7 @@ int cw_rdma_open(struct cw_rdma **out, const struct cw_rdma_port *port, struct c
 	if (err)
 		r->ctx = NULL;
 	else
-		cw_own_note(r->ctx->cmd_fd, &r->device_own);
+		cw_own_note(r->ctx->cmd_fd, CW_MARK_DEVICE, &r->device_own);
 	if (!err && (err = cw_mtu(&cw_rdma_lib, r->ctx, port->number, &own->mtu)))
 		what = "query port";
 	if (!err && ((err = buffer(r, &r->window, &r->window_mr, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) ||

@@ -62,7 +62,7 @@ static CUresult add_filling(struct cw_region *r, uint32_t flags)
 	    err == 0) {
 		r->mem = r->moving->file[0];
 		r->moving->file[0] = -1;
-		cw_own_note(r->mem, &r->mem_own);
+		cw_own_note(r->mem, CW_MARK_NONE, &r->mem_own);
 	}
 	if (res == 0 && err != 0) {
 		let_go(r, cwop_RegionDrop(r->id));
