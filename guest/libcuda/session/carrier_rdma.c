@@ -195,7 +195,8 @@ static int reach_host(struct cw_session *s, const char *target)
 			return -ENAMETOOLONG;
 		memcpy(a.sun_path, target, strlen(target) + 1);
 		s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		if (s->fd >= 0 && (s->fd = cw_own_take(s->fd, CW_MARK_SESSION, &s->fd_own)) >= 0 && connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
+		if (s->fd >= 0 && (s->fd = cw_own_take(s->fd, CW_MARK_SESSION, &s->fd_own)) >= 0 &&
+		    connect(s->fd, (struct sockaddr *)&a, sizeof a) == 0)
 			return cw_rdma_oob_send(s, &h, sizeof h);
 	}
 	return -errno;

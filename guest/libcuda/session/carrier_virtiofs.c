@@ -268,10 +268,7 @@ static void vfs_doorbell(struct cw_session *s)
 	while (n < 0 && errno == EINTR);
 }
 
-static int vfs_alive(struct cw_session *s)
-{
-	return atomic_load(&cw_loans.gone) || cw_fd(s) < 0 ? -EPIPE : 0;
-}
+static int vfs_alive(struct cw_session *s) { return atomic_load(&cw_loans.gone) || cw_fd(s) < 0 ? -EPIPE : 0; }
 
 static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
 {

@@ -10,7 +10,8 @@
  * READ of a renewal for the one at that place, or neither request would be completed. A piece that
  * completes with no other pending (the host moves, or this process was stopped for longer than a
  * term) is submitted at once. Each turn it looks whether the program has closed the file: a READ of
- * what has its number then would take the program's bytes. It runs with all signals blocked and takes `lock` only.
+ * what has its number then would take the program's bytes. It runs with all signals blocked and
+ * takes `lock` only.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -110,8 +111,8 @@ static void completed(struct cw_session *s, struct cw_piece *p, int64_t res, int
 	}
 }
 
-/* Under the lock: whether there is a file to lend by. Without one the pages are lent for the rest of
- * their term; with the last of its READs the host sees the file closed. */
+/* Under the lock: whether there is a file to lend by. Without one the pages are lent for the rest
+ * of their term; with the last of its READs the host sees the file closed. */
 static int has_file(struct cw_session *s)
 {
 	if (atomic_load(&cw_loans.gone) || cw_fd(s) >= 0)

@@ -4,8 +4,9 @@
  * still what it was. Who closes it between that look and the use is not seen.
  *
  * Before each doorbell that has to be quick. So the files of a session are marked, by the signal
- * that they would send if they were asked to (F_SETSIG), each kind by another: one short call tells,
- * where a virtiofs host might be asked for a file's status, and eventfds have one inode together.
+ * that they would send if they were asked to (F_SETSIG), each kind by another: one short call
+ * tells, where a virtiofs host might be asked for a file's status, and eventfds have one inode
+ * together.
  */
 #ifndef CW_SESSION_OWN_H
 #define CW_SESSION_OWN_H

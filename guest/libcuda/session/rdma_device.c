@@ -225,10 +225,7 @@ int cw_rdma_register(struct cw_rdma *r, void *p, size_t n, void **mr, uint32_t *
 	return 0;
 }
 
-int cw_rdma_deregister(struct cw_rdma *r, void *mr)
-{
-	return cw_rdma_has_files(r) ? cw_deregister(&cw_rdma_lib, mr) : EBADF;
-}
+int cw_rdma_deregister(struct cw_rdma *r, void *mr) { return cw_rdma_has_files(r) ? cw_deregister(&cw_rdma_lib, mr) : EBADF; }
 
 void cw_rdma_forked(struct cw_rdma *r)
 {

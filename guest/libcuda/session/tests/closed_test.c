@@ -22,7 +22,8 @@ enum { NUMBERS = 256, LIMIT_S = 300 };
 enum carrier { UNIX, TCP, VIRTIOFS, CARRIERS };
 /* What the program has under a number: CLOSED is nothing; READS and WRITES are a pipe's ends. */
 enum kind { CLOSED, FILE_, SOCKET, READS, WRITES, EVENTS, KINDS };
-static const char *const carriers[] = {"unix", "tcp", "virtiofs"}, *const kinds[] = {"closed", "file", "socket", "reads", "writes", "events"};
+static const char *const carriers[] = {"unix", "tcp", "virtiofs"}, *const kinds[] = {"closed", "file",	 "socket",
+										     "reads",  "writes", "events"};
 
 struct own {
 	enum kind kind;
