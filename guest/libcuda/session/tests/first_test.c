@@ -26,8 +26,10 @@ static void one(enum fake_first first, int tcp)
 	CUresult r = cw_session_open();
 	struct timeval wait = {0};
 	socklen_t len = sizeof wait;
-	if (r == 0) /* a session that says nothing for longer than a handshake may take goes on */
-		CHECK(getsockopt(cw_s.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, &len) == 0 && wait.tv_sec == 0 && wait.tv_usec == 0);
+	/* A session that says nothing for longer than a handshake may take goes on; over TCP it
+	 * looks each second whether it has its connection. */
+	if (r == 0)
+		CHECK(getsockopt(cw_s.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, &len) == 0 && wait.tv_sec == tcp && wait.tv_usec == 0);
 	CHECK(r == wanted(first) && (cw_check() == 0) == (r == 0));
 	if (r == 0)
 		CHECK(cw_session_info()->device_count == 2 && !strcmp((const char *)cw_session_info()->devices[0].name, "Fake 0"));

@@ -141,6 +141,7 @@ static void extents(void)
 	char p[8];
 	cw_loans.max_read = 12345;
 	cw_s.fd = 33;
+	memset(&cw_s.fd_own, 0, sizeof cw_s.fd_own); /* of a handshake's */
 	cw_s.carrier = &other;
 	CHECK(cw_extent_take() == 0 && setups == 0);
 	cw_s.carrier = &cw_carrier_virtiofs;

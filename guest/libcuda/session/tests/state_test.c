@@ -64,6 +64,7 @@ static void refused_loans(void)
 	CHECK(p != MAP_FAILED);
 	cw_loans.max_read = cw_loans.piece = PIECE;
 	cw_loans.aio = 0; /* the kernel has no such context */
+	cw_s.fd = 0;
 	for (uint32_t most = 0; most < 6; most++) {
 		cw_loans.max_loans = most;
 		int want = most < SIZE / PIECE ? -ENOBUFS : -EINVAL;
