@@ -136,7 +136,8 @@ static void *oob_thread(void *arg)
 		int err = cw_rdma_oob_recv(s, b, WORD, 0);
 		if (err != 0) {
 			if (!atomic_load(&d.ended))
-				oob_over(s, -EPIPE, "the GPU server, or this VM's host, has ended the session");
+				oob_over(s, -EPIPE,
+					 cw_fd(s) < 0 ? CW_CLOSED_BY_PROGRAM : "the GPU server, or this VM's host, has ended the session");
 			break;
 		}
 		if (!memcmp(b, "CWVBYE\0\1", 8)) {

@@ -70,6 +70,13 @@ static struct cw_region *stranger(void)
 	return NULL;
 }
 
+static struct cw_region *closed(void)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	CHECK(fd >= 0 && dup2(fd, cw_s.fd) == cw_s.fd && close(fd) == 0);
+	return NULL;
+}
+
 #define HOST_ENDS "the GPU server, or this VM's host, has ended the session"
 
 static void test_why(void)
@@ -86,6 +93,7 @@ static void test_why(void)
 	/* Nothing was lost. */
 	says(SERVES, host_gone, (const char *const[]){HOST_ENDS, NULL});
 	CHECK(!strstr(said, "no other"));
+	says(SERVES, closed, (const char *const[]){CW_CLOSED_BY_PROGRAM, NULL});
 	says(SERVES, stranger, (const char *const[]){"no word of this protocol", NULL});
 }
 
