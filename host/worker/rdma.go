@@ -90,15 +90,18 @@ func (s *starter) overTold(ctx context.Context, c *frame.Secure, client bool, to
 	return resume.Lifted{Way: conn, Again: again}, nil
 }
 
-// noRDMA is why a host agrees on no RDMA that is not to have any.
-const noRDMA = "this host has RDMA off"
+// Why a host agrees on no RDMA: it is not to have any; or not yet, as the session has just come.
+const (
+	noRDMA  = "this host has RDMA off"
+	noneYet = "the session has come to another host, which tries it beside"
+)
 
-// overAgain is Lifted.Again for a session that has come here from another host: its first
-// connection here is agreed on by the adapters of this one.
-func (s *starter) overAgain(to *telling) func(context.Context, *frame.Secure) (resume.Way, error) {
+// elsewhere is for a session that has come here from another host: what it goes over is agreed on
+// by the adapters of this one. Where there are any it does not wait for that.
+func (s *starter) elsewhere(to *telling) resume.Lifted {
 	var first *verbs.Conn // which others are by the port of; one connection is agreed on at a time
 	why := cmp.Or(s.rdma.why, noRDMA)
-	return func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+	l := resume.Lifted{Again: func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
 		var up net.Conn
 		var err error
 		if first != nil {
@@ -111,7 +114,14 @@ func (s *starter) overAgain(to *telling) func(context.Context, *frame.Secure) (r
 			first = conn
 		}
 		return way, err
+	}}
+	if len(s.rdma.adapters) > 0 {
+		l.Stays = func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+			up, err := verbs.Stay(ctx, c, noneYet)
+			return to.upgraded(c, up, err)
+		}
 	}
+	return l
 }
 
 // telling is what the parent is told of a stream's ways: at once, or, where the session may never

@@ -117,14 +117,19 @@ func TestCarriedElsewhere(t *testing.T) {
 				t.Fatal(over)
 			}
 			by.Way.Abort() // its host has gone
-			rejoins := second.overAgain(&telling{s: second.starter})
+			l := second.elsewhere(&telling{s: second.starter})
+			if l.Stays != nil {
+				meetsAndStays(t, server, second, at, l)
+			} else if name == "an adapter" {
+				t.Error("the session waits until it is known whether there is RDMA")
+			}
 			for range 2 {
 				var ways [2]resume.Way
 				meet(t, server, second, func(c *frame.Secure) (err error) {
 					ways[0], err = at.Again(context.Background(), c)
 					return err
 				}, func(c *frame.Secure) (err error) {
-					ways[1], err = rejoins(context.Background(), c)
+					ways[1], err = l.Again(context.Background(), c)
 					return err
 				})
 				if over := server.told(t); !strings.HasPrefix(over, x.server) {
@@ -142,6 +147,24 @@ func TestCarriedElsewhere(t *testing.T) {
 				t.Errorf("%d queue pairs and registrations are left", n)
 			}
 		})
+	}
+}
+
+// meetsAndStays has a connection be gone on over at once: both hosts say that there is no RDMA yet.
+func meetsAndStays(t *testing.T, server, client *side, at, by resume.Lifted) {
+	t.Helper()
+	meet(t, server, client, func(c *frame.Secure) error {
+		_, err := at.Again(context.Background(), c)
+		return err
+	}, func(c *frame.Secure) error {
+		_, err := by.Stays(context.Background(), c)
+		return err
+	})
+	if over := server.told(t); over != onTCP+": no RDMA: the other end: "+noneYet {
+		t.Errorf("the server says %q", over)
+	}
+	if over := client.told(t); over != onTCP+": no RDMA: "+noneYet {
+		t.Errorf("the host says %q", over)
 	}
 }
 

@@ -171,9 +171,12 @@ func (p *passer) another(id remote.SessionID) resume.Dialer {
 
 func (p *passer) anotherTo(server string, ask link.Connect) resume.Dialer {
 	return func(ctx context.Context, why error) (net.Conn, error) {
-		if errors.Is(why, resume.ErrFresh) {
+		switch {
+		case errors.Is(why, resume.ErrFresh):
 			p.log.Info("the session asks for one more connection to the GPU server, for copies", "server", server)
-		} else {
+		case errors.Is(why, resume.ErrBeside):
+			p.log.Info("the session asks for one more connection to the GPU server, to agree on RDMA beside", "server", server)
+		default:
 			p.log.Warn("a connection to the GPU server is lost: the session asks for another", "server", server, "why", why)
 		}
 		return p.connect(ctx, ask)

@@ -17,7 +17,7 @@ import (
 // A session that is passed on moves with its VM from relay to relay: the one there goes on over the
 // same stream, to the same worker of the GPU server, where nothing moves. The keys to connect do
 // not come with the session: the lease's are with the vGPU there. Where its bytes may go by RDMA
-// they do from there on by that host's adapter, if both agree on it, or over TLS.
+// they do from there on by that host's adapter, once both agree on it, and over TLS until then.
 
 // mostRelayed bounds what a relay keeps of what comes: its streams', and as much as one has for all
 // else.
@@ -141,8 +141,7 @@ func (p *passer) pickUp(l *virtiofs, st *relayedState) (*relay.Session, error) {
 		return nil, err
 	}
 	p.id = st.Session
-	rejoins := p.overAgain(&telling{s: p.starter})
-	if p.stream, err = resume.ImportOver(st.Stream, rejoins, again, p.another(p.id), replayed{p.hostMemory()}); err != nil {
+	if p.stream, err = resume.ImportOver(st.Stream, p.elsewhere(&telling{s: p.starter}), again, p.another(p.id), replayed{p.hostMemory()}); err != nil {
 		return nil, err
 	}
 	session, err := relay.Adopt(l, p.stream, st.Relay, p.cfg.Relay.Server, p.log)

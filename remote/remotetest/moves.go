@@ -53,8 +53,9 @@ func onFabric(flap int) (*verbstest.Fabric, *Mover, error) {
 type Mover struct {
 	// Went and Stayed count moves, and those that came to nothing without being called off.
 	Went, Stayed atomic.Int64
-	// Every is for how long a host has the session.
-	Every time.Duration
+	// Every is for how long a host has the session, and Settle for how long more, each second time
+	// at most, until one that has ports uses them.
+	Every, Settle time.Duration
 	// Stood is for how long it stood in each move, until its stream had a connection there. It is
 	// who passes it on that notes it.
 	Stood []time.Duration
@@ -70,7 +71,7 @@ type Mover struct {
 // address of this machine. The first one's, and the worker's, have to go together.
 func NewMover(address string, worker Ports, hosts ...Ports) (*Mover, error) {
 	k, err := NewKeys()
-	return &Mover{Every: moveEach, keys: k, address: address, worker: worker, hosts: hosts}, err
+	return &Mover{Every: moveEach, Settle: moveSettle, keys: k, address: address, worker: worker, hosts: hosts}, err
 }
 
 // moveEach is long enough for memory to be granted between two moves. Where queue pairs fail as
@@ -78,6 +79,7 @@ func NewMover(address string, worker Ports, hosts ...Ports) (*Mover, error) {
 const (
 	moveEach   = 4 * time.Millisecond
 	moveRarely = 40 * time.Millisecond
+	moveSettle = time.Second
 )
 
 // Passed is a session of a program that comes by itself.
@@ -131,9 +133,9 @@ func (m *Mover) again(context.Context, error) (net.Conn, error) {
 }
 
 // rejoins is how a host that a session comes to agrees on what its stream goes over.
-func rejoins(p Ports) func(context.Context, *frame.Secure) (resume.Way, error) {
+func rejoins(p Ports) resume.Lifted {
 	var first *verbs.Conn
-	return func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
+	l := resume.Lifted{Again: func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
 		var up net.Conn
 		var err error
 		if first != nil {
@@ -153,7 +155,17 @@ func rejoins(p Ports) func(context.Context, *frame.Secure) (resume.Way, error) {
 			first = way
 		}
 		return way, nil
+	}}
+	if len(p.Adapters) > 0 {
+		l.Stays = func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
+			_, err := verbs.Stay(ctx, s, "not yet")
+			if !errors.Is(err, verbs.ErrStays) {
+				return nil, err
+			}
+			return s, nil
+		}
 	}
+	return l
 }
 
 // pass is a relay, from its guest's connection to the session's end, on one host after another.
@@ -185,18 +197,31 @@ func (m *Mover) pass(local *net.UnixConn, near net.Conn) error {
 	}
 	h := m.runs(g, session, up)
 	for n := 1; ; n++ {
-		select {
-		case err := <-h.over:
-			if err != nil {
-				err = fmt.Errorf("relay: %w", err)
+		wait := m.Every
+		for end := time.Now().Add(m.Every + m.Settle); wait > 0; wait = m.unsettled(h, n, end) {
+			select {
+			case err := <-h.over:
+				if err != nil {
+					err = fmt.Errorf("relay: %w", err)
+				}
+				return err
+			case <-time.After(wait):
 			}
-			return err
-		case <-time.After(m.Every):
 		}
 		if h, err = m.move(h, n); err != nil {
 			return errors.Join(err, h.end())
 		}
 	}
+}
+
+// unsettled is when to look again whether a host uses its ports, which it may not do before end; 0:
+// not any more.
+func (m *Mover) unsettled(h *host, n int, end time.Time) time.Duration {
+	ports := len(m.hosts[int(m.Went.Load())%len(m.hosts)].Adapters) > 0
+	if n%2 == 0 || !ports || h.stream.Grants() || !time.Now().Before(end) {
+		return 0
+	}
+	return time.Millisecond
 }
 
 // host is one that has the session.

@@ -76,6 +76,8 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	for {
 		select {
 		case <-c.lost:
+		case a := <-c.beside.agreed:
+			c.change(a)
 		case <-c.ctx.Done():
 			return
 		}
@@ -97,6 +99,7 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 				return
 			}
 		}
+		c.tryBeside(cfg, dial)
 	}
 }
 
@@ -169,29 +172,34 @@ func greet(ctx context.Context, s *frame.Secure, secret digest, attempt, got uin
 	if err != nil {
 		return 0, err
 	}
-	defer context.AfterFunc(ctx, s.Abort)()
-	_ = s.SetDeadline(time.Now().Add(greetingLimit))
-	own := greeting{Attempt: attempt, Got: got}
-	own.Proof = own.proof(secret, bind, fromClient)
-	if _, err := s.Write(own.encode()); err != nil {
+	return greetAs(ctx, s, greeting{Attempt: attempt, Got: got}, secret, bind, fromClient, fromServer)
+}
+
+// greetAs is greet over what TLS, of which bind is, may lie beside, with what either end is to
+// show.
+func greetAs(ctx context.Context, up Way, own greeting, secret, bind digest, client, server string) (uint64, error) {
+	defer context.AfterFunc(ctx, up.Abort)()
+	_ = up.SetDeadline(time.Now().Add(greetingLimit))
+	own.Proof = own.proof(secret, bind, client)
+	if _, err := up.Write(own.encode()); err != nil {
 		return 0, err
 	}
-	far, err := readGreeting(s)
+	far, err := readGreeting(up)
 	switch {
 	case err != nil:
 		return 0, err
 	case far.Attempt == 0:
 		return 0, refusal(far.Got)
-	case far.Attempt != own.Attempt || !far.proven(secret, bind, fromServer):
+	case far.Attempt != own.Attempt || !far.proven(secret, bind, server):
 		return 0, ErrProof
 	}
-	_ = s.SetDeadline(time.Time{})
+	_ = up.SetDeadline(time.Time{})
 	return far.Got, nil
 }
 
-func readGreeting(s *frame.Secure) (greeting, error) {
+func readGreeting(r io.Reader) (greeting, error) {
 	var b [greetingSize]byte
-	if _, err := io.ReadFull(s, b[:]); err != nil {
+	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return greeting{}, fmt.Errorf("greeting: %w", err)
 	}
 	return parseGreeting(b), nil
@@ -224,7 +232,11 @@ func (c *Conn) addPending(raw net.Conn) error {
 	if c.err != nil {
 		return c.err
 	}
-	if len(c.pending) > c.branches.most {
+	most := c.branches.most
+	if c.Lifted() {
+		most++ // one beside the stream's connection, which may not be the stream's yet by this end
+	}
+	if len(c.pending) > most {
 		_ = c.pending[0].Close()
 		c.pending = c.pending[1:]
 	}
@@ -249,9 +261,13 @@ func (c *Conn) greeted(s *frame.Secure) error {
 	if err != nil {
 		return err
 	}
-	to, err := c.shown(far, bind)
+	to, over := c, (*Conn).besides
+	if !far.proven(c.secret, bind, fromClientBeside) {
+		over = (*Conn).goOn
+		to, err = c.shown(far, bind)
+	}
 	if err == nil {
-		err = to.goOn(s, far, bind)
+		err = over(to, s, far, bind)
 		if errors.Is(err, remote.ErrProtocol) {
 			to.end(err)
 		}

@@ -1,7 +1,6 @@
 package resume
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -195,21 +194,21 @@ func (c *Conn) exportAlone() (State, error) {
 // Import makes a stream of what Export described, elsewhere perhaps, which is held until Release.
 // What it keeps is booked in a budget, which may be nil.
 func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
-	return ImportOver(s, nil, cfg, dial, b)
+	return ImportOver(s, Lifted{}, cfg, dial, b)
 }
 
 // ImportOver is Import where the ends of each connection may have to agree on what the stream goes
-// over: again is as in Lifted.
-func ImportOver(s State, again func(context.Context, *frame.Secure) (Way, error), cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
+// over: l has no Way yet.
+func ImportOver(s State, l Lifted, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c := bareConn(s.Secret, Limit)
 	c.client, c.branches.cfg, c.branches.dial, c.branches.kept = true, cfg, dial, b
 	err := c.kept.begin(b)
 	switch {
 	case err != nil:
-	case s.Lifted && again == nil:
+	case s.Lifted && l.Again == nil:
 		err = fmt.Errorf("%w: its ends agree on what it goes over, which this one cannot", ErrState)
 	case s.Lifted:
-		c.lift.Again = again
+		c.lift = l
 	}
 	if err == nil {
 		err = c.adoptState(s)

@@ -272,8 +272,10 @@ func FuzzGreeting(f *testing.F) {
 			return
 		}
 		g := parseGreeting([greetingSize]byte(b))
-		if string(g.encode()) != string(b[:greetingSize]) || g.proven(digest{1}, digest{2}, fromClient) {
-			t.Errorf("%+v", g)
+		for _, from := range []string{fromClient, fromClientBeside, fromClientOver, fromServer, fromServerBeside, fromServerOver} {
+			if string(g.encode()) != string(b[:greetingSize]) || g.proven(digest{1}, digest{2}, from) {
+				t.Errorf("%s: %+v", from, g)
+			}
 		}
 	})
 }

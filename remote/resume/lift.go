@@ -17,9 +17,9 @@ what was not acknowledged is sent again over the next, which may be one with TLS
 reaches of the other's memory is no part of the stream: it is done when Fetch or Store return, or
 was not, and then frames do it.
 
-A client's end that goes on in another process (held.go) has that process's adapters, or none: its
-first connection there is agreed on as if it were the stream's first, which to the server is one of
-those that follow.
+A client's end that goes on in another process (held.go) has that process's adapters, or none: what
+it agrees on there is agreed on as if it were the stream's first, which to the server is one of
+those that follow; but the stream does not wait for that (beside.go).
 */
 
 // Way is what a stream goes over at a time: a connection with TLS, or what its ends have agreed on
@@ -43,6 +43,11 @@ type Lifted struct {
 	// Again agrees inside of another connection, which it takes over: what it returns may be that
 	// connection.
 	Again func(ctx context.Context, s *frame.Secure) (Way, error)
+	// Stays is for a client whose stream comes from another process, and is nil elsewhere, or where
+	// Again has nothing to wait for: it agrees inside of a connection, which it takes over, that
+	// the stream goes over that. Until there is another way the stream does, and Again is called
+	// beside it.
+	Stays func(ctx context.Context, s *frame.Secure) (Way, error)
 }
 
 // Lifted reports whether the ends of each connection agree on what the stream goes over.
@@ -53,7 +58,7 @@ func (c *Conn) goOver(s *frame.Secure, received uint64) error {
 	up := Way(s)
 	if c.Lifted() {
 		var err error
-		if up, err = c.lift.Again(c.ctx, s); err != nil {
+		if up, err = c.agree(s); err != nil {
 			return err
 		}
 		c.lifted(up)

@@ -24,10 +24,10 @@ func TestLiftsElsewhere(t *testing.T) {
 		t.Errorf("by who cannot agree: %v", err)
 	}
 	ways, asked := []Way{newWay(), &reachingWay{fakeWay: newWay()}, &reachingWay{fakeWay: newWay(), grants: true}, &reachingWay{fakeWay: newWay(), grants: true}}, 0
-	next, err := ImportOver(st, func(context.Context, *frame.Secure) (Way, error) {
+	next, err := ImportOver(st, Lifted{Again: func(context.Context, *frame.Secure) (Way, error) {
 		asked++
 		return ways[asked-1], nil
-	}, nil, nil, nil)
+	}}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestLiftsElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 	st.Lifted = false
-	plain, err := ImportOver(st, func(context.Context, *frame.Secure) (Way, error) { return nil, errTest }, nil, nil, nil)
+	plain, err := ImportOver(st, Lifted{Again: func(context.Context, *frame.Secure) (Way, error) { return nil, errTest }}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,12 +62,18 @@ func Rejoin(ctx context.Context, base net.Conn, adapters []Adapter, why string, 
 	return u.upgrade(ctx, adapters, why)
 }
 
+// Stay is Rejoin of an end that tells the other one why this connection is to stay as it is: it
+// waits for no adapter. The error is an ErrStays.
+func Stay(ctx context.Context, base net.Conn, why string) (net.Conn, error) {
+	return Rejoin(ctx, base, nil, why, 1)
+}
+
 func (u *upgrade) upgrade(ctx context.Context, adapters []Adapter, why string) (net.Conn, error) {
 	base := u.base
 	_ = base.SetDeadline(time.Now().Add(upgradeLimit))
 	stop := context.AfterFunc(ctx, func() { _ = base.SetDeadline(time.Now()) })
 	defer stop()
-	c, err := u.run(adapters, why)
+	c, err := u.run(ctx, adapters, why)
 	if err != nil {
 		err = errors.Join(err, u.release())
 	}
@@ -118,7 +124,7 @@ func (u *upgrade) release() error {
 	return err
 }
 
-func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
+func (u *upgrade) run(ctx context.Context, adapters []Adapter, why string) (*Conn, error) {
 	adapter, own, err := u.prepare(adapters, why)
 	if err != nil {
 		own = Offer{Declined: trouble(err)}
@@ -137,7 +143,7 @@ func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
 	}
 	c := newConn(u.base, u.about(peer), u.queue, u.window, u.out, peer)
 	c.adapter, c.adapters, c.pairs = adapter, u.adapters, u.pairs
-	if err := u.agree(u.probe(c)); err != nil {
+	if err := u.agree(u.probe(ctx, c)); err != nil {
 		return nil, err
 	}
 	if err := u.agreeRails(own, peer); err != nil {
@@ -237,10 +243,11 @@ func (u *upgrade) connect(own Offer, peer Peer) error {
 }
 
 // probe has some bytes go each way.
-func (u *upgrade) probe(c *Conn) error {
+func (u *upgrade) probe(ctx context.Context, c *Conn) error {
 	if err := c.SetDeadline(time.Now().Add(u.patience)); err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
 	var b [endSize]byte
 	_, err := c.Write(word(endMagic, 0))
 	if err == nil {
