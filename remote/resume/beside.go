@@ -39,8 +39,8 @@ var (
 
 // beside is the client's part. But for the channel Conn.mu guards it.
 type beside struct {
-	tries  bool            // routineBeside runs, or change has not had what it found
-	found  bool            // the stream has gone over a way: others are agreed on as connections are made
+	tries  bool            // one is looked for, or was found and is not gone over yet
+	found  bool            // the stream has gone over a way
 	agreed chan *agreedWay // for routineRedial
 }
 

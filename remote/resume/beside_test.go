@@ -157,7 +157,8 @@ func TestNothingBeside(t *testing.T) {
 			beside := r.agreeing(x.answer)
 			if x.old {
 				r.server.mu.Lock()
-				r.server.lift.Again, r.server.branches.most = nil, 1 // with as much room for who shakes hands
+				// With as much room for those who shake hands.
+				r.server.lift.Again, r.server.branches.most = nil, 1
 				r.server.mu.Unlock()
 				r.client.mu.Lock()
 				r.client.lift.Stays = func(_ context.Context, s *frame.Secure) (Way, error) { return s, nil }
