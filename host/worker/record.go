@@ -21,6 +21,8 @@ type recorder struct {
 	blobs   blobStore
 	scratch []byte
 	host    *hostMemory // in which everything recorded is booked
+	steps   int         // of contexts' local memory, that are kept
+	sweepAt int         // with how many of them those are looked for that nothing needs
 }
 
 // objectKey names an object: ids of most kinds come from one number space, addresses of memory from
@@ -303,12 +305,16 @@ func (r *recorder) release(e *entry) {
 		r.blobs.release(id)
 	}
 	r.host.release(e.cost)
-	e.blobs, e.cost = nil, 0
+	if e.step {
+		r.steps--
+	}
+	e.blobs, e.cost, e.step = nil, 0, false
 }
 
 // entries returns everything in the order in which it happened, as it can be done again. The caller
 // only reads.
 func (r *recorder) entries() []*entry {
+	r.sweepSteps()
 	var es []*entry
 	for _, o := range r.objects {
 		create := r.created(o)

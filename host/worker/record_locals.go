@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"causeway/cuda"
@@ -36,43 +37,79 @@ func isStep(a wire.Args) bool {
 	return false
 }
 
-// step adds one to a context, and has those go that nothing needs any more. There are few: one for
-// each kernel that needs more than any before.
+// How many steps are kept that are not the last of their context, and when those that nothing needs
+// are looked for. Each is done again where the session is made, and a driver compiles for it: a
+// program that had as many as it has memory for would have its VM stand still for hours. Without
+// the oldest, variables that were placed behind them may come out elsewhere, which keeps the
+// session where it is, by name.
+const (
+	mostSteps  = 1024
+	sweepLeast = 64
+	// mostLocals is how many may be LocalMemory in a session that comes: those, and one of each
+	// context that a GPU has room for.
+	mostLocals = 2 * mostSteps
+)
+
+// step adds one to a context. What is not needed goes when there are twice as many as at the last
+// look, so that a look at all that there is costs each of them little.
 func (r *recorder) step(o *object, e *entry) {
 	e.step = true
 	o.mods = append(o.mods, e)
-	var steps []*entry
-	for _, m := range o.mods {
-		if m.step {
-			steps = append(steps, m)
-		}
+	if r.steps++; r.steps >= max(sweepLeast, r.sweepAt) {
+		r.sweepSteps()
 	}
-	needed := r.neededSteps(steps)
-	o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
-		if !m.step || needed[m] {
-			return false
-		}
-		r.release(m)
-		return true
-	})
 }
 
-// neededSteps are those of a context, which are in order, that something was made behind that
-// lives, and ahead of the next, and the last one of each operation, which is how the context is.
-func (r *recorder) neededSteps(steps []*entry) map[*entry]bool {
-	needed, last := map[*entry]bool{}, map[wire.Op]bool{}
-	for _, m := range slices.Backward(steps) {
-		if _, op, _ := wire.ParseHeader(m.rec); !last[op] {
-			last[op], needed[m] = true, true
+// sweepSteps has those steps go that nothing needs any more, and the oldest of too many.
+func (r *recorder) sweepSteps() {
+	if r.steps == 0 {
+		return
+	}
+	needed := r.neededSteps()
+	for _, o := range r.objects {
+		o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
+			if !m.step || needed[m] {
+				return false
+			}
+			r.release(m)
+			return true
+		})
+	}
+	r.sweepAt = 2 * r.steps
+}
+
+// neededSteps are those that something was made behind that lives, and ahead of the context's next,
+// and the last one of each operation in a context, which is how that is.
+func (r *recorder) neededSteps() map[*entry]bool {
+	made := make([]uint64, 0, len(r.objects))
+	for _, o := range r.objects {
+		made = append(made, o.create.order)
+	}
+	slices.Sort(made)
+	needed := map[*entry]bool{}
+	var between []*entry
+	for _, o := range r.objects {
+		last, next := map[wire.Op]bool{}, uint64(math.MaxUint64)
+		for _, m := range slices.Backward(o.mods) {
+			if !m.step {
+				continue
+			}
+			_, op, _ := wire.ParseHeader(m.rec)
+			i, _ := slices.BinarySearch(made, m.order)
+			switch {
+			case !last[op]:
+				last[op], needed[m] = true, true
+			case i < len(made) && made[i] < next:
+				needed[m] = true
+				between = append(between, m)
+			}
+			next = m.order
 		}
 	}
-	if len(needed) == len(steps) {
-		return needed
-	}
-	for _, o := range r.objects {
-		at, _ := slices.BinarySearchFunc(steps, o.create.order, func(m *entry, made uint64) int { return cmp.Compare(m.order, made) })
-		if at > 0 {
-			needed[steps[at-1]] = true
+	if more := len(between) - mostSteps; more > 0 {
+		slices.SortFunc(between, func(a, b *entry) int { return cmp.Compare(a.order, b.order) })
+		for _, m := range between[:more] {
+			delete(needed, m)
 		}
 	}
 	return needed

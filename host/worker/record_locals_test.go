@@ -1,13 +1,17 @@
 package worker
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/worker/state"
 )
 
 // stepsOf lists what a fresh worker would be given of contexts' local memory, and modules, in
@@ -148,5 +152,64 @@ func TestLocalsAreRecorded(t *testing.T) {
 	from.w.host.limit = from.w.host.used + 16
 	if res := from.do(1, launch(9)); res != cuda.ErrorOutOfMemory || len(stepsOf(t, from.w.record)) != 4 {
 		t.Errorf("without room: %v, %v", res, stepsOf(t, from.w.record))
+	}
+}
+
+// TestManySteps: a program that has contexts' local memory grow, and something made behind it, over
+// and over has no more of that recorded than can be done again in a while; what recording it takes
+// does not grow with what there is already, here or where the session is made again.
+func TestManySteps(t *testing.T) {
+	const rounds, most = 30_000, mostSteps + 2
+	from, _ := growing(t)
+	from.w.host.limit = 1 << 30
+	from.must(1, &wire.CtxCreateArgs{Ctx: 1})
+	for i := range wire.ID(rounds) {
+		from.must(1, &wire.CtxSetLimitArgs{Limit: cuda.LimitStackSize, Value: 1},
+			&wire.LaunchArgs{Gx: 64, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}, &wire.EventCreateArgs{Event: 20 + i})
+		if n := from.w.record.steps; n > 2*most {
+			t.Fatalf("%d steps are kept after %d rounds", n, i)
+		}
+	}
+	snap := from.snapshot()
+	to, gpu := growing(t)
+	if err := to.w.restore(snap); err != nil {
+		t.Fatal(err)
+	}
+	locals := slices.DeleteFunc(gpu.did, func(what string) bool { return strings.HasPrefix(what, "event") })
+	if n := len(snap.Requests) - rounds - 1; n > most || n < mostSteps || len(locals) > most {
+		t.Errorf("%d steps are recorded, and %d done again", n, len(locals))
+	}
+	// The last ones are as they were.
+	if list := stepsOf(t, from.w.record); !slices.Equal(list[len(list)-3:], []string{"limit 0 1", "local 64", fmt.Sprint("event ", 20+rounds-1)}) {
+		t.Errorf("the last ones are %v", list[len(list)-3:])
+	}
+	for i := range wire.ID(rounds) {
+		from.must(1, &wire.EventDestroyArgs{Event: 20 + i})
+	}
+	if list := stepsOf(t, from.w.record); len(list) != 2 || from.w.record.steps != 2 {
+		t.Errorf("%d are kept, %v, and nothing lives that was made behind them", from.w.record.steps, list)
+	}
+	if from.must(1, &wire.CtxDestroyArgs{Ctx: 1}); from.w.record.steps != 0 {
+		t.Errorf("%d are kept without a context", from.w.record.steps)
+	}
+}
+
+// TestSnapshotOfLocals: what a driver compiles for is bounded where a session's state is read.
+func TestSnapshotOfLocals(t *testing.T) {
+	rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LocalMemoryArgs{Bytes: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, fine := range map[int]bool{mostLocals: true, mostLocals + 1: false} {
+		var b bytes.Buffer
+		w := state.NewWriter(&b)
+		s := &snapshot{Virtiofs: &virtiofsState{}, Requests: slices.Repeat([]request{{Record: rec}}, n)}
+		s.write(w)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSnapshot(state.NewReader(&b, 1<<30)); fine != (err == nil) || !fine && !errors.Is(err, state.ErrState) {
+			t.Errorf("%d: %v", n, err)
+		}
 	}
 }

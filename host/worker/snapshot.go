@@ -162,8 +162,10 @@ func readSnapshot(r *state.Reader) (*snapshot, error) {
 	return s, r.Err()
 }
 
-// readRequests reads requests one by one: their number alone takes nothing.
+// readRequests reads requests one by one: their number alone takes nothing. A driver compiles for
+// those of local memory.
 func (s *snapshot) readRequests(r *state.Reader) {
+	locals := 0
 	for range r.Count(mostRequests, 0) {
 		q := request{Record: r.Bytes(wire.MaxRecord)}
 		n := r.Count(mostPlaced, 8)
@@ -172,6 +174,12 @@ func (s *snapshot) readRequests(r *state.Reader) {
 		}
 		for range n {
 			q.Placed = append(q.Placed, r.U64())
+		}
+		if _, op, err := wire.ParseHeader(q.Record); err == nil && op == wire.OpLocalMemory {
+			if locals++; locals > mostLocals {
+				r.Refuse("more than %d changes of contexts' local memory", mostLocals)
+				return
+			}
 		}
 		r.Keep(itemBytes)
 		s.Requests = append(s.Requests, q)
