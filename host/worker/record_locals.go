@@ -39,7 +39,7 @@ func isStep(a wire.Args) bool {
 
 // How many steps are kept that are not the last of their context, and when those that nothing needs
 // are looked for. Each is done again where the session is made, and a driver compiles for it: a
-// program that had as many as it has memory for would have its VM stand still for hours. Without
+// program that had as many as its memory allows would have its VM stand still for that. Without
 // the oldest, variables that were placed behind them may come out elsewhere, which keeps the
 // session where it is, by name.
 const (
