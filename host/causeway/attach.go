@@ -32,8 +32,8 @@ type domainFlags struct {
 
 func (f *domainFlags) register(c *cobra.Command) {
 	f.node.register(c)
-	c.Flags().StringVarP(&f.connect, "connect", "c", "", "libvirt's address (default: libvirt's own, for root qemu:///system)")
-	c.Flags().StringVar(&f.qmp, "qmp", "", "QMP socket of a QEMU that runs without libvirt; DOMAIN is then any name for the VM")
+	c.Flags().StringVarP(&f.connect, "connect", "c", "", "libvirt's `URI` (default: libvirt's own, for root qemu:///system)")
+	c.Flags().StringVar(&f.qmp, "qmp", "", "QMP `SOCKET` of a QEMU that runs without libvirt; DOMAIN is then any name for the VM")
 	c.Flags().BoolVar(&f.live, "live", false, "change the running VM only")
 	c.Flags().BoolVar(&f.config, "config", false, "change what the next start has only")
 	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the guest may take to let go of a vGPU")

@@ -72,7 +72,7 @@ kept up to date until the VM has left by other means, or Ctrl-C.`,
 	c.Flags().DurationVar(&f.pause, "max-pause", 300*time.Millisecond, "how long the VM may stand for memory that is left; given, and not reached, nothing is moved")
 	c.Flags().StringVar(&f.connect, "connect", "", "this host's libvirt `URI`")
 	c.Flags().StringVar(&f.to, "to", "", "the other host's libvirt `URI` (default qemu+ssh://HOST/system)")
-	c.Flags().StringVar(&f.uri, "uri", "", "where QEMU there waits for the VM's memory: libvirt's as in tcp://hostb, with --qmp as in tcp:hostb:4444")
+	c.Flags().StringVar(&f.uri, "uri", "", "`URI` where QEMU there waits for the VM's memory: libvirt's as in tcp://hostb, with --qmp as in tcp:hostb:4444")
 	c.Flags().StringVar(&f.qmp, "qmp", "", "QMP `SOCKET` of a QEMU that runs without libvirt")
 	c.Flags().BoolVar(&f.only, "memory-only", false, "send GPU memory ahead, and leave the VM to others")
 	c.MarkFlagsMutuallyExclusive("qmp", "memory-only", "to")

@@ -73,7 +73,7 @@ What a program asked its GPU before, as its UUID or bus address, it does not ask
 	node.register(c)
 	c.Flags().StringVar(&wish.GPU, "gpu", "", "`GPU` to move to: a number as `causeway gpus` shows it, a UUID or the beginning of one, or soft/1 for the second software GPU")
 	c.Flags().BoolVar(&wish.OtherModel, "other-model", false, "permit another model of GPU, for programs whose code is there as PTX")
-	c.Flags().IntVar(&pid, "pid", 0, "move the sessions of a `causeway run`, by its process id")
+	c.Flags().IntVar(&pid, "pid", 0, "move the sessions of a causeway run by its process id, `PID`")
 	c.Flags().StringVar(&wish.Remote, "remote", "", "GPU server to move to, `NAME` as `causeway gpus --all` shows it")
 	c.Flags().BoolVar(&wish.Throttle, "throttle", false, "with --remote: hold programs back that change GPU memory as fast as it is sent, 20 % of the time and then more, until they have moved or stay")
 	c.MarkFlagsOneRequired("gpu", "remote")

@@ -36,7 +36,7 @@ same addresses, and the program goes on. It is what migration and updates of a r
 			return nil
 		},
 	}
-	c.Flags().IntVar(&pid, "pid", 0, "process id of `causeway run`")
+	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a causeway run")
 	_ = c.MarkFlagRequired("pid")
 	return c
 }

@@ -191,6 +191,8 @@ func TestChecks(t *testing.T) {
 		{"QEMU", Failed, nil, files{"qemu-system-x86_64 --version": "FAIL Illegal instruction"}, nil, "Illegal"},
 		{"libvirt", Warning, nil, files{"virsh -c qemu:///system version": ""}, nil, "by hand"},
 		{"libvirt", Failed, nil, files{"virsh -c qemu:///system version": "FAIL error: failed to connect"}, nil, "systemctl start libvirtd"},
+		{"libvirt", Failed, nil, files{"virsh -c qemu:///system version": "FAIL error: failed to connect to the hypervisor\nerror: Failed to connect socket to '/run/s'\n"}, nil, "does not answer: Failed to connect socket"},
+		{"libvirt", Failed, nil, files{"virsh -c qemu:///system version": "FAIL Compiled against library: libvirt 11.3.0\n"}, nil, "does not answer: exit status 1"},
 		{"libvirt", Warning, nil, files{"virsh -c qemu:///system version": "Using library: libvirt 6.0.0\n"}, nil, "6.0.0"},
 		{"libvirt", Warning, nil, files{"virsh -c qemu:///system version": "Using library: libvirt 9.0.0\n"}, nil, "migrat"},
 		{"systemd units", OK, nil, nil, nil, "by hand"},

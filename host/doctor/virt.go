@@ -49,13 +49,28 @@ func virsh(ctx context.Context, m *Machine) (text string, there bool, err error)
 	return text, !errors.Is(err, exec.ErrNotFound), err
 }
 
+// virshReason is why virsh failed: its last error, as the first says only that there is no
+// connection. What it prints of itself before it is ended for taking too long is no reason.
+func virshReason(ctx context.Context, text string, err error) string {
+	reason := err.Error()
+	if ctx.Err() != nil {
+		reason = "virsh has not ended in time (" + reason + ")"
+	}
+	for line := range strings.Lines(text) {
+		if said, found := strings.CutPrefix(strings.TrimSpace(line), "error: "); found {
+			reason = said
+		}
+	}
+	return firstLine(reason)
+}
+
 func libvirt(ctx context.Context, m *Machine) Result {
 	text, there, err := virsh(ctx, m)
 	if !there {
 		return warning("`apt install libvirt-daemon-system libvirt-clients`, unless you start QEMU by hand: then `causeway create` and `causeway attach --qmp` serve.", "not installed")
 	}
 	if err != nil {
-		return failed("`systemctl start libvirtd` (or virtqemud.socket), and run this as root or a member of the group libvirt.", "qemu:///system does not answer: %s", firstLine(text))
+		return failed("`systemctl start libvirtd` (or virtqemud.socket), and run this as root or a member of the group libvirt.", "qemu:///system does not answer: %s", virshReason(ctx, text, err))
 	}
 	found := libvirtVersion.FindStringSubmatch(text)
 	if found == nil {

@@ -245,6 +245,10 @@ func TestAttachBesideABalloon(t *testing.T) {
 		if err != nil || len(done.Notes) != want {
 			t.Errorf("%s: %+v %v", xml, done, err)
 		}
+		// What is to be written is no element without an end, which would not be XML.
+		if want > 0 && !strings.Contains(planned.Notes[0], "freePageReporting='on' within <memballoon model='virtio") {
+			t.Errorf("%s: %s", xml, planned.Notes[0])
+		}
 	}
 }
 

@@ -153,7 +153,7 @@ func (d *DomainXML) silentBalloon() string {
 		dev := &d.doc.Devices.All[i]
 		if dev.XMLName.Local == "memballoon" && strings.HasPrefix(dev.Model, "virtio") && dev.Reports != "on" {
 			return fmt.Sprintf("the domain's memory balloon does not report free pages, so what lay in managed memory that is at the GPU may go along twice when the VM migrates; "+
-				"with `virsh edit %s`, <memballoon model='%s' freePageReporting='on'> spares that from its next start on", d.Name, dev.Model)
+				"with `virsh edit %s`, freePageReporting='on' within <memballoon model='%s'> spares that from its next start on", d.Name, dev.Model)
 		}
 	}
 	return ""
