@@ -38,7 +38,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	hostMemoryFlag(c, &f.host, " (default "+limit.HostMemory(limit.DefaultHostMemory).String()+")")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	f.sandbox.register(c)
-	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. `causeway doctor` tells, and how to end it")
+	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. \"causeway doctor\" tells, and how to end it")
 	c.Flags().BoolVar(&f.migrate, "migratable", false, "sessions on real GPUs may move to another worker: memory comes from addresses that the workers choose. Those of software GPUs always may")
 	c.Flags().StringVar(&f.rdma, "rdma", rdmaOff, "whether sessions between this host and a GPU server go by RDMA, in the clear: off, auto, or a `DEVICE` or DEVICE/PORT as in mlx5_0/1")
 	completeWords(c, "rdma", rdmaOff, link.RDMAAuto)
