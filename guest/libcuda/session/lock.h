@@ -87,5 +87,17 @@ static inline void cw_lock_release(struct cw_lock *l)
 	cw_signals_after();
 }
 
+/* The same, and a full fence: others see what was stored before it before anything is loaded behind
+ * it. On x86 the exchange is one, and another would cost as much again. */
+static inline void cw_lock_release_fenced(struct cw_lock *l)
+{
+	cw_lock_release(l);
+#ifdef __x86_64__
+	atomic_signal_fence(memory_order_seq_cst);
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 #pragma GCC visibility pop
 #endif
