@@ -67,6 +67,12 @@ func (b *blobs) Take(id, size uint32) ([]byte, bool) {
 
 // settle gives back what the current request took. What of it stays is booked by whoever keeps it.
 func (b *blobs) settle() {
+	if len(b.last) > 0 {
+		b.settleTaken()
+	}
+}
+
+func (b *blobs) settleTaken() {
 	b.host.release(b.taken)
 	b.taken = 0
 	clear(b.last)

@@ -233,7 +233,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 		}
 	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
-	if err == nil {
+	if err == nil && len(c.Instances)+len(c.Locals) > 0 {
 		err = w.record.noteMade(c)
 	}
 	if err != nil {

@@ -97,7 +97,13 @@ func (b *Budget) wantMore(n uint64) {
 
 // Short is the most bytes that the limit allows and that were refused for lack of room since it was
 // asked last; 0: none were.
-func (b *Budget) Short() uint64 { return b.short.Swap(0) }
+func (b *Budget) Short() uint64 {
+	// Asked after each operation: an exchange waits for all that this has stored.
+	if b.short.Load() == 0 {
+		return 0
+	}
+	return b.short.Swap(0)
+}
 
 // Book books what is taken already, limit or not.
 func (b *Budget) Book(n uint64) {
