@@ -34,7 +34,7 @@ func (s *session) instantiate(c *wire.Call, lib, ctx uint32) cuda.Result {
 // Launches do.
 func (s *session) instanceAt(c *wire.Call, f *function, ctx uint32) cuda.Result {
 	mark := s.mark(ctx)
-	if f.there == mark || !f.isKernel() {
+	if f.isAt(mark) {
 		return cuda.Success
 	}
 	res := s.instantiate(c, f.lib, ctx)
@@ -43,6 +43,9 @@ func (s *session) instanceAt(c *wire.Call, f *function, ctx uint32) cuda.Result 
 	}
 	return res
 }
+
+// isAt reports whether there is nothing for instanceAt to do.
+func (f *function) isAt(mark uint64) bool { return f.there == mark || !f.isKernel() }
 
 // LibraryInstance makes an instance again.
 func (s *session) LibraryInstance(c *wire.Call, a *wire.LibraryInstanceArgs) cuda.Result {

@@ -10,7 +10,7 @@ import (
 
 // Launch starts a kernel from a packed parameter buffer.
 func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
-	f, ok := s.funcs.get(a.Func)
+	f, ok := s.funcs.hot(a.Func)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
@@ -22,28 +22,30 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
-		return res
+	if !f.isAt(s.mark(c.Ctx)) {
+		if res := s.instanceAt(c, f, c.Ctx); res != cuda.Success {
+			return res
+		}
 	}
 	in := cmp.Or(f.ctx, c.Ctx)
-	if s.capturing() && s.captured(st, s.ofLaunch(f, in)...) {
-		// Local memory is taken by what is made of the graph.
-		return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
+	// Of what is captured local memory is taken by what is made of the graph.
+	if captured := s.capturing() && s.captured(st, s.ofLaunch(f, in)...); !captured && f.local != 0 {
+		grow, res := s.outgrows(c, f, in)
+		if res != cuda.Success {
+			return res
+		}
+		if len(grow) > 0 {
+			s.submitters.drain(nil) // whether the driver takes it is to be known
+			return s.grown(c, grow, s.launch(c, a, f.handle, st, nil, args))
+		}
 	}
-	grow, res := s.outgrows(c, f, in)
-	switch {
-	case res != cuda.Success:
-		return res
-	case len(grow) == 0:
-		return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
-	}
-	s.submitters.drain(nil) // whether the driver takes it is to be known
-	return s.grown(c, grow, s.launch(c, a, f.handle, st, nil, args))
+	return s.launch(c, a, f.handle, st, s.submitterFor(c, st), args)
 }
 
 // launch gives a launch to a submitter, or to the driver if that is nil.
 func (s *session) launch(c *wire.Call, a *wire.LaunchArgs, fn bind.Function, st *stream, l *submitter, args bind.Arguments) cuda.Result {
-	d := bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
+	var d bind.Dims // a literal would be copied, as a whole behind its parts, which stalls
+	d[0], d[1], d[2], d[3], d[4], d[5], d[6] = a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
 		return s.launchWithAttributes(c, a, fn, st, l, &d, args)

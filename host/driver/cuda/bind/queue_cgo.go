@@ -172,7 +172,9 @@ func (i Item) SetLaunch(d *Driver, f Function, dims *Dims, st Stream, attrs Attr
 	c := i.c
 	c.kind, c.fn = C.CW_LAUNCH, C.uint64_t(d.fn.cuLaunchKernel)
 	c.args[0], c.args[1] = C.uint64_t(f.v), C.uint64_t(st.v)
-	*(*Dims)(unsafe.Pointer(&c.args[2])) = *dims
+	for i, to := 0, (*Dims)(unsafe.Pointer(&c.args[2])); i < len(dims); i++ { // they were just written one by one
+		to[i] = dims[i]
+	}
 	c.size, c.params, c.notify = C.uint32_t(len(a.b)), nil, 0
 	if len(a.b) > itemBytes {
 		c.params, c.notify = (*C.uint8_t)(BufferOf(a.b).p), 1
