@@ -148,7 +148,7 @@ func (s *session) ArrayDestroy(c *wire.Call, a *wire.ArrayDestroyArgs) cuda.Resu
 func (s *session) dropParts(owner uint32) {
 	for id, x := range s.arrays.m {
 		if x.owner == owner {
-			delete(s.arrays.m, id)
+			s.arrays.drop(id)
 			s.forgetTiles(shapedKey{id: id})
 			s.dropParts(id)
 		}

@@ -23,7 +23,9 @@ type event struct {
 	on    *stream
 	at    uint64
 	epoch uint64
-	// Number of the last call of each submitter that records it or waits for it, 0: none, or made.
+	// Submitters with calls that record it or wait for it, but for those known to be made, a bit
+	// each; and the number of each one's last.
+	within     uint8
 	submitters [maxSubmitters]uint64
 }
 
@@ -54,7 +56,7 @@ func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 
 // EventRecord marks the work so far of a stream.
 func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result {
-	e, ok := s.events.get(a.Event)
+	e, ok := s.events.hot(a.Event)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}

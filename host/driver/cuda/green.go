@@ -224,7 +224,7 @@ func (s *session) CtxFromGreenCtx(c *wire.Call, a *wire.CtxFromGreenCtxArgs) cud
 		return cuda.ErrorInvalidContext
 	}
 	g.ctx = a.Ctx
-	s.greens.m[a.Green] = g
+	s.greens.set(a.Green, g)
 	return s.contextReady(a.Ctx, ctx)
 }
 

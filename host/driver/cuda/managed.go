@@ -58,7 +58,8 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if old, ok := s.images.get(a.Library); ok {
 		s.retired = append(s.retired, old)
 	}
-	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
+	s.libs.set(a.Library, fresh)
+	s.images.set(a.Library, im)
 	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
 }
@@ -96,7 +97,7 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	}
 	s.drv.ModuleUnload(m.handle)
 	m.handle = fresh
-	s.modules.m[a.Module] = m
+	s.modules.set(a.Module, m)
 	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
 }
@@ -220,7 +221,7 @@ func (s *session) swapModules(library uint32, lib bind.Library) cuda.Result {
 			return res
 		}
 		m.handle = h
-		s.modules.m[id] = m
+		s.modules.set(id, m)
 	}
 	return cuda.Success
 }

@@ -1,7 +1,5 @@
 package cuda
 
-import "maps"
-
 // ofContext is an object that ends with a context: a pointer to nothing, for the driver, from then
 // on.
 type ofContext interface {
@@ -17,7 +15,7 @@ type owned[T ofContext] struct{ table[T] }
 func (t *owned[T]) contextGone(s *session, ctx uint32) {
 	for id, v := range t.m {
 		if v.of() == ctx {
-			delete(t.m, id)
+			t.drop(id)
 			v.ended(s, id)
 		}
 	}
@@ -75,7 +73,11 @@ func ofCode[T interface{ whose() code }](list *table[T], c code) (n int) {
 }
 
 func forgetCodeIn[T interface{ whose() code }](list *table[T], c code) {
-	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return v.whose() == c })
+	for id, v := range list.m {
+		if v.whose() == c {
+			list.drop(id)
+		}
+	}
 }
 
 // unloaded forgets all that is of code that is about to go.

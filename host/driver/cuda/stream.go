@@ -68,7 +68,7 @@ type threadKey struct{ ctx, thread uint32 }
 // streams are streams of ours, one for each guest thread and context.
 func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	if id != streamLegacy && id != streamPerThread {
-		st, ok := s.streams.get(id)
+		st, ok := s.streams.hot(id)
 		if !ok {
 			return nil, cuda.ErrorInvalidHandle
 		}
@@ -113,7 +113,9 @@ func (s *session) submit(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	if res == cuda.Success {
 		st.submitted++
 		s.gauge.touch(st)
-		s.captured(st)
+		if s.capturing() {
+			s.captured(st)
+		}
 	}
 	return st, res
 }
@@ -191,7 +193,7 @@ func (s *session) StreamQuery(c *wire.Call, a *wire.StreamQueryArgs) cuda.Result
 
 // StreamWaitEvent orders later work of a stream after an event.
 func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cuda.Result {
-	e, ok := s.events.get(a.Event)
+	e, ok := s.events.hot(a.Event)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}

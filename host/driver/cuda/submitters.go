@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"math/bits"
 	"os"
 	"runtime"
 	"strconv"
@@ -89,14 +90,6 @@ func (ls *submitters) drain(stop <-chan struct{}) bool {
 		}
 	}
 	return true
-}
-
-// at is submitter k, nil if there is none.
-func (ls *submitters) at(k int) *submitter {
-	if k < len(ls.all) {
-		return ls.all[k]
-	}
-	return nil
 }
 
 // forget has the submitters bind their threads anew: a context ended, and another may get its
@@ -222,33 +215,36 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call *bind.Call
 	// Calls that depend on each other share a submitter: with every step of one thread waiting for
 	// another's, both are slower than one. What the stream has in its own submitter, and the event
 	// in third ones, is waited for once.
-	for k, at := range e.submitters {
-		if o := s.submitters.at(k); at != 0 && !o.made(at) {
+	for in := e.within; in != 0; in &= in - 1 {
+		k := bits.TrailingZeros8(in)
+		if o := s.submitters.all[k]; !o.made(e.submitters[k]) {
 			l = o
 		}
 	}
 	if o := st.waiting(); o != nil && o != l {
 		o.reach(st.submittedAt, nil)
 	}
-	for k, at := range e.submitters {
-		if o := s.submitters.at(k); at != 0 && o != l {
-			o.reach(at, nil)
-			e.submitters[k] = 0
-		}
-	}
+	s.settleIn(e, e.within&^(1<<l.index))
 	i := l.next()
 	i.SetCall(call)
 	e.submitters[l.index] = s.send(l, st, i)
+	e.within |= 1 << l.index
 	return cuda.Success
 }
 
 // settleEvent waits until all calls that record e or wait for it have been made.
 func (s *session) settleEvent(e *event) {
-	for i, at := range e.submitters {
-		if at != 0 {
-			s.submitters.all[i].reach(at, nil)
-			e.submitters[i] = 0
-		}
+	if e.within != 0 {
+		s.settleIn(e, e.within)
+	}
+}
+
+// settleIn is settleEvent for some submitters.
+func (s *session) settleIn(e *event, which uint8) {
+	e.within &^= which
+	for ; which != 0; which &= which - 1 {
+		k := bits.TrailingZeros8(which)
+		s.submitters.all[k].reach(e.submitters[k], nil)
 	}
 }
 

@@ -188,7 +188,7 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 		return cuda.ErrorInvalidValue
 	}
 	if m, ok := s.mems.get(a.Memhandle); ok && m.tiles > 0 {
-		delete(s.mems.m, a.Memhandle)
+		s.mems.drop(a.Memhandle)
 		s.unshare(sharePhysical, uint64(a.Memhandle))
 		s.released = append(s.released, m)
 		return cuda.Success
