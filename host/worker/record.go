@@ -18,6 +18,7 @@ import (
 type recorder struct {
 	clock   uint64
 	objects map[objectKey]*object
+	marked  [recentMarks]*object // each at its number modulo recentMarks: toMark
 	blobs   blobStore
 	scratch []byte
 	host    *hostMemory // in which everything recorded is booked
@@ -53,9 +54,9 @@ type object struct {
 	key      objectKey
 	create   *entry
 	mods     []*entry
-	mark     *entry // the last request that marks it: an event's record
-	retains  int    // primary contexts: how often create is to be made
-	ended    bool   // it was destroyed, and its children were not: mods end with that
+	mark     *mark // nil: nothing has marked it
+	retains  int   // primary contexts: how often create is to be made
+	ended    bool  // it was destroyed, and its children were not: mods end with that
 	parents  []*object
 	children map[*object]struct{}
 }
@@ -224,25 +225,6 @@ func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, rep
 	return nil
 }
 
-// noteMark remembers the last mark of an object, without allocating in the long run.
-func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
-	m, ok := a.(wire.Marker)
-	if !ok {
-		return fmt.Errorf("record %v: it names nothing that it marks", c.Op)
-	}
-	o := r.objects[objectKey{id: uint64(m.Marked())}]
-	if o == nil {
-		return nil
-	}
-	if o.mark == nil {
-		o.mark = &entry{}
-	}
-	o.mark.order = r.clock
-	r.clock++
-	o.mark.rec, err = wire.AppendRecord(o.mark.rec[:0], header(c), a)
-	return err
-}
-
 func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 	if info.Effect == wire.Resets {
 		r.dropChildren(o)
@@ -279,6 +261,7 @@ func (r *recorder) drop(o *object) {
 		return
 	}
 	delete(r.objects, o.key)
+	r.notToMark(o)
 	for _, p := range o.parents {
 		if o.key.space == wire.KindInstance {
 			p.vacated(o.create.placed)
@@ -388,11 +371,12 @@ func (r *recorder) elsewhere(o *object, e *entry) *entry {
 // standing is the mark of an object. If the stream is gone that brought it, it has long passed:
 // that of the object's own context will do.
 func (r *recorder) standing(o *object) *entry {
-	e := r.within(o, o.mark)
-	if e == o.mark && r.stands(o.mark) {
-		return o.mark
+	last := &o.mark.entry
+	e := r.within(o, last)
+	if e == last && r.stands(last) {
+		return last
 	}
-	e = r.elsewhere(o, o.mark)
+	e = r.elsewhere(o, last)
 	_, op, _ := wire.ParseHeader(e.rec)
 	for _, ref := range op.Info().Refs {
 		if ref.Kind == wire.KindStream {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -85,10 +86,68 @@ func marks(t testing.TB) func() {
 	return func() { _ = r.note(c, c.Op.Info(), a, nil, 0) }
 }
 
-// TestMarksKeepTheirMemory: events are recorded all the time. What an encoding allocates is all.
+// TestMarksKeepTheirMemory: events are recorded all the time, and the same again is not encoded.
 func TestMarksKeepTheirMemory(t *testing.T) {
-	if n := testing.AllocsPerRun(100, marks(t)); n > 1 {
+	if n := testing.AllocsPerRun(100, marks(t)); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestMarkIsTheLast: of an event's records the last counts, in its place among all, whether it is
+// as the one before or in another stream, thread or context; of an event that is another's number
+// by now nothing does.
+func TestMarkIsTheLast(t *testing.T) {
+	r := newRecorder(nil)
+	note := func(c wire.Call, a wire.Args) {
+		t.Helper()
+		c.Op = a.Op()
+		if err := r.note(&c, c.Op.Info(), a, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marked := func() *entry {
+		t.Helper()
+		es := r.entries()
+		last := es[len(es)-1]
+		for _, e := range es[:len(es)-1] {
+			if _, op, _ := wire.ParseHeader(e.rec); op == wire.OpEventRecord {
+				t.Error("another mark of the event is kept")
+			}
+		}
+		return last
+	}
+	note(wire.Call{}, &wire.PrimaryCtxRetainArgs{Ctx: 16})
+	note(wire.Call{Ctx: 16}, &wire.EventCreateArgs{Event: 20})
+	for _, x := range []struct {
+		c wire.Call
+		a wire.EventRecordArgs
+	}{
+		{wire.Call{Ctx: 16, Thread: 1}, wire.EventRecordArgs{Event: 20, Stream: 1}},
+		{wire.Call{Ctx: 16, Thread: 1}, wire.EventRecordArgs{Event: 20, Stream: 1}},
+		{wire.Call{Ctx: 16, Thread: 1}, wire.EventRecordArgs{Event: 20, Stream: 2}},
+		{wire.Call{Ctx: 16, Thread: 2}, wire.EventRecordArgs{Event: 20, Stream: 2}},
+		{wire.Call{Ctx: 16, Thread: 2}, wire.EventRecordArgs{Event: 20, Stream: 2, Flags: 1}},
+	} {
+		note(wire.Call{Ctx: 16}, &wire.StreamCreateArgs{Stream: 30})
+		note(x.c, &x.a)
+		note(wire.Call{Ctx: 16}, &wire.StreamDestroyArgs{Stream: 30})
+		want, err := wire.AppendRecord(nil, header(&x.c), &x.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := marked(); !bytes.Equal(got.rec, want) || got.order != r.clock-1 {
+			t.Errorf("%+v: % x at %d of %d", x, got.rec, got.order, r.clock)
+		}
+	}
+	note(wire.Call{Ctx: 16}, &wire.EventDestroyArgs{Event: 20})
+	note(wire.Call{Ctx: 16}, &wire.EventRecordArgs{Event: 20, Stream: 1}) // refused by a driver
+	note(wire.Call{Ctx: 16}, &wire.EventCreateArgs{Event: 20})
+	if _, op, _ := wire.ParseHeader(marked().rec); op != wire.OpEventCreate {
+		t.Errorf("behind an event's end %v is kept", op)
+	}
+	note(wire.Call{Ctx: 16}, &wire.EventRecordArgs{Event: 20, Stream: 1})
+	if _, op, _ := wire.ParseHeader(marked().rec); op != wire.OpEventRecord {
+		t.Errorf("of the next event of that number %v is kept", op)
 	}
 }
 
