@@ -21,6 +21,9 @@ say() { printf '[%3ds] %s\n' "$SECONDS" "$*" >&2; }
 
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# header prints the comment at the head of the script that was called: its --help.
+header() { sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"; }
+
 # on_exit COMMAND has it run when the script ends, by a signal too.
 on_exit() {
   # shellcheck disable=SC2064 # it is expanded when it runs

@@ -67,8 +67,11 @@ func judge(name string, text []byte) []violation {
 			return append(found, violation{name, 0, "foreign code does not live here: depend on it through go.mod"})
 		}
 	}
+	if isShell(name, text) {
+		found = append(found, judgeShell(name, text)...)
+	}
 	if !source[path.Ext(name)] {
-		return nil
+		return found
 	}
 	if lines := bytes.Count(text, []byte("\n")); lines > maxLines && !isGenerated(text) {
 		found = append(found, violation{name, 0, fmt.Sprintf("%d lines, at most %d: split it by what it does", lines, maxLines)})
