@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Builds a small bootable Debian guest that has a vGPU set up: systemd, the mount unit, the library cache.
+# Builds a small bootable Debian guest that has a vGPU set up: systemd, the mount unit, the library
+# cache.
 #
 #   images/build-debian.sh [OUT-DIR]      default: build/images/debian
 #
-# OUT-DIR gets root.ext4 (a raw disk, no partition table), vmlinuz (the cloud kernel that goes with it) and packages. Nothing is done if they
-# are there and nothing that they are made of changed. The serial console logs root in; no network is needed. If there is a file
-# system with the label causeway-run, its program `run` takes the console instead of a shell. Boot it with
+# OUT-DIR gets root.ext4 (a raw disk, no partition table), vmlinuz (the cloud kernel that goes with
+# it) and packages. Nothing is done if they are there and nothing that they are made of changed. The
+# serial console logs root in; no network is needed. If there is a file system with the label
+# causeway-run, its program `run` takes the console instead of a shell. Boot it with
 #
-#   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem -nographic \
+#   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine
+#   q35,memory-backend=mem -nographic \
 #     -kernel OUT-DIR/vmlinuz -append 'console=ttyS0 root=/dev/nvme0n1 rw' \
 #     -drive file=OUT-DIR/root.ext4,format=raw,if=none,id=root -device nvme,drive=root,serial=root \
-#     -chardev socket,id=gpu0,path=SOCKET -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024
+#     -chardev socket,id=gpu0,path=SOCKET -device
+#     vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib/common.sh"
 . "$ROOT/scripts/lib/pins.sh"
@@ -18,7 +22,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/cache.sh"
 . "$ROOT/images/lib.sh"
 
-case ${1:-} in -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;; esac
+case ${1:-} in -h | --help) header; exit ;; esac
 out=${1:-$BUILD/images/debian}
 suite=trixie
 kernel='linux-image-6\.12\.[0-9.]+\+deb13-cloud-amd64'
@@ -53,7 +57,8 @@ PROFILE
     systemd-firstboot.service podman-auto-update.timer podman-auto-update.service podman-restart.service podman-clean-transient.service; do
     ln -sf /dev/null "etc/systemd/system/$unit"
   done
-  # Neither a first boot nor an update: what those do takes longer than the rest of the boot. Each guest makes its own machine id.
+  # Neither a first boot nor an update: what those do takes longer than the rest of the boot. Each
+  # guest makes its own machine id.
   : >etc/machine-id
   touch etc/.updated var/.updated
   rm -f etc/motd; touch etc/default/locale root/.hushlogin
@@ -65,6 +70,7 @@ PROFILE
   echo "$want" >"$out/.stamp"
 }
 
-# Somebody's own folder is nothing to replace. A disk image is written to, by whoever boots it without a snapshot.
+# Somebody's own folder is nothing to replace. A disk image is written to, by whoever boots it
+# without a snapshot.
 if [ "$out" = "$BUILD/images/debian" ]; then COPIED=1 cached debian "$out" "$want" .stamp make_guest; else make_guest; fi
 say "guest image ready: ${out#"$ROOT"/}/root.ext4, $(du -h "$out/root.ext4" | cut -f1) of 1 GiB"

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Builds the test guest's initramfs, or a layer to append to it.
 #
-#   images/build-initramfs.sh SERIES OUT            base image for kernel 6.1, 6.12 or 7.2 (busybox, glibc, modules, init)
+#   images/build-initramfs.sh SERIES OUT            base image for kernel 6.1, 6.12 or 7.2 (busybox,
+#       glibc, modules, init)
 #   images/build-initramfs.sh --layer OUT FILE[:DEST]...
-#                                                   files alone; DEST is absolute in the guest, by default /app/NAME
+#                                                   files alone; DEST is absolute in the guest, by
+#                                                   default /app/NAME
 #
-# The kernel accepts concatenated archives: cat BASE LAYER > IMAGE. They are not compressed: an emulated CPU takes a second for 20 MB.
+# The kernel accepts concatenated archives: cat BASE LAYER > IMAGE. They are not compressed: an
+# emulated CPU takes a second for 20 MB.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib/common.sh"
 

@@ -1,6 +1,7 @@
-# Debian systems made with mmdebstrap, for guests and for tests of packages; sourced after scripts/lib/{common,pins,apt}.sh.
-# Packages come from the mirror that apt uses (CAUSEWAY_DEBIAN_MIRROR elsewhere); nothing of the machine's own is changed but for
-# mmdebstrap itself, which is installed if it is missing.
+# Debian systems made with mmdebstrap, for guests and for tests of packages; sourced after
+# scripts/lib/{common,pins,apt}.sh. Packages come from the mirror that apt uses
+# (CAUSEWAY_DEBIAN_MIRROR elsewhere); nothing of the machine's own is changed but for mmdebstrap
+# itself, which is installed if it is missing.
 
 # image_tools installs what makes images.
 image_tools() {
@@ -13,8 +14,9 @@ image_tools() {
   system_install "${missing[@]}" || die "installing ${missing[*]} failed: see $APT_DIR/install.log"
 }
 
-# image_tree SUITE DIR PACKAGES [MMDEBSTRAP-OPTION...] makes a minimal Debian system in DIR, which must not exist. PACKAGES are
-# separated by commas; systemd boots it. Options are, say, --customize-hook='chroot "$1" ...'.
+# image_tree SUITE DIR PACKAGES [MMDEBSTRAP-OPTION...] makes a minimal Debian system in DIR, which
+# must not exist. PACKAGES are separated by commas; systemd boots it. Options are, say,
+# --customize-hook='chroot "$1" ...'.
 image_tree() {
   local suite=$1 dir=$2 packages=$3 mirror key log
   shift 3
@@ -22,7 +24,8 @@ image_tree() {
   key=$(debian_keyring) || exit 1
   log=$dir.log
   mkdir -p "$(dirname "$dir")"
-  # Docs and translations are left out: a third of a minimal system. fsync matters to systems that are kept.
+  # Docs and translations are left out: a third of a minimal system. fsync matters to systems that
+  # are kept.
   retry 3 image_tree_once "$suite" "$dir" "$log" --include="$packages" "$@" "deb [arch=amd64 signed-by=$key] $mirror $suite main" ||
     { tail -15 "$log" >&2; die "mmdebstrap failed: see $log"; }
 }
@@ -38,7 +41,8 @@ image_tree_once() {
     "${@:1:$#-1}" "$suite" "$dir" "${@: -1}" >"$log" 2>&1
 }
 
-# image_ext4 DIR OUT SIZE packs a tree into an ext4 file system without a partition table; OUT is sparse.
+# image_ext4 DIR OUT SIZE packs a tree into an ext4 file system without a partition table; OUT is
+# sparse.
 image_ext4() {
   rm -f "$2.new"
   truncate -s "$3" "$2.new"
@@ -46,8 +50,9 @@ image_ext4() {
   mv "$2.new" "$2"
 }
 
-# image_kernel PATTERN PINNED DIR KERNEL unpacks a cloud kernel (see deb_pick): modules into the tree DIR, the kernel itself to the file
-# KERNEL, for QEMU's -kernel. No initramfs: NVMe disks, ext4 and virtio-fs are built in since 6.12.
+# image_kernel PATTERN PINNED DIR KERNEL unpacks a cloud kernel (see deb_pick): modules into the
+# tree DIR, the kernel itself to the file KERNEL, for QEMU's -kernel. No initramfs: NVMe disks, ext4
+# and virtio-fs are built in since 6.12.
 image_kernel() {
   local p v
   apt_ready

@@ -3,7 +3,8 @@
 #
 #   scripts/build-tests.sh [--only VARIANT]... [--jobs N] [--nvcc VERSION=PATH] [PROGRAM...]
 #
-# VARIANT is CUDA-KIND, e.g. 13.0-static, or a CUDA version alone; results are build/tests/VARIANT/PROGRAM.
+# VARIANT is CUDA-KIND, e.g. 13.0-static, or a CUDA version alone; results are
+# build/tests/VARIANT/PROGRAM.
 # One object per program and CUDA version, linked twice. Up-to-date programs are skipped.
 # Each program holds PTX (the software GPU executes it, newer GPUs compile it) and code for sm_90.
 set -euo pipefail
@@ -18,7 +19,7 @@ while [ $# -gt 0 ]; do
     --only) only+=("$2"); shift 2 ;;
     --jobs) jobs=$2; shift 2 ;;
     --nvcc) nvcc_of[${2%%=*}]=${2#*=}; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -53,8 +54,10 @@ wanted() {
 flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
 )
 
-# device_code VERSION PROGRAM: flags for PTX, and machine code of the newest GPU made from it: one run of the compiler, not two, but for a source
-# that asks for its architecture. One that needs more than the oldest says "ptx: 90", and "ptx only: cuda X.Y..." where that version's assembler is wrong.
+# device_code VERSION PROGRAM: flags for PTX, and machine code of the newest GPU made from it: one
+# run of the compiler, not two, but for a source that asks for its architecture. One that needs more
+# than the oldest says "ptx: 90", and "ptx only: cuda X.Y..." where that version's assembler is
+# wrong.
 device_code() {
   local arch code native=; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$2.cu" | head -1)
   code=compute_${arch:=75}
@@ -72,10 +75,12 @@ host_code() {
   [ -n "${nvcc_of[$1]:-}" ] || [ -z "$gcc" ] || echo "-ccbin $gcc"
 }
 
-# separate PROGRAM: is it compiled to relocatable device code? A source that launches kernels in kernels says "rdc".
+# separate PROGRAM: is it compiled to relocatable device code? A source that launches kernels in
+# kernels says "rdc".
 separate() { grep -q '^// rdc' "$src/$1.cu"; }
 
-# Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which few have.
+# Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code,
+# which few have.
 link() { # VERSION KIND OBJECT OUT
   local lib; lib=$(dirname "$(dirname "$(nvcc_path "$1")")")
   for lib in "$lib/lib" "$lib/lib64" "$lib/targets/x86_64-linux/lib"; do [ -e "$lib/libcudart_static.a" ] && break; done
@@ -89,7 +94,8 @@ link() { # VERSION KIND OBJECT OUT
   g++ "${args[@]}"
 }
 
-# stub_libcuda makes a library to link against: the names that the programs use, under the real one's soname.
+# stub_libcuda makes a library to link against: the names that the programs use, under the real
+# one's soname.
 # It is never loaded: programs find Causeway's libcuda.so.1 or the machine's own.
 stubs=$BUILD/tests/stubs
 stub_libcuda() { # OBJECT...
@@ -107,8 +113,9 @@ object() { # VERSION PROGRAM: prints its path
   echo "$o.o"
 }
 
-# compiled_by VERSION PROGRAM names the cache's entry of its object: the toolkit as it was fetched, the flags, the compiler for the host's part, and all that
-# the source may include. A compiler that was named by hand is not known well enough.
+# compiled_by VERSION PROGRAM names the cache's entry of its object: the toolkit as it was fetched,
+# the flags, the compiler for the host's part, and all that the source may include. A compiler that
+# was named by hand is not known well enough.
 compiled_by() {
   [ -z "${nvcc_of[$1]:-}" ] && [ -f "$(toolkit "$1")/.pin" ] || return 0
   local host h own headers=(); host=$(gcc_for_nvcc "$1")
@@ -119,7 +126,8 @@ compiled_by() {
   cache_entry nvcc "$2 $(cat "$(toolkit "$1")/.pin") $("${host:-g++}" --version | head -1)" "$0" "$src/$2.cu" "${headers[@]}" "$src/driverapi_kernels.cu"
 }
 
-# compile VERSION PROGRAM makes its object, and beside it what launches of kernels in kernels need, or takes both from another checkout.
+# compile VERSION PROGRAM makes its object, and beside it what launches of kernels in kernels need,
+# or takes both from another checkout.
 compile() {
   local o entry; o=$(object "$1" "$2"); entry=$(compiled_by "$1" "$2")
   if [ -n "$entry" ] && { ! separate "$2" || cache_take "$entry.dlink" "${o%.o}.dlink"; } && cache_take "$entry.o" "$o"; then

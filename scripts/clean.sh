@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Runs the demo and the tests from zero in a clean Debian: what a newcomer's machine does, with none of this one's packages and files.
+# Runs the demo and the tests from zero in a clean Debian: what a newcomer's machine does, with none
+# of this one's packages and files.
 #
-#   scripts/clean.sh [--suite bookworm|trixie] [--keep] [--resume DIR] [demo | test | STAGE]...      default: bookworm, demo and test
+#   scripts/clean.sh [--suite bookworm|trixie] [--keep] [--resume DIR] [demo | test | STAGE]...
+#       default: bookworm, demo and test
 #
-# Makes a minimal Debian (mmdebstrap's minbase and its plain sources) in a folder below TMPDIR or /var/tmp (15 GB for all of it), adds
-# gcc, make and this machine's Go, copies this working tree into it, and runs `make demo`, `make test` or stages of scripts/test.sh there,
-# in private namespaces of mounts and processes. The mirror, proxies and certificates are those that apt, pip and go use here. Prints what
-# each run took; logs come to build/logs/clean-SUITE. --keep leaves the folder and names it, --resume goes on in it. Needs root.
+# Makes a minimal Debian (mmdebstrap's minbase and its plain sources) in a folder below TMPDIR or
+# /var/tmp (15 GB for all of it), adds gcc, make and this machine's Go, copies this working tree
+# into it, and runs `make demo`, `make test` or stages of scripts/test.sh there, in private
+# namespaces of mounts and processes. The mirror, proxies and certificates are those that apt, pip
+# and go use here. Prints what each run took; logs come to build/logs/clean-SUITE. --keep leaves the
+# folder and names it, --resume goes on in it. Needs root.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"
@@ -20,7 +24,7 @@ while [ $# -gt 0 ]; do
     --suite) suite=$2; shift 2 ;;
     --keep) keep=1; shift ;;
     --resume) resume=$2 keep=1; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) runs+=("$1"); shift ;;
   esac
@@ -28,20 +32,23 @@ done
 [ ${#runs[@]} -gt 0 ] || runs=(demo test)
 [ "$(id -u)" = 0 ] || die "this needs root: it makes a chroot"
 have go || die "Go is missing: it is copied into the chroot"
-# mmdebstrap mounts /proc and the like below the folder that is deleted in the end: no other process may ever see them, nor they stay.
+# mmdebstrap mounts /proc and the like below the folder that is deleted in the end: no other process
+# may ever see them, nor they stay.
 [ "${CAUSEWAY_UNSHARED:-}" = 1 ] || CAUSEWAY_UNSHARED=1 exec unshare --mount --propagation private "$0" "${args[@]}"
 logs=$BUILD/logs/clean-$suite
 mkdir -p "$logs"
 dir=${resume:-$(mktemp -d "${TMPDIR:-/var/tmp}/causeway-clean.XXXXXX")}
 tree=$dir/root
 child=
-# stop ends what runs inside, and with its first process all of it: unshare itself hears nothing else.
+# stop ends what runs inside, and with its first process all of it: unshare itself hears nothing
+# else.
 # shellcheck disable=SC2046
 stop() { [ -z "$child" ] || kill -9 $(ps -o pid= --ppid "$child") 2>/dev/null || true; }
 # There are no mounts below here by now; --one-file-system is the second lock.
 on_exit 'stop; if [ -n "$keep" ]; then say "left: $dir"; else rm -rf --one-file-system "$dir"; fi'
 
-# settings prints what apt, pip and go have to know here to reach their registries, as VARIABLE=VALUE.
+# settings prints what apt, pip and go have to know here to reach their registries, as
+# VARIABLE=VALUE.
 settings() {
   env | grep -iE '^(https?|ftp|all|no)_proxy=|^PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|CERT|DEFAULT_TIMEOUT|RETRIES)=|^CAUSEWAY_DEBIAN_MIRROR=|^FUZZTIME=' || true
   local v value

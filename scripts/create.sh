@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A VM without libvirt: runs the example of `causeway create --help` as it is printed, with two vGPUs, and looks in the guest whether both
-# are there. Then QEMU takes the arguments that `causeway inspect` prints beside -m and beside those of a second vGPU.
+# A VM without libvirt: runs the example of `causeway create --help` as it is printed, with two
+# vGPUs, and looks in the guest whether both are there. Then QEMU takes the arguments that `causeway
+# inspect` prints beside -m and beside those of a second vGPU.
 #
 #   scripts/create.sh          some 30 s; the CPU is emulated
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole path in one go: installs what it needs, builds Causeway and two CUDA programs, boots a stock VM with a vGPU
-# and runs both programs in it. Exits non-zero if anything fails.
+# The whole path in one go: installs what it needs, builds Causeway and two CUDA programs, boots a
+# stock VM with a vGPU and runs both programs in it. Exits non-zero if anything fails.
 #
 #   scripts/demo.sh [--kernel SERIES] [--gpu auto|soft|N] [--accel auto|kvm|tcg]
 set -euo pipefail
@@ -13,7 +13,7 @@ while [ $# -gt 0 ]; do
     --kernel) kernel=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
-    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Whether QEMU's emulator by itself loses a write of the guest's when a VM moves: nothing of Causeway takes part, and the VM has no device but a serial port.
+# Whether QEMU's emulator by itself loses a write of the guest's when a VM moves: nothing of
+# Causeway takes part, and the VM has no device but a serial port.
 #
 #   scripts/emulator.sh [--moves N] [--load L] [--wide] [--kernel SERIES]
 #
-# A guest whose processes write memory of theirs, rest, and write again is sent N times (100), live, and goes on where it is; L processes (24) compute beside it: a thread of the
-# emulator has to be interrupted at the wrong moment. Once it stands all of its memory is held against what was sent. Says each move, and each page that differs; the status is 1 if one
-# does. --wide has QEMU trace memory_notdirty_set_dirty, to nowhere: that takes a microsecond or two in the very place where the emulator has looked and not yet acted (docs/RATIONALE.md,
-# "What an emulated guest may lose"), and makes it likelier. About 2 s a move on 2 processors.
+# A guest whose processes write memory of theirs, rest, and write again is sent N times (100), live,
+# and goes on where it is; L processes (24) compute beside it: a thread of the emulator has to be
+# interrupted at the wrong moment. Once it stands all of its memory is held against what was sent.
+# Says each move, and each page that differs; the status is 1 if one does. --wide has QEMU trace
+# memory_notdirty_set_dirty, to nowhere: that takes a microsecond or two in the very place where the
+# emulator has looked and not yet acted (docs/RATIONALE.md, "What an emulated guest may lose"), and
+# makes it likelier. About 2 s a move on 2 processors.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -17,7 +21,7 @@ while [ $# -gt 0 ]; do
     --load) load=$2; shift 2 ;;
     --wide) wide=--wide; shift ;;
     --kernel) kernel=$2; shift 2 ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

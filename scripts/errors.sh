@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Provokes faults that docs/OPERATIONS.md tells operators of, and compares what a CUDA program sees with what it says there.
+# Provokes faults that docs/OPERATIONS.md tells operators of, and compares what a CUDA program sees
+# with what it says there.
 #
 #   scripts/errors.sh          some seconds; no VM
 #   scripts/errors.sh --vm     what a VM's programs see, in a VM of its own (emulated)
 #
-# The program is guest/tests/vectoradd, by the runtime. The status is 0 if every row is as it should be.
+# The program is guest/tests/vectoradd, by the runtime. The status is 0 if every row is as it should
+# be.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -14,7 +16,7 @@ vm=
 case ${1-} in
   '') ;;
   --vm) vm=1 ;;
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+  -h | --help) header; exit ;;
   *) die "unknown option $1: see $0 --help" ;;
 esac
 program=$BUILD/tests/13.0-static/vectoradd
@@ -24,7 +26,8 @@ qemu_pid=
 on_exit end_vm
 mkfifo "$tmp/nap"; exec 9<>"$tmp/nap"
 
-# sees CODE FILE WHAT [TEXT]: a program's output ends with that CUDA error (0: it passed), and its log has that text.
+# sees CODE FILE WHAT [TEXT]: a program's output ends with that CUDA error (0: it passed), and its
+# log has that text.
 sees() {
   local got said
   said=$(grep -m1 '^causeway: ' "$2" | cut -c1-150)
@@ -71,7 +74,8 @@ killed() {
   row "the worker of a program that runs is killed" "$what ms" || cat "$tmp/out" "$tmp/log"
 }
 
-# lost kills the worker of a program that is about to read managed memory that lies at the GPU: there is no right value any more.
+# lost kills the worker of a program that is about to read managed memory that lies at the GPU:
+# there is no right value any more.
 lost() {
   local run worker rc=0
   mkfifo "$tmp/go"
@@ -90,8 +94,9 @@ lost() {
   row "managed memory of a worker that was killed" "status $rc" || cat "$tmp/out" "$tmp/log"
 }
 
-# debugged: gdb stops a program whose managed memory kernels had, reads and changes words of it, and steps over an access to what is at the GPU. While a kernel may have it
-# gdb is told that it cannot be had; it is never told an old word.
+# debugged: gdb stops a program whose managed memory kernels had, reads and changes words of it, and
+# steps over an access to what is at the GPU. While a kernel may have it gdb is told that it cannot
+# be had; it is never told an old word.
 debugged() {
   local args=() command rc=0
   if ! have gdb; then echo "skipped: managed memory in gdb: no gdb"; return; fi
@@ -122,7 +127,8 @@ GDB
   row "gdb reads, changes and steps over managed memory" "$command" || sed 's/^/        | /' "$tmp/out"
 }
 
-# begin_there ADDRESS:PORT: `run` is a program on that server, with its bytes there. What one before it had may be about to be free: it is tried again.
+# begin_there ADDRESS:PORT: `run` is a program on that server, with its bytes there. What one before
+# it had may be about to be free: it is tried again.
 begin_there() {
   for _ in $(seq 30); do
     : >"$tmp/out"
@@ -135,8 +141,9 @@ begin_there() {
 }
 ready_or_ended() { grep -q '^ready' "$tmp/out" || ended "$1"; }
 
-# over_there: more managed memory than a GPU server's vGPU has room for, of two programs of which one loses its worker and the other is killed; what they
-# had of the server's memory is there for a third, whose bytes are right.
+# over_there: more managed memory than a GPU server's vGPU has room for, of two programs of which
+# one loses its worker and the other is killed; what they had of the server's memory is there for a
+# third, whose bytes are right.
 over_there() {
   local at run worker what rc; at=$(own_loopback):7745
   start_serve "$at" "$tmp/serve.log" -v --gpu soft --memory 32MiB --host-memory 64MiB # 32 MiB for each program, 64 for all
@@ -170,7 +177,8 @@ in_guest() {
   return $rc
 }
 
-# in_vm: the rows about guests. The device has room for one CUDA process, and for less memory than the program wants.
+# in_vm: the rows about guests. The device has room for one CUDA process, and for less memory than
+# the program wants.
 in_vm() {
   local kernel=6.12 lib=/tmp/lib since
   # shellcheck disable=SC2034 # guest_channel truncates it

@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# Compares what programs see after faults: each case of guest/tests/faults.cu natively and through Causeway.
+# Compares what programs see after faults: each case of guest/tests/faults.cu natively and through
+# Causeway.
 #
 #   scripts/faults.sh [options] [CASE...]
 #
 #   --program PATH      the test program (default build/tests/13.0-static/faults)
-#   --native CMD        prefix of the native run; "table": compare with what a real driver printed, kept in --table
-#   --runner CMD        prefix of the run through Causeway (default "build/bin/causeway run --gpu 0 --")
-#   --table DIR         native outputs, one file a case (default guest/tests/faults); --record writes them
+#   --native CMD        prefix of the native run; "table": compare with what a real driver printed,
+#                       kept in --table
+#   --runner CMD        prefix of the run through Causeway (default "build/bin/causeway run --gpu 0
+#                       --")
+#   --table DIR         native outputs, one file a case (default guest/tests/faults); --record
+#                       writes them
 #   --until TEXT        compare up to the line that begins with TEXT
 #   --may-differ "C..." cases that are listed but do not count: what this GPU cannot do
-#   --life              also: a neighbour that must notice nothing, a killed program, a killed worker, and what is left behind
+#   --life              also: a neighbour that must notice nothing, a killed program, a killed
+#                       worker, and what is left behind
 #   --timeout SECONDS   for each case (default 120);  --verbose: show the lines that differ
 #
-# Prints "case native causeway result" lines: the code of the first wait after the fault (or how the process ended), and "same"
-# or how many lines differ. Exit status 0: nothing differs that counts.
+# Prints "case native causeway result" lines: the code of the first wait after the fault (or how the
+# process ended), and "same" or how many lines differ. Exit status 0: nothing differs that counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 program=build/tests/13.0-static/faults native= runner='build/bin/causeway run --gpu 0 --' table=guest/tests/faults
 record= verbose= limit=120 until= life= cases=()
-# A real driver takes the memory of a destroyed context for one still, and fails a call later: undefined, and not imitated.
+# A real driver takes the memory of a destroyed context for one still, and fails a call later:
+# undefined, and not imitated.
 may_differ=destroyed_context
 while [ $# -gt 0 ]; do
   case $1 in
@@ -33,7 +39,7 @@ while [ $# -gt 0 ]; do
     --record) record=1; shift ;;
     --verbose) verbose=1; shift ;;
     --life) life=1; shift ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit ;;
     -*) echo "unknown option $1" >&2; exit 2 ;;
     *) cases+=("$1"); shift ;;
   esac
@@ -44,7 +50,8 @@ trap 'touch "$FAULTS_STOP"; wait; rm -rf "$work"' EXIT
 # shellcheck disable=SC2086
 [ ${#cases[@]} -gt 0 ] || mapfile -t cases < <($runner "$program" | grep -vx -e infinite -e stuck -e steady -e orphan)
 
-# run PREFIX CASE OUT: standard output, how the process ended, and the words of assertions on standard error.
+# run PREFIX CASE OUT: standard output, how the process ended, and the words of assertions on
+# standard error.
 run() {
   local rc=0
   # The prefix is a command line: it is split on purpose.

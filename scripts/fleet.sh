@@ -1,20 +1,31 @@
 #!/usr/bin/env bash
-# Kubernetes on this machine: a control plane, a kubelet with containerd, causewayd and causeway-dra, and pods that use the software GPU.
+# Kubernetes on this machine: a control plane, a kubelet with containerd, causewayd and
+# causeway-dra, and pods that use the software GPU.
 #
 #   scripts/fleet.sh [--short|--deploy|--page|--net|--agent] [--vm] [--scale HOSTS CLAIMS [PROFILE]]
 #
-#   --short   what `make test` runs of it (its stage cluster): two nodes, pods with claims, and what is refused; status 77 and a reason where the machine has not what it takes
-#   --page    nothing but the fleet's page, in a browser, over hollow nodes; takes chromium and prometheus (Debian's)
-#   --deploy  host/fleet/deploy in place of programs started by hand: images, the webhook for KubeVirt, the page, an upgrade, and what is left when it is deleted
-#   --net     GPUs of another host over the network, and nothing else: a GPU server in a network namespace of its own, two controllers, what is lost and what is fenced (6 minutes)
-#   --agent   a host of plain libvirt in place of a kubelet: causeway-fleet agent, libvirtd, and a VM that gets its vGPU by a pod (3 minutes); takes libvirt (scripts/setup.sh libvirt)
-#   --scale   a control plane alone, with so many hosts of 8 GPUs that are not there, and claims of mixed sizes: how long that takes, what is stranded, what it costs. PROFILE is one
-#             of host/fleet/deploy/scheduler.yaml
-#   --vm      also QEMU in a pod, with a Linux guest that runs a CUDA program; with --net also one that moves between nodes with a GPU of another host
+#   --short   what `make test` runs of it (its stage cluster): two nodes, pods with claims, and what
+#             is refused; status 77 and a reason where the machine has not what it takes
+#   --page    nothing but the fleet's page, in a browser, over hollow nodes; takes chromium and
+#             prometheus (Debian's)
+#   --deploy  host/fleet/deploy in place of programs started by hand: images, the webhook for
+#             KubeVirt, the page, an upgrade, and what is left when it is deleted
+#   --net     GPUs of another host over the network, and nothing else: a GPU server in a network
+#             namespace of its own, two controllers, what is lost and what is fenced (6 minutes)
+#   --agent   a host of plain libvirt in place of a kubelet: causeway-fleet agent, libvirtd, and a
+#             VM that gets its vGPU by a pod (3 minutes); takes libvirt (scripts/setup.sh libvirt)
+#   --scale   a control plane alone, with so many hosts of 8 GPUs that are not there, and claims of
+#             mixed sizes: how long that takes, what is stranded, what it costs. PROFILE is one of
+#             host/fleet/deploy/scheduler.yaml
+#   --vm      also QEMU in a pod, with a Linux guest that runs a CUDA program; with --net also one
+#             that moves between nodes with a GPU of another host
 #
-# With PATIENCE=N in the environment each wait may be N times as long, on a machine with much else to do.
-# Takes root, control groups of version 1, and what `make kube` installs and builds once: runc, containernetworking-plugins and busybox-static (Debian's), Kubernetes, etcd and containerd.
-# What runs, is mounted and is connected is the script's own and ends with it. Prints one line for each check.
+# With PATIENCE=N in the environment each wait may be N times as long, on a machine with much else
+# to do.
+# Takes root, control groups of version 1, and what `make kube` installs and builds once: runc,
+# containernetworking-plugins and busybox-static (Debian's), Kubernetes, etcd and containerd. What
+# runs, is mounted and is connected is the script's own and ends with it. Prints one line for each
+# check.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/kube.sh"
@@ -39,7 +50,7 @@ while [ $# -gt 0 ]; do
     --page) page=1; shift ;;
     --agent) agent=1; shift ;;
     --scale) scale=("${@:2:3}"); shift $(($# < 4 ? $# : 4)); [ ${#scale[@]} -ge 2 ] || die "--scale HOSTS CLAIMS [PROFILE]" ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

@@ -1,18 +1,27 @@
 #!/usr/bin/env bash
-# Fuzzes every target for hours, in turns, when the machine has nothing better to do, and keeps account.
+# Fuzzes every target for hours, in turns, when the machine has nothing better to do, and keeps
+# account.
 #
 #   scripts/fuzz.sh [--turn SECONDS] [--hours N] [--ledger FILE]   one target after the other
-#   scripts/fuzz.sh --minutes N [--jobs N] [--ledger FILE]         all of them, spread over --jobs CPUs (all), --minutes in all
-#   scripts/fuzz.sh --take DIR                                     what --minutes left on another machine in $OUT goes into this one's account
-#   scripts/fuzz.sh --table [--ledger FILE]                        only prints the account: CPU minutes, executions and findings of each target
+#   scripts/fuzz.sh --minutes N [--jobs N] [--ledger FILE]         all of them, spread over --jobs
+#       CPUs (all), --minutes in all
+#   scripts/fuzz.sh --take DIR                                     what --minutes left on another
+#       machine in $OUT goes into this one's account
+#   scripts/fuzz.sh --table [--ledger FILE]                        only prints the account: CPU
+#       minutes, executions and findings of each target
 #
-# Each turn takes the target that has had the fewest, and the least CPU time of these, so far by the ledger (default docs/fuzz-ledger, which is to be committed), for --turn seconds (300) at
-# the lowest priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU time to reach in all; the ledger is kept, so a run that
-# is interrupted goes on where it was. A turn that finds an input that fails says so, keeps it in the package's testdata/fuzz, and that
+# Each turn takes the target that has had the fewest, and the least CPU time of these, so far by the
+# ledger (default docs/fuzz-ledger, which is to be committed), for --turn seconds (300) at the
+# lowest priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU
+# time to reach in all; the ledger is kept, so a run that is interrupted goes on where it was. A
+# turn that finds an input that fails says so, keeps it in the package's testdata/fuzz, and that
 # target is left out from then on.
-# With --minutes each target of this module has one turn or, where there are CPUs for it, those with the least CPU time so far another, as long as the time allows: the minutes are those of
-# all of it, compilation included. Nothing of it goes to the ledger, but by --take, which adds up what the ledger has and refuses what it has taken. What it found lies in $OUT then (default build/fuzz/out): fuzz.txt is the
-# account of this run, fuzz-ledger its lines, fuzz-found.tar.xz failing inputs and what they printed, fuzz-corpus.tar.xz the inputs that reached something new.
+# With --minutes each target of this module has one turn or, where there are CPUs for it, those with
+# the least CPU time so far another, as long as the time allows: the minutes are those of all of it,
+# compilation included. Nothing of it goes to the ledger, but by --take, which adds up what the
+# ledger has and refuses what it has taken. What it found lies in $OUT then (default
+# build/fuzz/out): fuzz.txt is the account of this run, fuzz-ledger its lines, fuzz-found.tar.xz
+# failing inputs and what they printed, fuzz-corpus.tar.xz the inputs that reached something new.
 # --targets PATTERN: only those whose package and name match.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -30,7 +39,7 @@ while [ $# -gt 0 ]; do
     --take) mode=take from=$2; shift 2 ;;
     --targets) only=$2; shift 2 ;;
     --table) mode=table; shift ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -39,7 +48,8 @@ touch "$ledger"
 cache=$(go env GOCACHE)/fuzz
 targets=$BUILD/fuzz/targets
 
-# A line of the ledger is a turn, or several: package, target, CPU seconds, executions, findings. Those that begin with # say where they are from.
+# A line of the ledger is a turn, or several: package, target, CPU seconds, executions, findings.
+# Those that begin with # say where they are from.
 account() { # LEDGER
   awk '!/^#/ { cpu[$1 " " $2] += $3; runs[$1 " " $2] += $4; bad[$1 " " $2] += $5; all += $3; inputs += $4; found += $5 }
     END { for (t in cpu) printf "%-70s %8.1f min %14d inputs %3d found\n", t, cpu[t] / 60, runs[t], bad[t] | "sort"
@@ -75,7 +85,8 @@ take_all() {
   account "$ledger"
 }
 
-# one_turn SECONDS LEDGER DIR PACKAGE TARGET: the status is 1 for a finding, 2 if it did not run. An output that ends with a finding is kept. It ends at the deadline, if there is one.
+# one_turn SECONDS LEDGER DIR PACKAGE TARGET: the status is 1 for a finding, 2 if it did not run. An
+# output that ends with a finding is kept. It ends at the deadline, if there is one.
 factor=4 spare=300 deadline=0 # of the clock for a turn on a machine that has other things to do
 one_turn() {
   local seconds=$1 to=$2 dir=$3 pkg=$4 t=$5 log=$BUILD/fuzz/${4//\//_}.$5.$BASHPID.turn cpu execs bad=0 most=$(($1 * factor + spare)) left=$((deadline - $(date +%s)))
@@ -98,7 +109,8 @@ one_turn() {
   return $bad
 }
 
-# next prints the target with the fewest turns, and the least CPU time of these, that has no finding, unless the whole account is full.
+# next prints the target with the fewest turns, and the least CPU time of these, that has no
+# finding, unless the whole account is full.
 next() {
   awk -v full=$((hours * 3600)) 'FILENAME == ARGV[1] { if (/^#/) next; cpu[$1 " " $2] += $3; turns[$1 " " $2]++; bad[$1 " " $2] += $5; all += $3; next }
     { t = $2 " " $3 }
@@ -122,8 +134,9 @@ least() {
   awk 'FILENAME == ARGV[1] { if (!/^#/) cpu[$1 " " $2] += $3; next } { print cpu[$2 " " $3] + 0, $0 }' "$ledger" "$targets" | sort -s -n -k 1,1 | cut -d ' ' -f 2-
 }
 
-# spread gives every target a turn within the minutes, as many beside each other as there are CPUs; CPUs that would have nothing to do in the last round take those again that have had the least.
-# At the end some seconds are for what is to come back.
+# spread gives every target a turn within the minutes, as many beside each other as there are CPUs;
+# CPUs that would have nothing to do in the last round take those again that have had the least. At
+# the end some seconds are for what is to come back.
 spread() {
   local n rounds seconds out=${OUT:-$BUILD/fuzz/out} own began=$BUILD/fuzz/began
   n=$(wc -l <"$targets") rounds=$(((n + jobs - 1) / jobs)) factor=1 spare=10 deadline=$(($(date +%s) - SECONDS + minutes * 60 - 20))

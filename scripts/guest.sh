@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Shows what a guest that keeps its vGPU sees: boots images/build-debian.sh's Debian (systemd, nothing installed by hand) without the
-# device, plugs it in, reboots, runs programs and a container, unplugs it. Each line is a check.
+# Shows what a guest that keeps its vGPU sees: boots images/build-debian.sh's Debian (systemd,
+# nothing installed by hand) without the device, plugs it in, reboots, runs programs and a
+# container, unplugs it. Each line is a check.
 #
 #   scripts/guest.sh [--accel tcg|kvm] [--causeway PROGRAM]
 #
@@ -15,7 +16,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --accel) accel=$2; shift 2 ;;
     --causeway) CAUSEWAY=$2; shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -38,7 +39,8 @@ cleanup() {
 }
 on_exit cleanup
 
-# The disk whose program the guest's console runs: guest.sh's agent. A CUDA program and a container lie beside it.
+# The disk whose program the guest's console runs: guest.sh's agent. A CUDA program and a container
+# lie beside it.
 prepare() {
   mkdir "$tmp/run"
   agent_script >"$tmp/run/run"
@@ -60,7 +62,8 @@ RUN
   [ ! -x "$BUILD/tests/13.0-static/vectoradd" ] || cp "$BUILD/tests/13.0-static/vectoradd" "$tmp/run/"
   truncate -s 32M "$tmp/run.ext4"
   mkfs.ext4 -q -F -L causeway-run -O ^has_journal -d "$tmp/run" "$tmp/run.ext4" || die "mkfs.ext4 failed"
-  # The root is a partition, named by the table's number: which of two disks is nvme0n1 is whose probe ends first, and on a busy machine the kernel took the one without an init.
+  # The root is a partition, named by the table's number: which of two disks is nvme0n1 is whose
+  # probe ends first, and on a busy machine the kernel took the one without an init.
   truncate -s $(($(stat -c %s "$image/root.ext4") + (1 << 20))) "$tmp/root.disk"
   python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<440xI2x4xB3xII48xH", int(sys.argv[1], 16), 0x83, 2048, int(sys.argv[2]) >> 9, 0xAA55))' $table "$(stat -c %s "$image/root.ext4")" | dd of="$tmp/root.disk" conv=notrunc status=none && dd if="$image/root.ext4" of="$tmp/root.disk" bs=1M seek=1 conv=notrunc,sparse status=none || die "no disk of $image/root.ext4"
 }

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# What a worker could be given of a VM's memory instead of the descriptor of all of it, on this kernel and with this machine's GPU if it has
-# one: does a mapping made by another process of the same address space hold, does a dma-buf (udmabuf), does cuMemHostRegister take them.
+# What a worker could be given of a VM's memory instead of the descriptor of all of it, on this
+# kernel and with this machine's GPU if it has one: does a mapping made by another process of the
+# same address space hold, does a dma-buf (udmabuf), does cuMemHostRegister take them.
 #
 #   scripts/guestpages.sh [--kernels "6.1 6.12 7.2"]
 #
-# Takes seconds. With --kernels the same (but for the GPU) in emulated VMs with the kernels that scripts/setup.sh kernels brings, whose
-# times mean nothing. docs/SECURITY.md and docs/RATIONALE.md have the answers.
+# Takes seconds. With --kernels the same (but for the GPU) in emulated VMs with the kernels that
+# scripts/setup.sh kernels brings, whose times mean nothing. docs/SECURITY.md and docs/RATIONALE.md
+# have the answers.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -13,7 +15,7 @@ kernels=
 while [ $# -gt 0 ]; do
   case $1 in
     --kernels) kernels=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1" ;;
   esac
 done

@@ -1,22 +1,43 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, on a machine that has one but no network and no QEMU.
 #
-#   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into build/gpu-pack.tar.xz;
-#                                     of the programs those of the variants in $VARIANTS ("13.0-static 13.0-shared"), or all; with NO_VM=1 without what VMs need, some 25 MB
+#   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into
+#                                     build/gpu-pack.tar.xz; of the programs those of the variants
+#                                     in $VARIANTS ("13.0-static 13.0-shared"), or all; with NO_VM=1
+#                                     without what VMs need, some 25 MB
 #   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
 #
-# Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
-# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
-# this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100 CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long programs stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
-# lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a lease over TLS included (WAYS: which, SECONDS_RANDOM),
-# soak is scripts/soak.sh (MINUTES: 9, JOBS: how many of each kind at a time, SEED),
-# speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. forger has a program forge the count of its GPU time (2.5 minutes), vars says where variables
-# come out behind what takes memory for threads, managedrows compares programs of managed memory natively and under run, PyTorch's kin included (ROWS: which rows of scripts/compat), vmmanaged runs them in a VM, oversubscribe too,
-# mostly has the table of read-mostly memory with and without duplicates and 8 GiB in turns, guestpages is the half of walls that takes seconds. Without a pack the programs are
-# built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last, and what the phases that were asked for say, which SHOW lists; the status is 0 if nothing
-# failed. BUDGET: seconds for all of them: a phase that is still running then is ended, and none begins. ARCHIVE: a file to which $OUT goes at the end, for machines from which few files come back.
+# Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu
+# 0`, soft on the software GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only
+# when asked for: vmtorch runs PyTorch in a VM that sees this machine's Python tree read-only
+# (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
+# limit against the driver's account, share, sandbox, node and moves are the scripts of these names
+# (MOVES names items of the last), overcommit suspends much memory beside the driver's checkpoint
+# (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100
+# CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word),
+# between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE:
+# its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh
+# training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this
+# GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long programs
+# stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote measures a
+# lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes
+# longer (DELAYS, in us), lanes measures launches by the number of lanes and leaves profiles, walls
+# learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory
+# (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table
+# of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a
+# lease over TLS included (WAYS: which, SECONDS_RANDOM), soak is scripts/soak.sh (MINUTES: 9, JOBS:
+# how many of each kind at a time, SEED),
+# speed that of scripts/speed.sh, compare measures another build, which pack takes from
+# build/before, against this one. forger has a program forge the count of its GPU time (2.5
+# minutes), vars says where variables come out behind what takes memory for threads, managedrows
+# compares programs of managed memory natively and under run, PyTorch's kin included (ROWS: which
+# rows of scripts/compat), vmmanaged runs them in a VM, oversubscribe too, mostly has the table of
+# read-mostly memory with and without duplicates and 8 GiB in turns, guestpages is the half of walls
+# that takes seconds. Without a pack the programs are built there by the nvcc in PATH. Logs are left
+# in $OUT (default /tmp/causeway-gpu). A short table comes last, and what the phases that were asked
+# for say, which SHOW lists; the status is 0 if nothing failed. BUDGET: seconds for all of them: a
+# phase that is still running then is ended, and none begins. ARCHIVE: a file to which $OUT goes at
+# the end, for machines from which few files come back.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -113,7 +134,8 @@ phase_vmtorch() {
   diff <(grep -v '^#' "$out/vmtorch.native") <(grep -v '^#' "$out/vmtorch.vm") && echo "vmtorch: 1 passed, 0 failed"
 }
 
-# Copies in VMs with 2 and 4 CPUs, the guest's huge pages on and off, by each way that pageable memory can travel.
+# Copies in VMs with 2 and 4 CPUs, the guest's huge pages on and off, by each way that pageable
+# memory can travel.
 phase_vmcopy() {
   local dir cpus rc=0
   [ -x "$BUILD/bin/bench" ] || gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl || return 3
@@ -138,7 +160,8 @@ phase_compat() {
 
 phase_speed() { scripts/speed.sh --gpu "$gpu" --no-bench --markdown "$out/speed.md"; }
 
-# A vGPU's memory limit against NVML's account: sessions of simulated VMs allocate in every way until there is no room.
+# A vGPU's memory limit against NVML's account: sessions of simulated VMs allocate in every way
+# until there is no room.
 phase_limits() {
   [ -x "$BUILD/bin/causeway-limits" ] || { echo "limits: build/bin/causeway-limits is not in the pack"; return 3; }
   local rc=0
@@ -146,8 +169,9 @@ phase_limits() {
   return $rc
 }
 
-# Suspending and resuming a session beside the driver's own checkpoint of a process, with as much memory (GIB: how much, each in turn); then a program goes from this GPU to another
-# and back, if there is one, and says how long it stood still.
+# Suspending and resuming a session beside the driver's own checkpoint of a process, with as much
+# memory (GIB: how much, each in turn); then a program goes from this GPU to another and back, if
+# there is one, and says how long it stood still.
 phase_overcommit() {
   [ -x "$BUILD/bin/checkpoint" ] || { echo "overcommit: build/bin/checkpoint is not in the pack"; return 3; }
   local rc=0 gib
@@ -161,8 +185,10 @@ phase_overcommit() {
   return $rc
 }
 
-# A program whose memory goes ahead of it to another device process on the same GPU (GIB: how much, each in turn): how long it stands still, and that nothing of it waits in host memory. Before that, what
-# it costs a program of the bare driver that a thread of its process reads and sums up, by each way to do so.
+# A program whose memory goes ahead of it to another device process on the same GPU (GIB: how much,
+# each in turn): how long it stands still, and that nothing of it waits in host memory. Before that,
+# what it costs a program of the bare driver that a thread of its process reads and sums up, by each
+# way to do so.
 phase_ahead() {
   [ -x "$BUILD/bin/causeway-limits" ] || { echo "ahead: build/bin/causeway-limits is not in the pack"; return 3; }
   local rc=0 gib
@@ -194,7 +220,8 @@ phase_vars() {
 }
 phase_guestpages() { scripts/guestpages.sh; }
 
-# A program that forges the count of its GPU time, beside an honest one and under a cap, and what the driver's own account says of both.
+# A program that forges the count of its GPU time, beside an honest one and under a cap, and what
+# the driver's own account says of both.
 phase_forger() {
   [ -x "$BUILD/bin/causeway-limits" ] || { echo "forger: build/bin/causeway-limits is not in the pack"; return 3; }
   local rc=0
@@ -209,7 +236,8 @@ phase_managedrows() {
   python3 -c 'import numba' 2>/dev/null || echo "there is no numba here"
   "$BUILD/bin/causeway-compat" --gpu "$gpu" --tests "$BUILD/tests/13.0-static" --only "${ROWS:-$rows_of_managed}" --jobs 4 --logs "$out/managedrows" --markdown "$out/COMPATIBILITY.md"
 }
-# Its programs in a VM. One takes what the GPU has, less than there is room for at a time, and more than once the memory of both.
+# Its programs in a VM. One takes what the GPU has, less than there is room for at a time, and more
+# than once the memory of both.
 phase_vmmanaged() {
   local dir rc=0 programs=(promises oversubscribe) p over=${OVER:-16 1536}
   for p in "$BUILD"/tests/13.0-static/managed*; do programs+=("${p##*/}"); done
@@ -223,7 +251,8 @@ phase_vmmanaged() {
   ) || rc=1
   return $rc
 }
-# What is read alone and by both, with and without duplicates, and the largest size of managed memory in turns.
+# What is read alone and by both, with and without duplicates, and the largest size of managed
+# memory in turns.
 phase_mostly() {
   local rc=0 on
   for on in 1 0; do
@@ -256,7 +285,8 @@ phase_vmmove() {
   awk -f scripts/lib/arrivals.awk "$out"/vmmove.d/device-*.log | tee "$out/vmmove.d/arrivals" | grep -A 12 'loaded a VM' # where the pause went
   return $rc
 }
-# PyTorch trains in a VM that moves between two QEMUs and, beside it, bare and moved in all ways that it allocates and launches: losses are those of unmoved runs.
+# PyTorch trains in a VM that moves between two QEMUs and, beside it, bare and moved in all ways
+# that it allocates and launches: losses are those of unmoved runs.
 phase_torchmove() {
   local rc=0 vm
   export QEMU=${QEMU:-$BUILD/qb/qemu} PYTHONDONTWRITEBYTECODE=1
@@ -267,7 +297,8 @@ phase_torchmove() {
   mkdir -p "$out/torchmove.d" && cp "$BUILD"/logs/migrate/train/* "$out/torchmove.d/"
   return $rc
 }
-# Programs of a VM move between two GPU servers of this machine, both with this GPU (SERVERS_GPU: 0,1 for one each), there, back and there; SERVERS: the phases, MODES: the programs of rounds.
+# Programs of a VM move between two GPU servers of this machine, both with this GPU (SERVERS_GPU:
+# 0,1 for one each), there, back and there; SERVERS: the phases, MODES: the programs of rounds.
 # shellcheck disable=SC2086 # phases are words
 phase_servers() {
   export QEMU=${QEMU:-$BUILD/qb/qemu}
@@ -286,8 +317,9 @@ phase_lanes() {
   for n in 8 6 4 3 2 0; do echo "$n submitters: $(CAUSEWAY_SUBMITTERS=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
 }
 
-# What calls and starts cost by sandbox and by where the program and its worker run. After # each start in ms: the first of a vGPU compiles
-# the probe's PTX, those after it, and so the medians, find it compiled where workers have a cache (not in mode strict).
+# What calls and starts cost by sandbox and by where the program and its worker run. After # each
+# start in ms: the first of a vGPU compiles the probe's PTX, those after it, and so the medians,
+# find it compiled where workers have a cache (not in mode strict).
 phase_costs() {
   local probe=$BUILD/bin/launches mode cpus p
   for p in launches pairs; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl || return 3; done
@@ -304,8 +336,10 @@ phase_costs() {
   done
 }
 
-# A GPU server and a host with a lease of it over loopback and TLS: calls, copies, PyTorch's training step and decoding (COPY: the largest copy in MiB, ONLY: which programs; none: without PyTorch), by turns for
-# each number of connections beside the first (CONNECTIONS: "0 4 0 4"), of which 0 has copies go with the calls.
+# A GPU server and a host with a lease of it over loopback and TLS: calls, copies, PyTorch's
+# training step and decoding (COPY: the largest copy in MiB, ONLY: which programs; none: without
+# PyTorch), by turns for each number of connections beside the first (CONNECTIONS: "0 4 0 4"), of
+# which 0 has copies go with the calls.
 phase_remote() {
   local n status=0 torch=(--torch)
   [ "${ONLY:-}" != none ] || torch=()
@@ -317,7 +351,8 @@ phase_remote() {
   return $status
 }
 
-# phase_far: programs over a link that takes longer, each way; the first delay has all programs, the others what FAR names.
+# phase_far: programs over a link that takes longer, each way; the first delay has all programs, the
+# others what FAR names.
 phase_far() {
   local us status=0 only=${ONLY:-'train.py|decode.py (eager|graphed)|small.py|weights.py'}
   for us in ${DELAYS:-20 50 200}; do
@@ -342,7 +377,8 @@ phase_bench() {
   return "${PIPESTATUS[0]}"
 }
 
-# differences lists programs whose compared lines differ from the native ones although both passed or failed alike.
+# differences lists programs whose compared lines differ from the native ones although both passed
+# or failed alike.
 differences() {
   local other f rel
   for other in run soft vm; do
@@ -354,7 +390,8 @@ differences() {
   done
 }
 
-# run_phase PHASE, within the budget if there is one: by a child that can be ended with all that it started.
+# run_phase PHASE, within the budget if there is one: by a child that can be ended with all that it
+# started.
 run_phase() {
   [ -n "${BUDGET:-}" ] || { "phase_$1"; return; }
   local left=$((BUDGET - SECONDS))

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Learns which ioctl(2) requests the driver of this machine's GPU makes, for host/sandbox/ioctls/BRANCH.list.
+# Learns which ioctl(2) requests the driver of this machine's GPU makes, for
+# host/sandbox/ioctls/BRANCH.list.
 #
-#   scripts/ioctls.sh [--gpu SEL] [--variants "V..."] [--compat] [--logs DIR] [--branch N] [--write] [PROGRAM...]
+#   scripts/ioctls.sh [--gpu SEL] [--variants "V..."] [--compat] [--logs DIR] [--branch N] [--write]
+#   [PROGRAM...]
 #
-# Runs the CUDA test programs (default: all of all variants), and with --compat the compatibility suite, with --sandbox audit, and adds up
-# what each worker's auditor met; or with --logs what auditors wrote into the files *.log of a folder, as those of vGPUs with
-# isolation.sandbox = "audit". Prints what the list of the driver's branch lacks, and what of it nobody asked for. --write writes the list
-# anew from what was met, as confirmed; what was not met stays in it as a comment. Exit status 1: the list lacks something, or nothing was met.
+# Runs the CUDA test programs (default: all of all variants), and with --compat the compatibility
+# suite, with --sandbox audit, and adds up what each worker's auditor met; or with --logs what
+# auditors wrote into the files *.log of a folder, as those of vGPUs with isolation.sandbox =
+# "audit". Prints what the list of the driver's branch lacks, and what of it nobody asked for.
+# --write writes the list anew from what was met, as confirmed; what was not met stays in it as a
+# comment. Exit status 1: the list lacks something, or nothing was met.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 cd "$ROOT" || exit 1
@@ -20,7 +24,7 @@ while [ $# -gt 0 ]; do
     --logs) logs=$2; shift 2 ;;
     --branch) branch=$2; shift 2 ;;
     --write) write=1; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -28,7 +32,8 @@ done
 out=$BUILD/logs/ioctls
 rm -rf "$out"; mkdir -p "$out"
 
-# audited: causeway, whose every run is an audit. What auditors say goes to files, so that programs print what they always do.
+# audited: causeway, whose every run is an audit. What auditors say goes to files, so that programs
+# print what they always do.
 run_audited() {
   export IOCTLS_CAUSEWAY=${CAUSEWAY:-$BUILD/bin/causeway} IOCTLS_LOG=$out
   local audited=$out/causeway

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Attaches a vGPU through a real libvirtd (QEMU driver) to a real guest, and does to that VM what operators do to VMs.
+# Attaches a vGPU through a real libvirtd (QEMU driver) to a real guest, and does to that VM what
+# operators do to VMs.
 #
-#   scripts/libvirt.sh [--kernel SERIES] [PHASE...]     phases: all of them by default, in the order of the table below
+#   scripts/libvirt.sh [--kernel SERIES] [PHASE...]     phases: all of them by default, in the order
+#       of the table below
 #
-# libvirtd, QEMU and Causeway run in private namespaces of mounts and processes: a libvirtd of this machine is not touched.
-# Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
+# libvirtd, QEMU and Causeway run in private namespaces of mounts and processes: a libvirtd of this
+# machine is not touched. Each line is a check with what was measured. The status is 0 if every
+# check passed. Needs root.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -15,7 +18,7 @@ kernel=6.12 phases=()
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -39,7 +42,8 @@ cleanup() {
 }
 on_exit cleanup
 
-# --- causewayd, the hook and the domain --------------------------------------------------------------------------------
+# --- causewayd, the hook and the domain
+# --------------------------------------------------------------------------------
 
 causewayd_pid=
 start_causewayd() { # [PROGRAM]
@@ -71,7 +75,8 @@ prepare() {
   chmod 755 /etc/libvirt/hooks/qemu.d/causeway
 }
 
-# domain [METADATA [FILESYSTEM [MEMORYBACKING]]] prints a domain's XML: a guest with an initramfs, and guest.sh's channel.
+# domain [METADATA [FILESYSTEM [MEMORYBACKING]]] prints a domain's XML: a guest with an initramfs,
+# and guest.sh's channel.
 shared="<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
 domain() {
   cat <<E
@@ -123,7 +128,8 @@ refused() { ! "$@" >"$tmp/out" 2>&1; } # COMMAND...; its text is in $tmp/out
 says() { grep -qF -e "$1" "$tmp/out" || { head -12 "$tmp/out" | sed 's/^/        | /'; false; }; }
 timed() { local since; since=$(ms); "$@" >"$tmp/out" 2>&1; local rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
 
-# --- the phases --------------------------------------------------------------------------------------------------------
+# --- the phases
+# --------------------------------------------------------------------------------------------------------
 
 # The domain's XML says everything; the hook has the vGPU ready.
 phase_declarative() {
@@ -195,7 +201,8 @@ phase_hotplug() {
   gone; row "destroy: the hook released what was plugged in" "$gone ms"
 }
 
-# steady begins a program that computes and checks without end; still_steady ends it: no result wrong, no pause longer than allowed, which others at work prolong.
+# steady begins a program that computes and checks without end; still_steady ends it: no result
+# wrong, no pause longer than allowed, which others at work prolong.
 steady() { spawn pinned; row "a program that checks its results runs" "" && steady_pid=$pid; }
 still_steady() { # WHAT PAUSE_MS
   send "&kill $steady_pid"
@@ -256,7 +263,8 @@ phase_lifecycle() {
   virsh -q destroy vm1
 }
 
-# The complete examples of docs/LIBVIRT.md, as they stand; without KVM, they are defined for an emulated CPU.
+# The complete examples of docs/LIBVIRT.md, as they stand; without KVM, they are defined for an
+# emulated CPU.
 phase_examples() {
   local f name n=0
   awk -v dir="$tmp" '/^```xml$/ {getline; if (/^<domain/) {n++; on = 1; f = dir "/example" n ".xml"}} /^```$/ {on = 0} on {print > f}' "$ROOT/docs/LIBVIRT.md"
@@ -293,7 +301,8 @@ phase_qmp() {
   until_true 5 "$CAUSEWAY" delete vm2/gpu0; row "the VM ends; causeway delete ends the vGPU" ""
 }
 
-# A NIC with SR-IOV, as sysfs would show it: libvirt takes a function's <hostdev> into a definition, and gives it back.
+# A NIC with SR-IOV, as sysfs would show it: libvirt takes a function's <hostdev> into a definition,
+# and gives it back.
 phase_functions() {
   local pci=/sys/bus/pci/devices nic=0000:41:00.0 f=0000:41:00.2 address="bus='0x41' slot='0x00' function='0x2'"
   mkdir -p $pci && mount -t tmpfs tmpfs $pci && mkdir $pci/$nic $pci/$f

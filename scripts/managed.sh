@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Managed memory on one GPU by each way that a program can have it, more of it than there is room for included.
+# Managed memory on one GPU by each way that a program can have it, more of it than there is room
+# for included.
 #
-#   scripts/managed.sh [--gpu N|soft] [--seconds N] [--jobs N] [--stress] [--variant V] [--measure "PIECE..."] [--logs FOLDER] [WAY...]
+#   scripts/managed.sh [--gpu N|soft] [--seconds N] [--jobs N] [--stress] [--variant V] [--measure
+#   "PIECE..."] [--logs FOLDER] [WAY...]
 #
-# WAY is one of local (causeway run), host (the same where what the GPU has no room for lies as in a VM), strict (with --sandbox strict), tcp (causeway serve-plain), lease (a GPU server's causewayd and a host's, over TLS on
-# loopback); all by default. Each has the programs managed* and oversubscribe of guest/tests, which compare their bytes, and managedrandom for N seconds (20), two
-# beside them and one of twice the memory that there is room for. With memory limits of 8 GiB (1 GiB on the software GPU). --measure: then the pieces of scripts/bench/managed.sh, local and leased, natively
-# too. peers is a way more, for --gpu N,M or soft:2: one vGPU of both GPUs, whose kernels, copies and prefetches use managed memory in turns with the processor for N seconds.
-# --stress: no programs, only the random writers, each way N seconds in all, with new seeds; what has not ended four minutes later has failed. --jobs: how many write at a time (2). Several may run at a time, each with --logs of its own
-# (build/logs/managed). Exit status 1: a program failed.
+# WAY is one of local (causeway run), host (the same where what the GPU has no room for lies as in a
+# VM), strict (with --sandbox strict), tcp (causeway serve-plain), lease (a GPU server's causewayd
+# and a host's, over TLS on loopback); all by default. Each has the programs managed* and
+# oversubscribe of guest/tests, which compare their bytes, and managedrandom for N seconds (20), two
+# beside them and one of twice the memory that there is room for. With memory limits of 8 GiB (1 GiB
+# on the software GPU). --measure: then the pieces of scripts/bench/managed.sh, local and leased,
+# natively too. peers is a way more, for --gpu N,M or soft:2: one vGPU of both GPUs, whose kernels,
+# copies and prefetches use managed memory in turns with the processor for N seconds. --stress: no
+# programs, only the random writers, each way N seconds in all, with new seeds; what has not ended
+# four minutes later has failed. --jobs: how many write at a time (2). Several may run at a time,
+# each with --logs of its own (build/logs/managed). Exit status 1: a program failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -26,7 +33,7 @@ while [ $# -gt 0 ]; do
     --stress) stress=1; shift ;;
     --jobs) jobs=$2; shift 2 ;;
     --logs) logs=$2; shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) ways+=("$1"); shift ;;
   esac
@@ -50,7 +57,8 @@ on_exit cleanup
 
 passed=0 failed=0
 
-# random WAY COUNT SECONDS FACTOR RUNNER...: random writers of managed memory, each with a seed of its own; writers are their processes.
+# random WAY COUNT SECONDS FACTOR RUNNER...: random writers of managed memory, each with a seed of
+# its own; writers are their processes.
 writers=()
 random() {
   local way=$1 count=$2 time=$3 factor=$4 seed; shift 4
@@ -76,7 +84,8 @@ run_programs() {
   row "$way: $list" "$(keep tail -n 1 "$logs/$way.txt"), $((SECONDS - start)) s" || { sed -n '/^---/,$p' "$logs/$way.txt"; grep -h '^#' "$logs/$way-${list%% *}/$variant"/*.out | tail -n 40; }
 }
 
-# through WAY RUNNER...: the programs, and random writers beside them; then with less room than they want.
+# through WAY RUNNER...: the programs, and random writers beside them; then with less room than they
+# want.
 through() {
   local way=$1 time=$seconds; shift
   [ -z "$stress" ] || time=$(((seconds + 1) / 2))
@@ -92,7 +101,8 @@ through() {
 way_local() { through local "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --; }
 way_host() { through host env CAUSEWAY_MANAGED_BEYOND=host "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --; }
 way_strict() { through strict "$CAUSEWAY" run --gpu "$gpu" --memory "$limit" --sandbox strict --; }
-# A round takes the software GPU milliseconds and a real one less, so a run of the program has so many that it takes seconds.
+# A round takes the software GPU milliseconds and a real one less, so a run of the program has so
+# many that it takes seconds.
 way_peers() {
   local end=$((SECONDS + seconds)) seed=$(($$ % 100000)) runs=0 rounds=3000 rc=0
   [[ $gpu != soft* ]] || rounds=300

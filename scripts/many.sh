@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
-# Runs stages of scripts/test.sh many times side by side, for a machine with many CPUs and no network: each run in an overlay of one Debian,
-# with processes, mounts and a network of its own, on CPUs of its own.
+# Runs stages of scripts/test.sh many times side by side, for a machine with many CPUs and no
+# network: each run in an overlay of one Debian, with processes, mounts and a network of its own, on
+# CPUs of its own.
 #
-#   scripts/many.sh pack ROOT [OPTION...]          here: the Debian that `scripts/clean.sh --keep setup build nvcc` left, without what only
-#                                                  compiling needs, into build/many/root.tar.xz.NN of 47 MiB each; OPTION is one of
-#                                                  tar's, as --exclude=./root/causeway/build/images/debian where stage guest is not wanted
-#   scripts/many.sh take                           there: the pieces into build/many/root, and a first build in it
-#   scripts/many.sh [--cpus N] [--limit S] RUNS STAGE...   there: RUNS of each stage, N CPUs (default 2) for each at a time
+#   scripts/many.sh pack ROOT [OPTION...]          here: the Debian that `scripts/clean.sh --keep
+#       setup build nvcc` left, without what only
+#                                                  compiling needs, into build/many/root.tar.xz.NN
+#                                                  of 47 MiB each; OPTION is one of tar's, as
+#                                                  --exclude=./root/causeway/build/images/debian
+#                                                  where stage guest is not wanted
+#   scripts/many.sh take                           there: the pieces into build/many/root, and a
+#       first build in it
+#   scripts/many.sh [--cpus N] [--limit S] RUNS STAGE...   there: RUNS of each stage, N CPUs
+#       (default 2) for each at a time
 #
-# A run that takes more than S seconds (default 1800) has failed. Of one that failed the log and what its scripts logged lie in
-# build/many/runs/STAGE-RUN.keep (in OUT, if it is set, as an archive). Prints a row for each stage: runs, failures, shortest, median and longest time.
-# Needs root, tar, xz, and memory for what each run writes (about 1 GB). The status is 0 if none failed.
+# A run that takes more than S seconds (default 1800) has failed. Of one that failed the log and
+# what its scripts logged lie in build/many/runs/STAGE-RUN.keep (in OUT, if it is set, as an
+# archive). Prints a row for each stage: runs, failures, shortest, median and longest time. Needs
+# root, tar, xz, and memory for what each run writes (about 1 GB). The status is 0 if none failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/package/chroot.sh"
 
 many=$BUILD/many root=$BUILD/many/root
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+usage() { header; }
 
 # What a run needs of the tree's build/ is there; compilers of CUDA are not: programs are built.
 pack() {
@@ -48,8 +55,9 @@ take() {
   say "built once"
 }
 
-# in_copy DIR CPUS COMMAND... runs it in /root/causeway of an overlay of the root, with a network of its own. What it writes lies in a file system in memory at DIR,
-# and is gone with it, but for what it puts into /keep, that is DIR.keep.
+# in_copy DIR CPUS COMMAND... runs it in /root/causeway of an overlay of the root, with a network of
+# its own. What it writes lies in a file system in memory at DIR, and is gone with it, but for what
+# it puts into /keep, that is DIR.keep.
 in_copy() {
   local dir=$1 cpus=$2; shift 2
   mkdir -p "$dir" "$dir.keep"
@@ -73,7 +81,8 @@ one() {
   say "$stage, run $run: $([ $rc = 0 ] && echo passed || echo "FAILED ($rc): $(grep -hm1 -E '^(FAILED|error:|---)|failed' "$keep.keep/log" "$keep.out" 2>/dev/null)"), $((SECONDS - start)) s"
 }
 
-# all RUNS STAGE...: stages take turns, so that each has run as often as the others whenever the time is up.
+# all RUNS STAGE...: stages take turns, so that each has run as often as the others whenever the
+# time is up.
 all() {
   local runs=$1 places run stage n=0; shift
   places=$(($(nproc) / cpus))

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Moves a VM between two libvirtd with `virsh migrate --live`, saves and restores it, while CUDA programs run in it, and checks that they
-# go on with right results.
+# Moves a VM between two libvirtd with `virsh migrate --live`, saves and restores it, while CUDA
+# programs run in it, and checks that they go on with right results.
 #
 #   scripts/migrate-libvirt.sh [--kernel SERIES] [--times N] [--modes "MODE..."] [PHASE...]
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move ahead save document suspend abort killed refuse remote (all by default, in this order), often (move, three times there and back); document runs the commands
-#                of docs/MIGRATION.md, remote, which comes last, moves a VM whose GPU is on a GPU server
+#   PHASE        move ahead save document suspend abort killed refuse remote (all by default, in
+#                this order), often (move, three times there and back); document runs the commands
+#                of docs/MIGRATION.md, remote, which comes last, moves a VM whose GPU is on a GPU
+#                server
 #
 # Programs run over several phases; others take their place behind document and before remote.
-# Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
-# and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
+# Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own
+# libvirtd, causewayd and hook. The software GPU and an emulated CPU. Each line is a check with what
+# was measured. The status is 0 if every check passed. Needs root.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -26,7 +29,7 @@ while [ $# -gt 0 ]; do
     --kernel) kernel=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -38,7 +41,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-hosts.XXXXXX")
 logs=$BUILD/logs/migrate-libvirt
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
-# The documents' commands name files in /var/tmp, which both hosts share, and other runs of this script do not.
+# The documents' commands name files in /var/tmp, which both hosts share, and other runs of this
+# script do not.
 [[ $tmp == /var/tmp/* ]] || { mkdir "$tmp/var" && mount --bind "$tmp/var" /var/tmp; } || die "no /var/tmp"
 guest_channel "$tmp"
 declare -A host_pid=() libvirtd=() causewayd=()
@@ -54,7 +58,8 @@ cleanup() {
 }
 on_exit cleanup
 
-# --- hosts --------------------------------------------------------------------------------------------------------------
+# --- hosts
+# --------------------------------------------------------------------------------------------------------------
 
 # on HOST COMMAND... runs it there; stay_on becomes it, for what runs in the background.
 stay_on() { exec nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="$(uri "$1")" "${@:2}" 9>&- 3>&- 4>&-; }
@@ -66,7 +71,8 @@ answers() { on "$1" virsh version && on "$1" "$CAUSEWAY" ps && on "$1" test -S /
 start_causewayd() { # HOST
   stay_on "$1" "$CAUSEWAY" daemon --config "$tmp/$1/causewayd.toml" >>"$logs/$1/causewayd.log" 2>&1 & causewayd[$1]=$!
 }
-# host NAME makes one: folders of its own, causewayd, the hook, libvirtd, whose socket the other host sees, too.
+# host NAME makes one: folders of its own, causewayd, the hook, libvirtd, whose socket the other
+# host sees, too.
 host() {
   local dir=$tmp/$1
   mkdir -p "$dir" "$logs/$1"
@@ -114,7 +120,8 @@ domain() { # ATTRIBUTES of its vGPU
 X
 }
 
-# --- checks -------------------------------------------------------------------------------------------------------------
+# --- checks
+# -------------------------------------------------------------------------------------------------------------
 
 # vm COMMAND... at the VM's host, timed; its text is in $tmp/out, and shown if it fails.
 timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || { echo "        | status $rc"; sed 's/^/        | /' "$tmp/out"; }; return $rc; }
@@ -158,7 +165,8 @@ phase_move() {
 
 phase_often() { local times=3; phase_move; }
 
-# Their GPU memory goes ahead, then libvirt moves the VM; and it is called off while that is under way.
+# Their GPU memory goes ahead, then libvirt moves the VM; and it is called off while that is under
+# way.
 phase_ahead() {
   local to job
   begin || return
@@ -248,8 +256,9 @@ phase_killed() {
   done
 }
 fill() { echo $(($(stat -c %s "$BUILD/tests/13.0-static/rounds") * 100 / 1048576)); }
-# refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half of it sent. libvirt calls it canceled, or names what the
-# other QEMU says of a stream that ends, whichever it hears first.
+# refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half
+# of it sent. libvirt calls it canceled, or names what the other QEMU says of a stream that ends,
+# whichever it hears first.
 refuses() {
   local job rc
   stay_on $at_host timeout 500 virsh -q migrate vm1 --live --bandwidth 10 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/job" 2>&1 & job=$!
@@ -264,7 +273,8 @@ refuses() {
 }
 kept() { on $at_host "$CAUSEWAY" inspect vm1 >"$tmp/out" && grep -q '^ *stays .*captures' "$tmp/out"; }
 
-# What cannot move is known before; or the other host lacks what the vGPU needs: its hook says so before anything is sent.
+# What cannot move is known before; or the other host lacks what the vGPU needs: its hook says so
+# before anything is sent.
 phase_refuse() {
   local to; to=$(other $at_host)
   begin || return
@@ -286,7 +296,8 @@ phase_refuse() {
 }
 sending() { grep -q '^Memory processed: *[1-9]' <<<"$(on $at_host virsh domjobinfo vm1)"; }
 
-# --- a GPU server -------------------------------------------------------------------------------------------------------
+# --- a GPU server
+# -------------------------------------------------------------------------------------------------------
 
 # serve makes a third host, whose causewayd serves its GPU to the two.
 server=127.0.0.1:7746
@@ -308,7 +319,8 @@ lists_server() { grep -q '^127.0.0.1' <<<"$(on "$1" "$CAUSEWAY" gpus --all 2>/de
 served() { "$CAUSEWAY" inspect "$1/vm1:gpu0" --json --run-dir "$tmp/gpus/run" 2>/dev/null; }
 served_worker() { { served a; served b; } | grep -om 1 '"worker": *[0-9]*'; }
 
-# A VM whose GPU is on a server moves by virsh migrate alone: GPU memory and worker stay where they are.
+# A VM whose GPU is on a server moves by virsh migrate alone: GPU memory and worker stay where they
+# are.
 phase_remote() {
   local i from worker modes="streams threads waits times" # none whose kernels read the guest's memory in place
   serve && uses_server a && uses_server b; row "a GPU server, which both hosts use" "" || { tail -n 3 "$logs/gpus/causewayd.log"; return 1; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Moves a VM between two QEMUs, each with a vGPU of its own, while CUDA programs run in it, and checks that they go on with right results.
+# Moves a VM between two QEMUs, each with a vGPU of its own, while CUDA programs run in it, and
+# checks that they go on with right results.
 #
 #   scripts/migrate.sh [--kernel SERIES] [--gpu SEL] [--times N] [--modes "MODE..."] [PHASE...]
 #
@@ -9,14 +10,21 @@
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
 #   --append TEXT  more of the guest kernel's command line
-#   --balloon HOW  the VM has a memory balloon, by which its kernel tells QEMU of freed memory: reporting (all the time), hint (when it migrates), plain (neither)
-#   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, and over, more managed memory than there
-#                is room for, which takes all of the vGPU and runs alone, only if named)
-#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five times there and back), large, once (how many bytes of managed memory at the GPU travel), gpus (the VM stays, its programs go to this machine's
-#                other GPU and back, by what links the two), faults (some of scripts/lib/faults.sh),
-#                allfaults, train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
+#   --balloon HOW  the VM has a memory balloon, by which its kernel tells QEMU of freed memory:
+#                  reporting (all the time), hint (when it migrates), plain (neither)
+#   --modes      which programs of guest/tests/rounds run meanwhile (default: those of
+#                scripts/lib/rounds.sh; processes, two that share memory and events, and over, more
+#                managed memory than there is room for, which takes all of the vGPU and runs alone,
+#                only if named)
+#   PHASE        idle pause move file refused fail late (what is done by default), often (move, five
+#                times there and back), large, once (how many bytes of managed memory at the GPU
+#                travel), gpus (the VM stays, its programs go to this machine's other GPU and back,
+#                by what links the two), faults (some of scripts/lib/faults.sh),
+#                allfaults, train (scripts/lib/train.sh: a Python program of this machine's tree
+#                trains while its VM moves to and fro)
 #
-# QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if
+# QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The
+# status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -40,7 +48,7 @@ while [ $# -gt 0 ]; do
     --append) append=$2; shift 2 ;;
     --balloon) balloon=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -71,7 +79,8 @@ movable=(--gpu "$gpu" --memory $memory)
 [ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB --warm "$warm") # contexts count
 [ "$gpu" = soft ] || [[ " ${phases[*]} " != *" gpus "* ]] || movable+=(--linked-gpus)
 
-# --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
+# --- hosts: a and b have a device process each, and a QEMU with a monitor
+# ----------------------------------------------
 
 # serve HOST [ARGS...] starts its device process.
 serve() {
@@ -81,8 +90,9 @@ serve() {
 }
 stop_serving() { end "${device_pid[$1]}"; device_pid[$1]=; }
 
-# vm HOST [ARGS...] starts a QEMU there; --no-gpu first leaves the device out. All QEMUs have the same channel: one that waits for a VM
-# reads nothing, and the source is ended before anything is said to the VM again.
+# vm HOST [ARGS...] starts a QEMU there; --no-gpu first leaves the device out. All QEMUs have the
+# same channel: one that waits for a VM reads nothing, and the source is ended before anything is
+# said to the VM again.
 vm() {
   local host=$1 gpu=(-chardev "socket,id=gpu0,path=$tmp/$1.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024); shift
   quit_vm "$host"
@@ -122,8 +132,8 @@ expect_vm() {
   vm "$@" -incoming "unix:$tmp/migration" && ask "$1" 'migrate_set_capability return-path on' && until_true 10 [ -S "$tmp/migration" ]
 }
 
-# set_off [WHERE] starts the migration from $at_host, with slow=1 at 1 MB/s. With return-path the source is done when the destination says that
-# all is well, and goes on if it does not.
+# set_off [WHERE] starts the migration from $at_host, with slow=1 at 1 MB/s. With return-path the
+# source is done when the destination says that all is well, and goes on if it does not.
 set_off() {
   local speed=10g path=on
   [ -z "${slow:-}" ] || speed=1m
@@ -146,7 +156,8 @@ depart() {
   migration_is "$at_host" "$1"
 }
 
-# arrive ends the source and goes on at the destination; sets gap to "HOST_MS GUEST_MS" of the longest pause.
+# arrive ends the source and goes on at the destination; sets gap to "HOST_MS GUEST_MS" of the
+# longest pause.
 arrive() {
   quit_vm "$at_host"
   at_host=$(other "$at_host")
@@ -162,7 +173,8 @@ move() {
 }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock, ${gap#* } ms by its own (QEMU: ${downtime:-?} ms)"; }
 
-# --- the guest ---------------------------------------------------------------------------------------------------------
+# --- the guest
+# ---------------------------------------------------------------------------------------------------------
 
 make_image() { # OUT
   build_life "$tmp/tick" ticks
@@ -184,7 +196,8 @@ boot() { # at host a
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }
 
-# --- the phases --------------------------------------------------------------------------------------------------------
+# --- the phases
+# --------------------------------------------------------------------------------------------------------
 
 # No CUDA program runs: the mount moves.
 phase_idle() {
@@ -278,10 +291,12 @@ stays() {
   go_on
 }
 
-# What comes to nothing while memory is sent, for which a slow link leaves time; or because there is no device.
+# What comes to nothing while memory is sent, for which a slow link leaves time; or because there is
+# no device.
 phase_fail() {
   at_a || return
-  # QEMU 10.0.2 says that it failed instead, once in some dozens of times, if a thread of it finds the closed channel ("Channel error") before another has noted the cancel.
+  # QEMU 10.0.2 says that it failed instead, once in some dozens of times, if a thread of it finds
+  # the closed channel ("Channel error") before another has noted the cancel.
   expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled failed
   stays "cancelled while memory is sent"
   expect_vm b && slow=1 depart active && quit_vm b && until_true 10 migration_is a failed
@@ -301,7 +316,8 @@ refused() {
 # A destination that dies or refuses when the GPU's state comes to it.
 phase_late() {
   at_a || return
-  # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the source's.
+  # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the
+  # source's.
   expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && quit_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
   stop_serving b; $serves b --memory 1MiB
@@ -326,15 +342,17 @@ phase_large() {
   done
 }
 
-# travelled HOST sets of_ram and of_state: MiB of the VM's memory that QEMU has sent, pages of zeroes left out, and of its programs' state, which the device process of the host it left has.
+# travelled HOST sets of_ram and of_state: MiB of the VM's memory that QEMU has sent, pages of
+# zeroes left out, and of its programs' state, which the device process of the host it left has.
 travelled() {
   of_ram=$(sed -n 's/^normal bytes: *\([0-9]*\) kbytes.*/\1/p' "$tmp/info")
   of_state=$(grep -o 'msg="session saved" .*' "$logs/device-$1.log" | sed -n 's/.* bytes=\([0-9]*\).*/\1/p' | tail -n 1)
   of_ram=$((${of_ram:-0} / 1024)) of_state=$((${of_state:-0} >> 20))
   [ $of_ram -gt 0 ]
 }
-# What lies at the GPU travels in the state once. The pages that it was in before the guest's kernel has back, and what they hold
-# goes with the VM's memory unless it is zero (init_on_free=1), or reported to QEMU (--balloon reporting).
+# What lies at the GPU travels in the state once. The pages that it was in before the guest's kernel
+# has back, and what they hold goes with the VM's memory unless it is zero (init_on_free=1), or
+# reported to QEMU (--balloon reporting).
 phase_once() {
   local mib from of_ram of_state most='' rams=() states=()
   for mib in 0 96; do

@@ -1,26 +1,38 @@
 #!/usr/bin/env bash
-# Sessions that may move (--migratable), on a real GPU: whether all is right with them, whether they move, and what that costs.
+# Sessions that may move (--migratable), on a real GPU: whether all is right with them, whether they
+# move, and what that costs.
 #
 #   scripts/moves.sh [--gpu SEL] [--out DIR] [ITEM...]
 #
 #   conformance   the back end's conformance tests with sessions that may move
-#   vm            a simulated VM with programs moves between two devices, there and back, three times
+#   vm            a simulated VM with programs moves between two devices, there and back, three
+#                 times
 #   programs      the CUDA programs of guest/tests, likewise
-#   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
-#   locals        variables that are loaded behind what has the driver take local memory for threads, by what that is (LOCALS: steps of rounds' mode
-#                 locals, joined by +): a row each, of two moves
-#   training      PyTorch trains in several ways (TRAIN_HOW: which of scripts/moves/train.py's) and is moved all the time, to the other GPU and back where there are
-#                 two: its losses are those of the unmoved run, bit by bit
-#   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
-#   peer          how fast the bare driver reads another process's memory on the other GPU, and to whom it allows that (only when asked for)
-#   elsewhere     pause of moves from one GPU to another and back, by size, where there are two: one GPU reads the other's memory, and then through the
-#                 host's (WAYS: "gpus host"); the goals are 200 and 20 GB/s
-#   between       programs of five modes go from one GPU to another and back, ten times each (BETWEEN: how often), where there are two (only when asked for)
-#   nccl          a program of PyTorch whose two GPUs sum up by NCCL is moved to fresh workers; each sum is checked (only when asked for)
-#   states        pause and time of moves by size, of a program that writes all its memory all the time
+#   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it
+#                 computes
+#   locals        variables that are loaded behind what has the driver take local memory for
+#                 threads, by what that is (LOCALS: steps of rounds' mode locals, joined by +): a
+#                 row each, of two moves
+#   training      PyTorch trains in several ways (TRAIN_HOW: which of scripts/moves/train.py's) and
+#                 is moved all the time, to the other GPU and back where there are two: its losses
+#                 are those of the unmoved run, bit by bit
+#   costs         calls, allocations, copies, kernels, launches with --migratable against without,
+#                 in turn, medians, as ratios
+#   peer          how fast the bare driver reads another process's memory on the other GPU, and to
+#                 whom it allows that (only when asked for)
+#   elsewhere     pause of moves from one GPU to another and back, by size, where there are two: one
+#                 GPU reads the other's memory, and then through the host's (WAYS: "gpus host"); the
+#                 goals are 200 and 20 GB/s
+#   between       programs of five modes go from one GPU to another and back, ten times each
+#                 (BETWEEN: how often), where there are two (only when asked for)
+#   nccl          a program of PyTorch whose two GPUs sum up by NCCL is moved to fresh workers; each
+#                 sum is checked (only when asked for)
+#   states        pause and time of moves by size, of a program that writes all its memory all the
+#                 time
 #
-# All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one that fails does not keep the others from being
-# run. Without a GPU `--gpu soft` tries the script itself. The status is 0 if everything was as it should be.
+# All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one
+# that fails does not keep the others from being run. Without a GPU `--gpu soft` tries the script
+# itself. The status is 0 if everything was as it should be.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -32,7 +44,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) items+=("$1"); shift ;;
   esac
@@ -42,7 +54,8 @@ rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm training over kernels"
 [ "$gpu" = soft ] || modes+=" green tiles"
 mkdir -p "$out"
-# NVLink multicast goes to all GPUs of a host through its switches, and others' may be among them: nothing here asks for it.
+# NVLink multicast goes to all GPUs of a host through its switches, and others' may be among them:
+# nothing here asks for it.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
 # rebuild PID: what a move said, with the time that the command took.
@@ -51,7 +64,8 @@ rebuild() {
   timeout 60 "$CAUSEWAY" rebuild --pid "$1" 2>&1 || true
   echo "# $((($(date +%s%N) - since) / 1000000)) ms"
 }
-# count FILE: how many moves of it came to something; last reason of those that did not, behind the number.
+# count FILE: how many moves of it came to something; last reason of those that did not, behind the
+# number.
 count() {
   local n; n=$(grep -c '^[1-9][0-9]* sessions moved' "$1")
   echo "$n $(grep -vE '^#|sessions moved' "$1" | tail -1 | cut -c1-180)"
@@ -59,7 +73,8 @@ count() {
 # pauses FILE: of the moves in a worker's log, in ms.
 pauses() { sed -n 's/.*msg="session moved" .*pause=\([^ ]*\) .*/\1/p' "$1" | tr '\n' ' '; }
 
-# begin_rounds SECONDS LOG GPU MODE returns when rounds computes, for so long at most: child is whom to wait for, run the process of causeway.
+# begin_rounds SECONDS LOG GPU MODE returns when rounds computes, for so long at most: child is whom
+# to wait for, run the process of causeway.
 begin_rounds() {
   local i
   : >"$2"
@@ -130,7 +145,8 @@ item_modes() {
   return $rc
 }
 
-# one_local STEPS: moved twice, and what variables do; the worker says of those that come out elsewhere where they were.
+# one_local STEPS: moved twice, and what variables do; the worker says of those that come out
+# elsewhere where they were.
 one_local() {
   local log=$out/locals.$1 run child rc=0 n why
   ROUNDS_LOCALS=${1//+/ } begin_rounds 60 "$log" "$gpu" locals
@@ -150,7 +166,8 @@ item_locals() {
   return $rc
 }
 
-# train_once HOW: natively, in a session that may move, and in one that moves all the time; a line says what came of it.
+# train_once HOW: natively, in a session that may move, and in one that moves all the time; a line
+# says what came of it.
 train_once() {
   local log=$out/training.$1 run n why rc=0 i=0 there f
   local train=(python3 "$ROOT/scripts/moves/train.py" "${STEPS:-200}" 20 "$1")

@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
-# Runs the back end for real NVIDIA drivers (host/driver/cuda) where there is no GPU: the driver that it loads is our own libcuda.so.1,
-# whose calls go on to the software GPU.
+# Runs the back end for real NVIDIA drivers (host/driver/cuda) where there is no GPU: the driver
+# that it loads is our own libcuda.so.1, whose calls go on to the software GPU.
 #
-#   scripts/nested.sh                          everything; with FORGER set a program forges its GPU time, too, which takes a machine with
-#                                              nothing else to do: it goes by how much of it is counted meanwhile
-#   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`; with a file in MOVING, moved all the time
-#   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes, with
-#                                              TWO set from one GPU to another
+#   scripts/nested.sh                          everything; with FORGER set a program forges its GPU
+#                                              time, too, which takes a machine with nothing else to
+#                                              do: it goes by how much of it is counted meanwhile
+#   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`; with
+#                                              a file in MOVING, moved all the time
+#   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers
+#                                              while it computes, with TWO set from one GPU to
+#                                              another
 #
-# First the back end's own tests, those that need a driver, and a VM of the device's tests that moves between two. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
-# other: the inner one's worker is on the real back end. It is of a build that takes any libcuda.so.1 for a driver, whether or not
-# the machine has a GPU (-tags nested), and its sandbox is off, as its driver needs a socket. The programs that cannot run are listed with the
-# reason; one that does is an error too. Last, programs run, and rounds computes and checks, while their sessions move to fresh workers of the
-# real back end. The exit status is 0 if everything was as it should be. It needs root, or CAP_CHECKPOINT_RESTORE: the driver shares what
-# another process made by opening its mapping.
+# First the back end's own tests, those that need a driver, and a VM of the device's tests that
+# moves between two. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
+# other: the inner one's worker is on the real back end. It is of a build that takes any
+# libcuda.so.1 for a driver, whether or not the machine has a GPU (-tags nested), and its sandbox is
+# off, as its driver needs a socket. The programs that cannot run are listed with the reason; one
+# that does is an error too. Last, programs run, and rounds computes and checks, while their
+# sessions move to fresh workers of the real back end. The exit status is 0 if everything was as it
+# should be. It needs root, or CAP_CHECKPOINT_RESTORE: the driver shares what another process made
+# by opening its mapping.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 dir=$BUILD/nested
@@ -42,7 +48,7 @@ case ${1:-} in
     done
     kill -TERM "$(sed -n 's/^@ready //p' "$log")"
     wait $run; exit ;;
-  -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+  -h | --help) header; exit ;;
   *) die "unknown argument $1: see $0 --help" ;;
 esac
 . "$ROOT/scripts/lib/device.sh"
@@ -58,7 +64,8 @@ cannot=(
   '139 managedvar  its variables are moved in machine code, which the software GPU does not execute: the program meets null pointers'
 )
 
-# build makes the inner program, in a folder of its own: it finds its guest library beside it, and its worker's driver in the outer one's.
+# build makes the inner program, in a folder of its own: it finds its guest library beside it, and
+# its worker's driver in the outer one's.
 build() {
   mkdir -p "$dir/bin"
   ln -sfn ../lib "$dir/lib"
@@ -79,7 +86,8 @@ own_tests() {
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run "^Test(Front|(Move|MoveOfShared|PreCopy|Ahead${FORGER:+|Forger})OnGPU)\$") >>"$dir/cuda.log" 2>&1 || rc=$?
-  # A VM's programs on two GPUs, whose memory each new worker reads from the other: twice four times.
+  # A VM's programs on two GPUs, whose memory each new worker reads from the other: twice four
+  # times.
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 120 "$CAUSEWAY" run --gpu soft:2 -- "$dir/device.test" -test.v -test.run '^TestRelocateOnGPU$') >"$dir/linked.log" 2>&1 || rc=$?
   [ "$(grep -c 'msg="memory read from the other GPU"' "$dir/linked.log")" = 8 ] || { echo "FAILED: memory did not go from GPU to GPU: see $dir/linked.log"; rc=${rc/#0/linked}; }
   cat "$dir/linked.log" >>"$dir/cuda.log"
@@ -93,8 +101,9 @@ own_tests() {
   tail -40 "$dir/cuda.log"
 }
 
-# taken is what a worker says when its own memory lies where its guest's is to be registered: by chance, and more often here, where the guest is a
-# worker too, whose mappings are laid out as its own worker's are.
+# taken is what a worker says when its own memory lies where its guest's is to be registered: by
+# chance, and more often here, where the guest is a worker too, whose mappings are laid out as its
+# own worker's are.
 taken='are in use in this process'
 
 # programs LABEL OUTER INNER PROGRAM... runs them on GPUs of these names, and adds to the counts.
@@ -134,11 +143,13 @@ moving=(
 # Those that move from one of two GPUs to the other, and back.
 elsewhere=('streams   4' 'pinned    4' 'graphs    4' 'images    4')
 
-# Programs that are moved all the time: each object that a session can have, but for those that say no.
+# Programs that are moved all the time: each object that a session can have, but for those that say
+# no.
 moved_programs=(arrays textures surfaces constant library modules links vmm contexts hostfunc inflight order parts mapped multicopy dynpar
   graphcapture graphcond graphnodes graphupdate captureend)
 
-# moved runs programs, then rounds in each mode and moves it: all results are right, and what does not move says why.
+# moved runs programs, then rounds in each mode and moves it: all results are right, and what does
+# not move says why.
 moved() {
   local row n
   export MOVING=$dir/moving.log

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# A node without VMs: causewayd places vGPUs on this machine's GPU, drains it, survives being killed, and tells its metrics.
+# A node without VMs: causewayd places vGPUs on this machine's GPU, drains it, survives being
+# killed, and tells its metrics.
 #
 #   scripts/node.sh [--gpu any|soft|N|UUID|MODEL] [--causeway PROGRAM] [--fault COMMAND]
 #
-# --gpu is what the vGPUs ask for (default soft). --fault is a CUDA program that faults on a real GPU, for example
-# "build/tests/.../faults oob": the driver then reports an XID that must be told and not drain. Prints one line for each check; the status is
-# not 0 if one failed. Takes some seconds; needs python3.
+# --gpu is what the vGPUs ask for (default soft). --fault is a CUDA program that faults on a real
+# GPU, for example "build/tests/.../faults oob": the driver then reports an XID that must be told
+# and not drain. Prints one line for each check; the status is not 0 if one failed. Takes some
+# seconds; needs python3.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -15,7 +17,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --causeway) causeway=$2; shift 2 ;;
     --fault) fault=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

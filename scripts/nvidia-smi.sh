@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Runs nvidia-smi, the driver's own, unmodified, and ours, with our libnvidia-ml.so.1 on the software GPU, while a program holds
-# memory; then compares the two value by value, there and with a host that knows everything of its GPUs.
+# Runs nvidia-smi, the driver's own, unmodified, and ours, with our libnvidia-ml.so.1 on the
+# software GPU, while a program holds memory; then compares the two value by value, there and with a
+# host that knows everything of its GPUs.
 #
-#   scripts/nvidia-smi.sh [NVIDIA-SMI]      default: build/nvidia-smi/nvidia-smi, from scripts/setup.sh nvidia-smi
-#   scripts/nvidia-smi.sh --gpu N           compares with the machine's own on a real GPU, under causeway run and natively
+#   scripts/nvidia-smi.sh [NVIDIA-SMI]      default: build/nvidia-smi/nvidia-smi, from
+#                                           scripts/setup.sh nvidia-smi
+#   scripts/nvidia-smi.sh --gpu N           compares with the machine's own on a real GPU, under
+#                                           causeway run and natively
 #
-# Without NVIDIA's program ours alone is tried, and the status is 77; with CAUSEWAY_REQUIRE_NVIDIA_SMI=1 that is a failure.
+# Without NVIDIA's program ours alone is tried, and the status is 77; with
+# CAUSEWAY_REQUIRE_NVIDIA_SMI=1 that is a failure.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 gpu=

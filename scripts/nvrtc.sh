@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# NVRTC and nvJitLink, unmodified, and the compile cache that they find through cuGetExportTable: guest/tests/nvrtc_cache.py on the software GPU.
+# NVRTC and nvJitLink, unmodified, and the compile cache that they find through cuGetExportTable:
+# guest/tests/nvrtc_cache.py on the software GPU.
 #
-#   scripts/nvrtc.sh [--native] [LIBNVRTC [LIBNVJITLINK]]      default: build/nvrtc, from scripts/setup.sh nvrtc
+#   scripts/nvrtc.sh [--native] [LIBNVRTC [LIBNVJITLINK]]      default: build/nvrtc, from
+#       scripts/setup.sh nvrtc
 #
-# --native asks the machine's own driver the same. Where there is no NVRTC it says so and ends with status 77.
+# --native asks the machine's own driver the same. Where there is no NVRTC it says so and ends with
+# status 77.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 runner=("$BUILD/bin/causeway" run --gpu soft --)

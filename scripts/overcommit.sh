@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Shows three vGPUs on a GPU that has memory for two of them: causewayd promises more than there is (placement.overcommit), and suspends what is idle for what needs room.
+# Shows three vGPUs on a GPU that has memory for two of them: causewayd promises more than there is
+# (placement.overcommit), and suspends what is idle for what needs room.
 #
 #   scripts/overcommit.sh [--kernel SERIES] [--accel tcg|kvm] [--seconds S]
 #
-# Three programs of a VM (guest/tests/life hoard), each on a vGPU of its own, write and check nearly all of their memory for S seconds. Each line is a check with what was
-# measured. The status is 0 if every check passed.
+# Three programs of a VM (guest/tests/life hoard), each on a vGPU of its own, write and check nearly
+# all of their memory for S seconds. Each line is a check with what was measured. The status is 0 if
+# every check passed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -16,7 +18,7 @@ while [ $# -gt 0 ]; do
     --kernel) kernel=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

@@ -1,24 +1,33 @@
 #!/usr/bin/env bash
-# Moves a VM between two hosts whose GPU memory goes ahead of it (`causeway migrate`), while CUDA programs run in it, and measures the pause.
+# Moves a VM between two hosts whose GPU memory goes ahead of it (`causeway migrate`), while CUDA
+# programs run in it, and measures the pause.
 #
 #   scripts/precopy.sh [--kernel SERIES] [--mib "MIB..."] [--rate "RATE..."] [PHASE...]
 #
 #   --mib     GPU memory of the program whose moves are measured (default: 512)
-#   --mode    what that program does, of guest/tests/rounds: idle, or written, whose kernels write all of it in each round (default: idle)
+#   --mode    what that program does, of guest/tests/rounds: idle, or written, whose kernels write
+#             all of it in each round (default: idle)
 #   --rate    of the link between the hosts, as tc(8) has it, or none (default: none)
 #   --noise   its memory holds what nothing compresses (default: one byte over and over)
 #   --with    more options of causeway migrate for what is measured, as in "--connections 1"
 #   --gpu     of both hosts, as causeway create has it (default: soft)
 #   --memory  of their vGPUs (default: 2GiB)
-#   --loopback   no name spaces and no shaped link: both hosts have an address of this machine's own, and need no iproute2
+#   --loopback   no name spaces and no shaped link: both hosts have an address of this machine's
+#                own, and need no iproute2
 #   --image   the guest's image, as --make-image has made it before, and nothing else
-#   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
-#   PHASE     move auto fault (what is done by default), cut, victims (workers, QEMUs and the device process are killed while GPU memory goes ahead), table: it moves with and without pre-copy at each rate and size; throttle;
-#             losses: a worker or the device process is killed at either side, in each part of a migration (scripts/lib/losses.sh; FAULTS as for killed);
-#             killed: causewayd is killed at either side, in each part of a migration (scripts/lib/killed.sh is the table; FAULTS, an extended regular expression, has it do those rows alone)
+#   --against PROGRAM   another causeway, of which a table is made first (other options of --with
+#                       than its own are left out)
+#   PHASE     move auto fault (what is done by default), cut, victims (workers, QEMUs and the device
+#             process are killed while GPU memory goes ahead), table: it moves with and without
+#             pre-copy at each rate and size; throttle; losses: a worker or the device process is
+#             killed at either side, in each part of a migration (scripts/lib/losses.sh; FAULTS as
+#             for killed); killed: causewayd is killed at either side, in each part of a migration
+#             (scripts/lib/killed.sh is the table; FAULTS, an extended regular expression, has it do
+#             those rows alone)
 #
-# Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
-# with its monitors. The software GPU and an emulated CPU. The status is 0 if every check passed. Needs root.
+# Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each
+# with a causewayd, a certificate, and a QEMU with its monitors. The software GPU and an emulated
+# CPU. The status is 0 if every check passed. Needs root.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -43,7 +52,7 @@ while [ $# -gt 0 ]; do
     --image) image=$2; shift 2 ;;
     --make-image) make_image=$2; shift 2 ;;
     --against) against=$2; shift 2 ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -80,9 +89,11 @@ cleanup() {
 on_exit cleanup
 guest_channel "$tmp"
 
-# --- hosts --------------------------------------------------------------------------------------------------------------
+# --- hosts
+# --------------------------------------------------------------------------------------------------------------
 
-# on HOST COMMAND... runs it in the host's network; stay_on becomes it, for what runs in the background.
+# on HOST COMMAND... runs it in the host's network; stay_on becomes it, for what runs in the
+# background.
 stay_on() {
   if [ -n "$loopback" ]; then exec "${@:2}" 9>&- 3>&- 4>&-; fi
   exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&- 3>&- 4>&-
@@ -157,9 +168,11 @@ incoming() { on "$1" grep -qE ':115C 0+:0000 0A ' /proc/net/tcp; } # port 4444 l
 # await_vm HOST: a QEMU there that waits for a VM.
 await_vm() { vm "$1" -incoming "tcp:${address[$1]}:4444" && ask "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 incoming "$1"; }
 
-# --- moves --------------------------------------------------------------------------------------------------------------
+# --- moves
+# --------------------------------------------------------------------------------------------------------------
 
-# depart [plain] moves the VM to the other host: by causeway migrate, or by QEMU's monitor alone; sets took, downtime, gap.
+# depart [plain] moves the VM to the other host: by causeway migrate, or by QEMU's monitor alone;
+# sets took, downtime, gap.
 depart() {
   local to; to=$(other "$at_host")
   gap= downtime=
@@ -220,7 +233,8 @@ spawn() { # MIB
 }
 end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
 
-# --- phases -------------------------------------------------------------------------------------------------------------
+# --- phases
+# -------------------------------------------------------------------------------------------------------------
 
 # There and back while programs run, with a program that has much memory.
 phase_move() {
@@ -292,10 +306,12 @@ phase_fault() {
 worker_of() { ps -o pid= --sort=-rss --ppid "$(device_of "$1")" | head -n 1 | tr -d ' '; }
 slay() { [ -n "$1" ] && kill -9 "$1" && until_true 5 ended "$1"; }
 
-# fell: the spawned program ends by an error when it looks at its memory, and no round that it made was wrong.
+# fell: the spawned program ends by an error when it looks at its memory, and no round that it made
+# was wrong.
 fell() { guest 'kill $!; ! wait $! && grep -q "^@round " /tmp/spawned && ! grep -q -e "^@done " -e "^@round [0-9]* [1-9]" /tmp/spawned || { cat /tmp/spawned; false; }'; }
 
-# Who is killed while GPU memory goes ahead: worker and QEMU of the other host, worker, device process and QEMU here.
+# Who is killed while GPU memory goes ahead: worker and QEMU of the other host, worker, device
+# process and QEMU here.
 phase_victims() {
   local noise=1
   [ $at_host = a ] || depart || return
@@ -338,7 +354,8 @@ phase_cut() {
   end_spawned; row "the program's memory is as it was" ""
 }
 
-# Without causeway migrate: a's causewayd sends memory to its peer b, which awaits the VM, when QEMU begins to send that.
+# Without causeway migrate: a's causewayd sends memory to its peer b, which awaits the VM, when QEMU
+# begins to send that.
 phase_auto() {
   [ $at_host = a ] || depart || return
   spawn 64; row "a program with 64 MiB of GPU memory" "" || return
@@ -367,7 +384,8 @@ phase_table() {
   shape none
 }
 
-# A program that changes memory faster than the link carries it: the VM stays if it must not stand for what is left, and moves when the program is held back.
+# A program that changes memory faster than the link carries it: the VM stays if it must not stand
+# for what is left, and moves when the program is held back.
 phase_throttle() {
   spawn "${sizes%% *}"; row "a program that changes ${sizes%% *} MiB all the time" "" || return
   shape "${rates%% *}"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Makes a QEMU that runs on any x86-64 Linux: binary, loader, libraries and firmware, in build/qb and build/qb.tar.xz.
+# Makes a QEMU that runs on any x86-64 Linux: binary, loader, libraries and firmware, in build/qb
+# and build/qb.tar.xz.
 #
 #   scripts/qemu-bundle.sh
 #
-# Use it as build/qb/qemu in place of qemu-system-x86_64; TCG is inside, KVM works where the machine has it.
+# Use it as build/qb/qemu in place of qemu-system-x86_64; TCG is inside, KVM works where the machine
+# has it.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/pins.sh"

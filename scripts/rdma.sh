@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# Boots a VM that has an RDMA device without any hardware, soft RoCE under Debian's full kernel, runs a command in it and returns its status.
+# Boots a VM that has an RDMA device without any hardware, soft RoCE under Debian's full kernel,
+# runs a command in it and returns its status.
 #
 #   scripts/rdma.sh [options] -- COMMAND [ARG...]
 #   scripts/rdma.sh [options] --check       proves the device: rping and ib_write_bw
-#   scripts/rdma.sh [options] --registers   prints what memory the device registers: dma-bufs, pages on demand (needs a C compiler)
+#   scripts/rdma.sh [options] --registers   prints what memory the device registers: dma-bufs, pages
+#                                           on demand (needs a C compiler)
 #
-#   --pair            two VMs with a wire between them; both run COMMAND, which looks at RDMA_ROLE (server, client). Lines are marked with it
+#   --pair            two VMs with a wire between them; both run COMMAND, which looks at RDMA_ROLE
+#                     (server, client). Lines are marked with it
 #   --kernel SERIES   6.12 (default) or 7.2
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
-#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --stall, --quiet: as scripts/vm.sh has them (--mem 768M here)
+#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --stall, --quiet: as
+#   scripts/vm.sh has them (--mem 768M here)
 #
-# COMMAND is a file of this machine, copied to /app, or a name looked up in the guest: busybox, rdma-core's programs, perftest, rdma; iproute2 as /usr/bin/ip and /usr/bin/tc.
-# It finds RDMA_DEVICE, RDMA_ADDRESS, RDMA_PEER, RDMA_GID_INDEX and RDMA_ROLE (images/rdma-up). libibverbs and librdmacm lie where programs look.
-# scripts/setup.sh rdma fetches what is missing. There is no other way to the device: its kernel modules are in no cloud kernel.
+# COMMAND is a file of this machine, copied to /app, or a name looked up in the guest: busybox,
+# rdma-core's programs, perftest, rdma; iproute2 as /usr/bin/ip and /usr/bin/tc. It finds
+# RDMA_DEVICE, RDMA_ADDRESS, RDMA_PEER, RDMA_GID_INDEX and RDMA_ROLE (images/rdma-up). libibverbs
+# and librdmacm lie where programs look. scripts/setup.sh rdma fetches what is missing. There is no
+# other way to the device: its kernel modules are in no cloud kernel.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/rdma.sh"
@@ -27,7 +33,7 @@ while [ $# -gt 0 ]; do
     --socket | --share | --device | --accel | --mem | --smp | --timeout | --stall) args+=("$1" "$2"); shift 2 ;;
     --quiet) args+=("$1"); shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# A program on another host's GPU whose link is cut: two network namespaces for two hosts, a pair of veths for the link. Wants root; ends with 77 without.
+# A program on another host's GPU whose link is cut: two network namespaces for two hosts, a pair of
+# veths for the link. Wants root; ends with 77 without.
 #
 #   scripts/relay-lost.sh [--mode MODE]     a mode of guest/tests/rounds (default: streams)
 #
-# A connection that is reset, a host whose address changes, a link that is gone for 10 s lose nothing: the program goes on with right results. A link that stays away ends the program with an error, and the workers at both ends, within
-# 25 s (15 s until TCP gives up, and what a busy machine adds).
+# A connection that is reset, a host whose address changes, a link that is gone for 10 s lose
+# nothing: the program goes on with right results. A link that stays away ends the program with an
+# error, and the workers at both ends, within 25 s (15 s until TCP gives up, and what a busy machine
+# adds).
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -14,7 +17,7 @@ mode=streams
 while [ $# -gt 0 ]; do
   case $1 in
     --mode) mode=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1" ;;
   esac
 done

@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Thousands of sessions on another host's GPU over links that flap, and what is left of them.
 #
-#   scripts/relay-soak.sh [--sessions N] [--links N] [--jobs N] [--seed N] [--minutes N] [--proxy] [--keep]
+#   scripts/relay-soak.sh [--sessions N] [--links N] [--jobs N] [--seed N] [--minutes N] [--proxy]
+#   [--keep]
 #
-# Programs of guest/tests run under `causeway run --relay`, --jobs (4) at a time over --links (1), until --sessions (10000) have ended. Meanwhile each link's connections are reset, and the link goes away for up to 3 s, at random moments
-# (--seed, 1) some seconds apart. Links are veths of network namespaces (root), or, with --proxy or where there are none, connections through build/bin/causeway-wire (scripts/wire). Each program must end well with the right results. When the
-# last has, the server must be where it was after the first few: descriptors, threads, memory, processes; here no process and no file may be left. After --minutes no session begins. One line for each check; the status is 0 if all
-# hold. --keep leaves the logs. 200 sessions prove that it works; a leak of a page each takes thousands to be seen. A session costs 0.15 s of a processor. A machine without Go needs build/bin/causeway, build/bin/causeway-wire, build/lib
-# and the programs of build/tests/13.0-static.
+# Programs of guest/tests run under `causeway run --relay`, --jobs (4) at a time over --links (1),
+# until --sessions (10000) have ended. Meanwhile each link's connections are reset, and the link
+# goes away for up to 3 s, at random moments (--seed, 1) some seconds apart. Links are veths of
+# network namespaces (root), or, with --proxy or where there are none, connections through
+# build/bin/causeway-wire (scripts/wire). Each program must end well with the right results. When
+# the last has, the server must be where it was after the first few: descriptors, threads, memory,
+# processes; here no process and no file may be left. After --minutes no session begins. One line
+# for each check; the status is 0 if all hold. --keep leaves the logs. 200 sessions prove that it
+# works; a leak of a page each takes thousands to be seen. A session costs 0.15 s of a processor. A
+# machine without Go needs build/bin/causeway, build/bin/causeway-wire, build/lib and the programs
+# of build/tests/13.0-static.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -24,7 +31,7 @@ while [ $# -gt 0 ]; do
     --minutes) minutes=$2; shift 2 ;;
     --proxy) proxy=1; shift ;;
     --keep) keep=1; shift ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -87,7 +94,8 @@ measure() {
     echo "children $(workers)"
   } >"$1"
 }
-# settle waits until the server has no worker, at most 40 s: one whose connection went without a word waits for it for 10.
+# settle waits until the server has no worker, at most 40 s: one whose connection went without a
+# word waits for it for 10.
 settle() { for _ in $(seq 400); do [ "$(workers)" -gt "$1" ] || break; sleep 0.1; done; }
 check() { # NAME VALUE COMMAND...
   local name=$1 value=$2 verdict=ok; shift 2

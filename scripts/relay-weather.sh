@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Programs on another host's GPU over links that lose, double and reorder packets, are slow or far: two network namespaces, and a link between them that does so (scripts/wire: not every kernel has netem). Wants root; ends with 77 without.
+# Programs on another host's GPU over links that lose, double and reorder packets, are slow or far:
+# two network namespaces, and a link between them that does so (scripts/wire: not every kernel has
+# netem). Wants root; ends with 77 without.
 #
 #   scripts/relay-weather.sh [PROGRAM...]     of guest/tests (default: a few)
 #
-# Each must end well with the right results over each link, and the link must have done what it should: one line for each, with the seconds that the programs took, and how many connections sessions lost (again). The status is 0 if all did.
+# Each must end well with the right results over each link, and the link must have done what it
+# should: one line for each, with the seconds that the programs took, and how many connections
+# sessions lost (again). The status is 0 if all did.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/wire.sh"
 
-case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;; esac
+case ${1:-} in -h | --help) header; exit ;; esac
 variant=$BUILD/tests/13.0-static programs=("$@") failed=0
 [ $# -gt 0 ] || programs=(vectoradd copies streams uploads)
 for p in "${programs[@]}"; do [ -x "$variant/$p" ] || die "no $variant/$p: run scripts/build-tests.sh $p"; done
 unshare --net true 2>/dev/null || { say "no network namespaces here: skipped"; exit 77; }
 
-# over NAME COUNTED FLAG...: in a shell of its own, which ends all that it began. COUNTED: of what there must have been some (lost, overtaken, twice, full), or packets.
+# over NAME COUNTED FLAG...: in a shell of its own, which ends all that it began. COUNTED: of what
+# there must have been some (lost, overtaken, twice, full), or packets.
 over() (
   name=$1 counted=$2 bad=0; shift 2
   tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-weather.XXXXXX"); pids=()

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/REMOTE.md as they are written, on two hosts that are name spaces of this machine: gpu1 with the software GPU (or a real one), and hosta.
+# Runs the commands of docs/REMOTE.md as they are written, on two hosts that are name spaces of this
+# machine: gpu1 with the software GPU (or a real one), and hosta.
 #
 #   scripts/remote-page.sh [PAGE]
 #
-# Each block says behind its language where it runs: "anywhere" beside both hosts, "gpu1" or "hosta" on that host; of a console's lines those behind "# " are run, and a block of toml is put at the end of that host's causewayd.toml, and its causewayd
-# started anew. "gpu" is left out where gpu1 has no real GPU, and said. What there is no network for between name spaces (ssh, scp) and no systemd, this script does. The status is 0 if every command succeeded. Needs root; some 10 s.
+# Each block says behind its language where it runs: "anywhere" beside both hosts, "gpu1" or "hosta"
+# on that host; of a console's lines those behind "# " are run, and a block of toml is put at the
+# end of that host's causewayd.toml, and its causewayd started anew. "gpu" is left out where gpu1
+# has no real GPU, and said. What there is no network for between name spaces (ssh, scp) and no
+# systemd, this script does. The status is 0 if every command succeeded. Needs root; some 10 s.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-case ${1:-} in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;; esac
+case ${1:-} in -h | --help) header; exit ;; esac
 page=${1:-$ROOT/docs/REMOTE.md} variant=13.0-static
 [ "$(id -u)" = 0 ] || die "needs root, for name spaces"
 have ip || die "ip is missing: install iproute2"
@@ -31,7 +35,8 @@ cleanup() {
 }
 on_exit cleanup
 
-# host NAME makes one: the programs of this machine, a network, and a tree of its own for what is a host's.
+# host NAME makes one: the programs of this machine, a network, and a tree of its own for what is a
+# host's.
 host() {
   local h=$1 dir=$tmp/$1 d outer
   mkdir -p "$dir"/{etc,run,var/log,var/lib,tmp,root,dev,proc,sys} "$dir$ROOT" "$dir$BUILD"

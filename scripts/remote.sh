@@ -1,26 +1,35 @@
 #!/usr/bin/env bash
-# A GPU server and a host whose programs and VMs use its GPU, as docs/REMOTE.md tells it: certificates, leases, limits, and what goes wrong.
+# A GPU server and a host whose programs and VMs use its GPU, as docs/REMOTE.md tells it:
+# certificates, leases, limits, and what goes wrong.
 #
-#   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [--gpu N|N,M|nested] [--here] [--image FILE] [PHASE...]
+#   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [--gpu N|N,M|nested] [--here] [--image
+#   FILE] [PHASE...]
 #
-#   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   --gpu       the servers' GPU, for the phases serversvm, serverslarge and serverskilled: this one of the machine's, or one for each of the two; nested: the back end for real ones, whose driver is our own
-#               libcuda.so.1 over the software GPU (scripts/nested.sh); default: the software GPU
+#   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few;
+#               all: every one)
+#   --gpu       the servers' GPU, for the phases serversvm, serverslarge and serverskilled: this one
+#               of the machine's, or one for each of the two; nested: the back end for real ones,
+#               whose driver is our own libcuda.so.1 over the software GPU (scripts/nested.sh);
+#               default: the software GPU
 #   --here      no network namespaces: hosts have addresses of the loopback network
 #   --image     what the VM boots (default: made for it)
-#   PHASE       programs limits reset restart refuse lost servers (what is done by default; servers: a vGPU moves
-#               between two GPU servers, what is refused, and the host's causewayd is killed on the way), lapse, freeze: half a minute without
-#               a causewayd, or with one and programs that stand still; vm: programs in a VM;
+#   PHASE       programs limits reset restart refuse lost servers (what is done by default; servers:
+#               a vGPU moves between two GPU servers, what is refused, and the host's causewayd is
+#               killed on the way), lapse, freeze: half a minute without a causewayd, or with one
+#               and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
 #               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
-#               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone;
-#               serversvm: programs of a VM that move between two GPU servers;
-#               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they stand for that;
-#               serversthrottled: likewise, of which one changes its memory (MIB) faster than the link carries it (RATE, as tc(8) has it; it needs a network namespace), without --throttle and with it;
-#               serverskilled: likewise, and the host's causewayd, or the server to which they go, is killed in the middle
+#               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's
+#               monitor alone; serversvm: programs of a VM that move between two GPU servers;
+#               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they
+#               stand for that; serversthrottled: likewise, of which one changes its memory (MIB)
+#               faster than the link carries it (RATE, as tc(8) has it; it needs a network
+#               namespace), without --throttle and with it; serverskilled: likewise, and the host's
+#               causewayd, or the server to which they go, is killed in the middle
 #
-# Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
-# The status is 0 if every check passed. Needs root.
+# Two hosts on one machine: network namespaces with a veth between them, each with a causewayd:
+# gpu1, a GPU server with the software GPU, and hosta. The status is 0 if every check passed. Needs
+# root.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -36,7 +45,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --here) here=1; shift ;;
     --image) image=$2; shift 2 ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -72,7 +81,8 @@ cleanup() {
 }
 on_exit cleanup
 
-# --- hosts --------------------------------------------------------------------------------------------------------------
+# --- hosts
+# --------------------------------------------------------------------------------------------------------------
 
 stay_on() { # HOST COMMAND...: becomes it
   [ -z "$here" ] || exec "${@:2}" 9>&-
@@ -146,7 +156,8 @@ goes_on() { until_true 60 beyond "$(rounds)"; }
 sessions() { vgpu "$1" "$2" status sessions | grep -c worker; }
 failed_by() { until_true "$1" ended "$job"; }
 
-# --- phases -------------------------------------------------------------------------------------------------------------
+# --- phases
+# -------------------------------------------------------------------------------------------------------------
 
 tests() { # LABEL ARGS...
   "$ROOT/scripts/run-tests.sh" --label "$1" --variants "$variant" --may-skip "cubemap greenctx managedpeers peer sparse mapped" "${@:2}" \
@@ -208,7 +219,8 @@ phase_restart() {
 # end_rounds has the program of `run` come to its end.
 end_rounds() { local p; for p in $(tree "$job"); do [ "$(cat "/proc/$p/comm" 2>/dev/null)" != rounds ] || kill -TERM "$p"; done; }
 
-# stranger NAME: a host of that name with what is in $tmp/NAME-pki asks for the server's GPUs; the log says why it is refused.
+# stranger NAME: a host of that name with what is in $tmp/NAME-pki asks for the server's GPUs; the
+# log says why it is refused.
 stranger() { # NAME WHY
   local since; since=$(wc -l <"$logs/causewayd-gpu1.log")
   sed "/^listen = /d; s#$tmp/hosta/pki#$tmp/$1-pki#; s#$tmp/hosta#$tmp/$1#" "$tmp/hosta.toml" >"$tmp/$1.toml"
@@ -261,7 +273,8 @@ phase_lapse() {
 # frozen SIGNAL: the host's causewayd, its device process and its programs.
 frozen() { kill "$1" $(tree "${daemon_pid[hosta]}" "$(json "$tmp/hosta/vm1/gpu0.json" pid)" "$job") 2>/dev/null; }
 descriptors() { ls "/proc/${daemon_pid[gpu1]}/fd" | wc -l; }
-# as_before N: so many descriptors as then, and the host's control connection, which may be idle for a minute; no device process.
+# as_before N: so many descriptors as then, and the host's control connection, which may be idle for
+# a minute; no device process.
 as_before() { [ "$(descriptors)" -le $(($1 + 1)) ] && [ -z "$(pgrep -P "${daemon_pid[gpu1]}" -f 'causeway device')" ]; }
 
 # A host that hangs for longer than a lease lasts, and wakes up.
@@ -281,10 +294,12 @@ phase_freeze() {
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 
-# workers: the processes of the vGPU's sessions at the server. relays: what `causeway run` has beside each of the programs $busy.
+# workers: the processes of the vGPU's sessions at the server. relays: what `causeway run` has
+# beside each of the programs $busy.
 workers() { cli gpu1 inspect $there --json 2>/dev/null | python3 -c 'import json, sys; print(*[s["worker"] for s in json.load(sys.stdin)[0]["status"]["sessions"] if s.get("worker")])'; }
 relays() { local p; for p in $(tree "${busy[@]}"); do [[ " ${busy[*]} " = *" $p "* ]] || [ "$(cat "/proc/$p/comm" 2>/dev/null)" != exe ] || echo "$p"; done; }
-# each PID...: what one of these takes on average, KiB of memory as far as it is no other process's. spent: the ms of CPU time of them all.
+# each PID...: what one of these takes on average, KiB of memory as far as it is no other process's.
+# spent: the ms of CPU time of them all.
 each() { local p; for p in "$@"; do cat "/proc/$p/smaps_rollup"; done 2>/dev/null | awk '/^Pss:/ {s += $2; n++} END {print n ? int(s / n) : ""}'; }
 spent() { local p; for p in "$@"; do cat /proc/"$p"/task/*/schedstat; done 2>/dev/null | awk '{t += $1} END {printf "%d\n", t / 1e6}'; }
 so_many() { [ "$(workers | wc -w)" = "$1" ]; }

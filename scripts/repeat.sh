@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Runs stages of scripts/test.sh again and again, and counts: a stage that fails once in twenty runs is not to be trusted.
+# Runs stages of scripts/test.sh again and again, and counts: a stage that fails once in twenty runs
+# is not to be trusted.
 #
 #   scripts/repeat.sh [--load N] RUNS STAGE...
 #
-# --load N starts N busy loops beside it. Says each run's outcome, then a row for each stage: runs, failures, the shortest and the longest
-# time. Of a run that failed its log is kept, build/logs/repeat/STAGE-RUN.log, and what its scripts logged, in the folder STAGE-RUN beside it. The status is 0 if none did.
+# --load N starts N busy loops beside it. Says each run's outcome, then a row for each stage: runs,
+# failures, the shortest and the longest time. Of a run that failed its log is kept,
+# build/logs/repeat/STAGE-RUN.log, and what its scripts logged, in the folder STAGE-RUN beside it.
+# The status is 0 if none did.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
 load=0 loops=()
 case ${1:-} in
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+  -h | --help) header; exit ;;
   --load) load=$2; shift 2 ;;
 esac
 [[ ${1:-} =~ ^[1-9][0-9]*$ ]] && [ $# -ge 2 ] || die "usage: $0 [--load N] RUNS STAGE..."

@@ -3,16 +3,22 @@
 #
 #   scripts/run-tests.sh [options] [PROGRAM...]
 #
-#   --runner CMD        prefix for each program, e.g. "build/bin/causeway run --"; empty (default): the machine's own driver
-#   --variants "V..."   e.g. "13.0-static 11.8-shared"; default: all that are built under build/tests
-#   --vm SERIES         inside one VM with that kernel instead (VM_MEM: its memory), with --socket PATH of `causeway device`
+#   --runner CMD        prefix for each program, e.g. "build/bin/causeway run --"; empty (default):
+#                       the machine's own driver
+#   --variants "V..."   e.g. "13.0-static 11.8-shared"; default: all that are built under
+#                       build/tests
+#   --vm SERIES         inside one VM with that kernel instead (VM_MEM: its memory), with --socket
+#                       PATH of `causeway device`
 #   --timeout SECONDS   for each program (default 240);  --logs DIR  (default build/test-logs/LABEL)
-#   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
+#   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that
+#                       is a failure
 #   --args "P ARG..."   what program P is given; may repeat
-#   --again TEXT        a program that fails and says TEXT on stderr is run again, twice at most: what it met is a matter of luck
+#   --again TEXT        a program that fails and says TEXT on stderr is run again, twice at most:
+#                       what it met is a matter of luck
 #   --label NAME        names the table (default: native, run or vm-SERIES)
 #
-# Lines that begin with '#' may differ between GPUs and are not compared. The exit status is 0 if nothing failed.
+# Lines that begin with '#' may differ between GPUs and are not compared. The exit status is 0 if
+# nothing failed.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -31,7 +37,7 @@ while [ $# -gt 0 ]; do
     --may-skip) may_skip=$2; shift 2 ;;
     --args) args_of[${2%% *}]=${2#* }; shift 2 ;;
     --again) again=$2; shift 2 ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac

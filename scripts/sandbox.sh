@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# What confining workers does to a real GPU's driver: which programs run in each mode, what mode strict would deny them, what it costs.
+# What confining workers does to a real GPU's driver: which programs run in each mode, what mode
+# strict would deny them, what it costs.
 #
 #   scripts/sandbox.sh [--gpu SEL] [--variant V] [--rounds N] [PROGRAM...]
 #
-# --gpu soft tries the script itself where there is no GPU. Exit status 1: mode on, the default, breaks a program. What strict breaks, and
-# what audit saw, is printed to be judged: lines "strict would deny" are what the policy (host/sandbox/paths.go, calls_amd64.go) lacks.
-# Takes less than 90 s on a machine with 16 processors. CAUSEWAY names another binary; TAKEOVER one built with -tags takeover.
+# --gpu soft tries the script itself where there is no GPU. Exit status 1: mode on, the default,
+# breaks a program. What strict breaks, and what audit saw, is printed to be judged: lines "strict
+# would deny" are what the policy (host/sandbox/paths.go, calls_amd64.go) lacks. Takes less than 90
+# s on a machine with 16 processors. CAUSEWAY names another binary; TAKEOVER one built with -tags
+# takeover.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 cd "$ROOT" || exit 1
@@ -16,7 +19,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --variant) variant=$2; shift 2 ;;
     --rounds) rounds=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -26,7 +29,8 @@ takeover=${TAKEOVER:-$BUILD/bin/causeway-takeover}
 [ -x "$causeway" ] || die "$causeway is missing: run make build"
 [ -n "$variant" ] || variant=$(cd "$BUILD/tests" 2>/dev/null && ls -d -- *-static 2>/dev/null | sort -V | tail -1)
 [ -n "$variant" ] && [ -d "$BUILD/tests/$variant" ] || die "no test programs: run scripts/build-tests.sh"
-# One for each way that the driver is known to reach for files, threads, other processes and compilers.
+# One for each way that the driver is known to reach for files, threads, other processes and
+# compilers.
 [ ${#programs[@]} -gt 0 ] || programs=(vectoradd driverapi loading library dynpar printf managed vmm pools graphnodes hostfunc threads fork procs twoproc events textures nvml)
 out=$BUILD/logs/sandbox
 rm -rf "$out"; mkdir -p "$out"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Shows how sessions live and end, in a VM and under `causeway run`: exit, crash, SIGKILL, SIGSTOP, fork, reboot, the VM's death,
-# the worker's death, the device process's, hostile programs; and what an idle session costs. Each line is a check with what was measured.
+# Shows how sessions live and end, in a VM and under `causeway run`: exit, crash, SIGKILL, SIGSTOP,
+# fork, reboot, the VM's death, the worker's death, the device process's, hostile programs; and what
+# an idle session costs. Each line is a check with what was measured.
 #
 #   scripts/sessions.sh [--kernel SERIES] [--accel tcg|kvm]
 #
-# The programs are guest/tests/life. This script tells a shell in the guest what to run, and looks at the workers
+# The programs are guest/tests/life. This script tells a shell in the guest what to run, and looks
+# at the workers
 # here. The status is 0 if every check passed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -16,11 +18,12 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
-# The promise is 2 s, and half a second for what ends in order. An emulated CPU shares two cores with everything that it waits for, which takes up to half a second more.
+# The promise is 2 s, and half a second for what ends in order. An emulated CPU shares two cores
+# with everything that it waits for, which takes up to half a second more.
 death=2000 quick=500
 [ "$accel" = kvm ] || death=2500 quick=1000
 needs_vm "$kernel"
@@ -31,7 +34,8 @@ device_log=$BUILD/logs/sessions-device.log console_log=$BUILD/logs/sessions-cons
 qemu_pid=
 on_exit end_vm
 
-# --- measuring ---------------------------------------------------------------------------------------------------------
+# --- measuring
+# ---------------------------------------------------------------------------------------------------------
 
 guest_channel "$tmp"
 
@@ -48,17 +52,20 @@ no_workers_after() {
 }
 # worker_of GUEST_PID prints the last worker that was started for it.
 worker_of() { sed -n "s/.*worker started.* guest_pid=$1 .*worker=\([0-9]*\).*/\1/p" "$device_log" | tail -1; }
-# resumed GUEST_PID prints how often its session came back to the GPU. in_time MS LIMIT: it took no longer than that may take now; sets most, for the row.
+# resumed GUEST_PID prints how often its session came back to the GPU. in_time MS LIMIT: it took no
+# longer than that may take now; sets most, for the row.
 resumed() { grep -c "session resumed.* guest_pid=$1\b" "$device_log"; }
 in_time() { local rc=$?; most=$(allowed "$2"); [ $rc = 0 ] && at_most "$1" "$most"; }
 fds() { ls "/proc/$service_pid/fd" | wc -l; }
 threads() { ls "/proc/$service_pid/task" | wc -l; }
 resident() { awk '/^Rss(Anon|File)/ {n += $2} END {print n}' "/proc/$service_pid/status"; } # KiB; pages of the guest are the guest's
-# cpu PID prints the CPU time of each of its threads so far; cpu_since PID FILE: the us since that was written to FILE.
+# cpu PID prints the CPU time of each of its threads so far; cpu_since PID FILE: the us since that
+# was written to FILE.
 cpu() { awk '{print FILENAME, $1}' /proc/"$1"/task/*/schedstat; }
 cpu_since() { [ -s "$2" ] && [ -d "/proc/$1" ] && cpu "$1" | awk 'NR == FNR {was[$1] = $2; next} {t += $2 - was[$1]} END {printf "%d\n", t / 1000}' "$2" -; }
 
-# --- the guest ---------------------------------------------------------------------------------------------------------
+# --- the guest
+# ---------------------------------------------------------------------------------------------------------
 
 prepare() {
   mkdir -p "$BUILD/life"
@@ -80,14 +87,16 @@ boot() {
   qemu_pid=$!
 }
 
-# spawn NAME MODE starts a program in the guest's background and sets NAME to its worker (0: none), pid to its pid there.
+# spawn NAME MODE starts a program in the guest's background and sets NAME to its worker (0: none),
+# pid to its pid there.
 spawn() {
   printf -v "$1" 0
   send "&./life $2"
   await '@ready *' && pid=${line#@ready } && printf -v "$1" '%s' "$(worker_of "$pid")" && [ -d "/proc/${!1}" ]
 }
 
-# ends HOW MODE LIMIT WANT: one program of the guest ends; its process and its worker must be gone in LIMIT ms, in one of three times: others may have the CPUs.
+# ends HOW MODE LIMIT WANT: one program of the guest ends; its process and its worker must be gone
+# in LIMIT ms, in one of three times: others may have the CPUs.
 ends() {
   local how=$1 mode=$2 want=$4 worker taken process want_got most
   for _ in 1 2 3; do
@@ -105,14 +114,16 @@ ends() {
   row "$how while $5" "process gone in ${process:-?} ms, worker in ${taken:-?} ms (limit $most)"
 }
 
-# --- the checks --------------------------------------------------------------------------------------------------------
+# --- the checks
+# --------------------------------------------------------------------------------------------------------
 
 deaths() {
   local when mode most_death
   for mode in idle loop long copy; do
     case $mode in idle) when="it is idle" ;; copy) when="it copies by extents" ;; loop) when="it launches in a loop" ;; long) when="a long kernel runs" ;; esac
     most_death=$death
-    # On a host that is short of CPU a program whose GPU is at work may be silent for 4 s more, and a worker owe its last answer for 1.5 s.
+    # On a host that is short of CPU a program whose GPU is at work may be silent for 4 s more, and
+    # a worker owe its last answer for 1.5 s.
     [ $mode != long ] || [ "$(allowed 100)" -le 120 ] || most_death=$((death + 5500))
     ends exit $mode $quick 0 "$when"
     ends crash $mode $most_death 11 "$when"
@@ -132,8 +143,9 @@ families() {
   guest ./life threads 8; row "8 threads in one process" ""
 }
 
-# One program lends more of the guest's memory than a constant once let it; another begins beside it; what is beyond the VM's queue is refused to both;
-# and when it is killed all of it is there for the next.
+# One program lends more of the guest's memory than a constant once let it; another begins beside
+# it; what is beyond the VM's queue is refused to both; and when it is killed all of it is there for
+# the next.
 lending() {
   local first worker taken most result
   send '&./lends 272 450'
@@ -149,7 +161,8 @@ lending() {
   [[ $result =~ ^@lends\ ([0-9]+)\ 0\ ([0-9]+)$ ]]; row "the next has 300 MiB, all results right" "rounds, wrong, longest pause in ms: ${result#@lends }"
 }
 
-# A session that checks its results is stopped for 5 s, and lives through the death of other workers.
+# A session that checks its results is stopped for 5 s, and lives through the death of other
+# workers.
 stop_and_continue() {
   local w victim waiter good parks most
   spawn good pinned; row "a program works with pinned memory" "worker $good"
@@ -195,7 +208,8 @@ suspended() { ask POST suspend; [ ! -d "/proc/$1" ]; }
 # lower BYTES changes the vGPU's memory limit.
 lower() { ask PUT limits "{\"memory\": $1, \"sessions\": 128}"; }
 
-# Sessions leave the GPU and come back: one in the middle of its work, again and again, and one that does nothing.
+# Sessions leave the GPU and come back: one in the middle of its work, again and again, and one that
+# does nothing.
 suspension() {
   local busy idler result times
   spawn busy pinned; local working=$pid
@@ -221,7 +235,8 @@ suspension() {
   guest "kill $idle; sleep 0.3; ./life once"; no_workers_after "$(ms)" >/dev/null; [ -z "$(workers)" ]; row "the suspended one ends, and leaves nothing" ""
 }
 
-# A program that checks all it computes goes to another software GPU and back while it works, and the vGPU's new programs open where it is.
+# A program that checks all it computes goes to another software GPU and back while it works, and
+# the vGPU's new programs open where it is.
 relocation() {
   local busy moved=0 gpu result
   spawn busy pinned; local working=$pid
@@ -238,7 +253,8 @@ relocation() {
 
 moves_to() { "$CAUSEWAY" move "${tmp##*/}/device" --gpu "$1" --run-dir "${tmp%/*}" >>"$tmp/moves" 2>&1; }
 
-# A program that asked for it is told each time that the vGPU's limit falls below what it has allocated, and can free memory then.
+# A program that asked for it is told each time that the vGPU's limit falls below what it has
+# allocated, and can free memory then.
 budget() {
   local w over=() mib since
   no_workers_after "$(ms)" >/dev/null
@@ -267,11 +283,13 @@ costs() {
   local guest_most=10000 again most # of a real CPU
   [ "$accel" != tcg ] || guest_most=100000
   idle_cost
-  # The same work is dearer beside others, who take the CPUs' caches; and to a guest an emulated CPU that was not run was busy.
+  # The same work is dearer beside others, who take the CPUs' caches; and to a guest an emulated CPU
+  # that was not run was busy.
   for again in 2 3 4; do at_most "$dev" 10000 && at_most "$wrk" 10000 && at_most "$us" $guest_most || idle_cost; done
   true; in_time "$dev" 10000; row "10 s with an idle session: device process" "$dev us of CPU (limit $most us; 10000 are 0.1 %)"
   true; in_time "$wrk" 10000; row "10 s with an idle session: worker" "$wrk us of CPU (limit $most us)"
-  # Where four and more wait for each CPU, most of what the guest counts is time in which it was not run.
+  # Where four and more wait for each CPU, most of what the guest counts is time in which it was not
+  # run.
   if [ "$accel" = tcg ] && [ "$(allowed 1)" -ge 4 ]; then most='none: the machine is busy'; else true; in_time "$us" $guest_most; fi
   row "10 s with an idle session: the program in the guest" "$us us of CPU, $accel (limit $most)"
   guest ./life cycle 5
@@ -323,7 +341,8 @@ ends_of_vm() {
   qemu_pid=
 }
 
-# keeper_of PID prints the keeper of a device process: both have its memory mapped. Other stages' devices have theirs.
+# keeper_of PID prints the keeper of a device process: both have its memory mapped. Other stages'
+# devices have theirs.
 keeper_of() {
   local inode p
   inode=$(awk '/memfd:causeway-keeper/ {print $5; exit}' "/proc/$1/maps")
@@ -333,7 +352,8 @@ keeper_of() {
   done 2>/dev/null
 }
 
-# The device process is killed while programs run: they get errors, the guest can let go, and the keeper goes with QEMU.
+# The device process is killed while programs run: they get errors, the guest can let go, and the
+# keeper goes with QEMU.
 device_dies() {
   local a b since first took keeper most
   boot
@@ -366,7 +386,8 @@ run_checks() {
   here sh -c "$life once && exit 7"; [ $? = 7 ]; row "run: exit status 7" ""
   for how in TERM INT; do
     rm -f "$tmp/out" # a child opens its output when it runs: what the one before wrote must be gone by then
-    # Job control gives the program a process group of its own; a background shell's children would ignore SIGINT.
+    # Job control gives the program a process group of its own; a background shell's children would
+    # ignore SIGINT.
     set -m; env --default-signal=INT "$CAUSEWAY" run --gpu soft -- "$life" idle >"$tmp/out" </dev/null & p=$!
     { nap 200; kill -9 -- -$p; } 2>/dev/null & q=$!; set +m
     until_true 20 grep -qs @ready "$tmp/out"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool |
+#   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] |
+#   go-tools | nvidia-smi | nvrtc | promtool |
 #                    clang-format | guest | rdma [SERIES...]
 #
-# Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
+# Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further
+# Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -21,7 +23,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-nvrtc.sh"
 . "$ROOT/scripts/lib/setup-rdma.sh"
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
+usage() { header; }
 
 setup_go_tools() {
   have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer and put it in PATH"
@@ -34,8 +36,8 @@ setup_go_tools() {
   echo "$want" >"$BUILD/.go-modules"
 }
 
-# setup_mmdebstrap installs what makes Debian systems. Nothing may run side by side with it: a machine's apt may be set up to delete
-# what it has fetched at each of its runs.
+# setup_mmdebstrap installs what makes Debian systems. Nothing may run side by side with it: a
+# machine's apt may be set up to delete what it has fetched at each of its runs.
 setup_mmdebstrap() { (. "$ROOT/images/lib.sh"; image_tools); }
 
 # setup_vms installs what starts VMs, one after the other: both are packages.
@@ -66,7 +68,8 @@ ORDINARY_TOOLS=('g++ g++' 'ar binutils' 'make make' 'xz xz-utils' 'git git' 'pyt
 # What the test's stages need beside those.
 TEST_TOOLS=('rpm rpm' 'depmod kmod' 'jq jq')
 
-# setup_system [ROW...] installs the ordinary tools that are missing, before anything runs side by side.
+# setup_system [ROW...] installs the ordinary tools that are missing, before anything runs side by
+# side.
 setup_system() {
   local row missing=()
   for row in "${ORDINARY_TOOLS[@]}" "$@"; do

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Measures how a GPU's time is shared: two and more `causeway run` are virtual GPUs of one `causeway scheduler`.
+# Measures how a GPU's time is shared: two and more `causeway run` are virtual GPUs of one `causeway
+# scheduler`.
 #
 #   scripts/share.sh [--gpu soft|N] [--seconds S] [--lead S] [--lenient] [--causeway PROGRAM]
 #
-# Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU miss their goals, with --lenient
-# only if by far: a software GPU gets what the machine's other work leaves of its CPUs. --seconds is
-# the length of one measurement (default 1.5), --lead the time that programs get to start (default 1 on a software GPU, 2 on a
-# real one). On a real GPU it takes some 80 s.
+# Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU
+# miss their goals, with --lenient only if by far: a software GPU gets what the machine's other work
+# leaves of its CPUs. --seconds is
+# the length of one measurement (default 1.5), --lead the time that programs get to start (default 1
+# on a software GPU, 2 on a real one). On a real GPU it takes some 80 s.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -18,7 +20,7 @@ while [ $# -gt 0 ]; do
     --lead) lead=$2; shift 2 ;;
     --lenient) lenient=1; shift ;;
     --causeway) causeway=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -27,7 +29,8 @@ probe=$BUILD/bin/share
 ! have gcc || gcc -O2 -std=gnu11 -Wall -Wextra "$ROOT/scripts/bench/probe/share.c" -o "$probe" -ldl
 [ -x "$probe" ] || die "the benchmark is not built: install gcc"
 
-# A kernel on the software GPU is thousands of times slower; a start of the driver takes a real one a second.
+# A kernel on the software GPU is thousands of times slower; a start of the driver takes a real one
+# a second.
 case $gpu in
   soft*) short=300 long=15000 lead=${lead:-1} typed=50 ;;
   *) short=30 long=20000 lead=${lead:-2} typed=5 ;;
@@ -69,8 +72,9 @@ settle() {
   pids=()
   return $rc
 }
-# measured FACTOR COMMANDS has COMMANDS start programs, and waits for them. One that is not ready when the window begins fails: on a machine that has other
-# things to do all begin again, with more time.
+# measured FACTOR COMMANDS has COMMANDS start programs, and waits for them. One that is not ready
+# when the window begins fails: on a machine that has other things to do all begin again, with more
+# time.
 measured() {
   local try
   for try in 1 2 3; do
@@ -89,7 +93,8 @@ typed_at() { awk '{ print $2 }' "$tmp/$1"; }
 
 missed=0
 holds() { [ "$(calc "print (($1) ? 1 : 0)")" = 1 ]; }
-# row NAME VALUE GOAL CONDITION [soft|WIDER]: soft rows are told, and do not fail; WIDER is the condition for --lenient.
+# row NAME VALUE GOAL CONDITION [soft|WIDER]: soft rows are told, and do not fail; WIDER is the
+# condition for --lenient.
 row() {
   verdict=ok
   if [ -z "$4" ]; then verdict=; elif ! holds "$4"; then
@@ -104,7 +109,8 @@ turns_for() { "$causeway" run --gpu "$gpu" -- "$probe" calibrate "$1" | awk '{ p
 printf '%-58s %12s  %-22s\n' "GPU $gpu, $(nproc) CPUs, windows of $seconds s" value goal
 turns=$(turns_for $short) longturns=$(turns_for $long) typedturns=$(turns_for $typed)
 
-# 1. weights. The median of three; what misses is measured once more, as a busy machine's CPUs share themselves, too.
+# 1. weights. The median of three; what misses is measured once more, as a busy machine's CPUs share
+# themselves, too.
 for try in 1 2; do
   ratios=() sums=()
   for _ in 1 2 3; do
@@ -117,8 +123,8 @@ for try in 1 2; do
   [ "$verdict" = MISSED ] || break
 done
 
-# 2 and 3. nobody else: alternating with what has no limits at all, the best tenths of a second of both, or the median of the pairs,
-# whichever the machine's other work has harmed less; then a cap
+# 2 and 3. nobody else: alternating with what has no limits at all, the best tenths of a second of
+# both, or the median of the pairs, whichever the machine's other work has harmed less; then a cap
 free=1e9 lone=1e9 rates=() pairs=() part=0
 for round in 1 2 3 4 5 6; do
   measured 0.5 'go free -- load "$turns" 64'

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Slurm on this machine: Debian's slurmctld and slurmd, causewayd with the software GPU, and jobs that hold parts of it.
+# Slurm on this machine: Debian's slurmctld and slurmd, causewayd with the software GPU, and jobs
+# that hold parts of it.
 #
 #   scripts/slurm.sh
 #
-# Takes root and Debian's archive: slurm-wlm and munge are installed into a copy of this machine's folders that lies in memory (overlayfs) and ends with the
-# script, as do its processes, mounts and network. Prints one line for each check.
+# Takes root and Debian's archive: slurm-wlm and munge are installed into a copy of this machine's
+# folders that lies in memory (overlayfs) and ends with the script, as do its processes, mounts and
+# network. Prints one line for each check.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/slurm.sh"
 
 case ${1:-} in
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+  -h | --help) header; exit ;;
   '') ;;
   *) die "unknown option $1: see $0 --help" ;;
 esac

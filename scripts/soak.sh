@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
-# Runs sessions of every kind beside each other for a long time, kills every process there is, and looks at what is left.
+# Runs sessions of every kind beside each other for a long time, kills every process there is, and
+# looks at what is left.
 #
-#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--rest SECONDS] [--seed N] [--logs DIR] [--keep]
+#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--rest SECONDS] [--seed N] [--logs
+#   DIR] [--keep]
 #
-# CUDA programs run under `causeway run` and over TCP (`causeway serve-plain`), and guests' processes on vGPUs of a causewayd of its own, whose front end
-# is a test of host/device instead of a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs are
-# made, attached, given other limits under load, detached and deleted; one lives from the beginning to the end. What was not killed must have the
-# right results. When it ends, or is interrupted, everything must be where it was after the first round: descriptors and memory of the
-# services, processes, files, and the GPU's memory. One line for each check; the status is 0 if all hold.
-# Of a program that has not ended in its time, overrun/ in the logs keeps what it, its workers and its service were at, and the goroutines of its workers; whether it
-# ended by itself in half that time again tells slow from hung. Either is wrong.
+# CUDA programs run under `causeway run` and over TCP (`causeway serve-plain`), and guests'
+# processes on vGPUs of a causewayd of its own, whose front end is a test of host/device instead of
+# a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs
+# are made, attached, given other limits under load, detached and deleted; one lives from the
+# beginning to the end. What was not killed must have the right results. When it ends, or is
+# interrupted, everything must be where it was after the first round: descriptors and memory of the
+# services, processes, files, and the GPU's memory. One line for each check; the status is 0 if all
+# hold.
+# Of a program that has not ended in its time, overrun/ in the logs keeps what it, its workers and
+# its service were at, and the goroutines of its workers; whether it ended by itself in half that
+# time again tells slow from hung. Either is wrong.
 #
-# --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --rest (0) how long each waits before the next, for a
-# machine that others use, --seed (1) picks what happens; --keep leaves the logs, and --logs packs them into DIR if something failed. What memory.txt
-# beside the logs has of each service, once a minute: seconds, process, KiB of its own (a heap and stacks), KiB of files (its program's pages). Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
+# --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --rest
+# (0) how long each waits before the next, for a machine that others use, --seed (1) picks what
+# happens; --keep leaves the logs, and --logs packs them into DIR if something failed. What
+# memory.txt beside the logs has of each service, once a minute: seconds, process, KiB of its own (a
+# heap and stacks), KiB of files (its program's pages). Needs what `scripts/build-tests.sh` builds,
+# Go (or the pack of scripts/h200.sh) and python3. Three minutes prove that it works; a leak of a
+# descriptor an hour needs hours.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/stacks.sh"
@@ -28,7 +38,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=$2; shift 2 ;;
     --logs) logs=$2; shift 2 ;;
     --keep) keep=1; shift ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -52,7 +62,8 @@ mkdir -p "$tmp/counts" "$tmp/lanes"
 if have go; then go test -c -o "$tmp/front" "$ROOT/host/device" 2>"$tmp/build.log" || { cat "$tmp/build.log" >&2; die "host/device does not build"; }
 else cp "$BUILD/bin/causeway-limits" "$tmp/front" || die "no Go, and the pack of scripts/h200.sh is not here"; fi
 
-# --- services ----------------------------------------------------------------------------------------------------------
+# --- services
+# ----------------------------------------------------------------------------------------------------------
 
 start_serve() {
   port=$((20000 + RANDOM % 20000))
@@ -78,12 +89,14 @@ start_daemon() {
 }
 printf '[devices]\nsocket_owner = "0"\nlog = "file"\nwarm_workers = 0\n[health]\ninterval = "1s"\n' >"$tmp/causewayd.toml"
 
-# tree PID... prints processes and all below them, the older ones first, by what /proc says of parents: not every kernel lists children.
+# tree PID... prints processes and all below them, the older ones first, by what /proc says of
+# parents: not every kernel lists children.
 tree() { [ $# = 0 ] || printf '%s\n' /proc/[0-9]*/stat | sort -t/ -k3n | xargs cat 2>/dev/null | awk -v of="$*" '{ p = $1; sub(/.*\) /, ""); below[$2] = below[$2] " " p; there[p] = 1 }
   function all(p, i, n, c) { print p; n = split(below[p], c, " "); for (i = 1; i <= n; i++) all(c[i]) }
   END { n = split(of, root, " "); for (i = 1; i <= n; i++) if (root[i] in there) all(root[i]) }'; }
 below() { tree "$1" | sed 1d; }
-# recorded FILE prints the process that a record names, unless that has ended: its number may be anybody's by then.
+# recorded FILE prints the process that a record names, unless that has ended: its number may be
+# anybody's by then.
 recorded() { python3 -c 'import json,sys
 r = json.load(open(sys.argv[1]))
 stat = open("/proc/%d/stat" % r["pid"]).read().rpartition(")")[2].split()
@@ -109,15 +122,17 @@ cleanup() {
 trap cleanup EXIT
 trap 'touch "$tmp/stop"' INT TERM
 
-# --- what happens ------------------------------------------------------------------------------------------------------
+# --- what happens
+# ------------------------------------------------------------------------------------------------------
 
 # count NAME [N] adds one, or N; counted NAME prints how many.
 count() { yes '' | head -n "${2:-1}" >>"$tmp/counts/$1"; }
 counted() { if [ -f "$tmp/counts/$1" ]; then wc -l <"$tmp/counts/$1"; else echo 0; fi; }
 bad() { count wrong; printf '%s\n' "$*" >>"$tmp/wrong.txt"; }
 
-# watch NAME PID [SERVICE] follows a process to its end. Of one that has had its time it writes down what that, all below it, the service and all below that are at, and shortly before the
-# end has the workers' runtime say what their goroutines are at, which ends them.
+# watch NAME PID [SERVICE] follows a process to its end. Of one that has had its time it writes down
+# what that, all below it, the service and all below that are at, and shortly before the end has the
+# workers' runtime say what their goroutines are at, which ends them.
 watch() {
   local pid=$2 service=${3:-} began=$SECONDS file who
   while [ "$SECONDS" -lt $((began + allowed)) ]; do kill -0 "$pid" 2>/dev/null || return; sleep 1; done
@@ -139,7 +154,8 @@ watch() {
   cp "$tmp/lanes"/*.err "$tmp/serve.log" "$tmp/overrun/" 2>/dev/null
 }
 
-# one LANE HOW PROGRAM FATE: runs a program by run or tcp. FATE: whole, or who is killed: program, worker, everything; or stopped for a while.
+# one LANE HOW PROGRAM FATE: runs a program by run or tcp. FATE: whole, or who is killed: program,
+# worker, everything; or stopped for a while.
 one() {
   local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed
   killed=$(counted tcp-workers-killed)
@@ -183,16 +199,18 @@ lane_programs() {
   done
 }
 
-# kills changes when causewayd is about to be killed, and when the next one runs; between, its numbers differ.
+# kills changes when causewayd is about to be killed, and when the next one runs; between, its
+# numbers differ.
 kills() { echo "$(counted daemon-dies) $(counted daemon-killed)"; }
 # lives_since KILLS: that causewayd was not killed since, nor about to be.
 lives_since() { [ "$(kills)" = "$1" ] && [ "${1% *}" = "${1#* }" ]; }
 
-# scheduler_away: the scheduler was killed a moment ago, and shares are refused until the next one runs.
+# scheduler_away: the scheduler was killed a moment ago, and shares are refused until the next one
+# runs.
 scheduler_away() { [ -n "$(find "$tmp/counts/scheduler-killed" -newermt '20 seconds ago' 2>/dev/null)" ]; }
 
-# lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that change under load, killed now and then, detached,
-# deleted.
+# lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that
+# change under load, killed now and then, detached, deleted.
 lane_vgpu() {
   RANDOM=$((seed * 100 + 50 + $1))
   local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
@@ -200,7 +218,8 @@ lane_vgpu() {
     sleep "$rest"
     dies= daemons=$(kills)
     if ! "$causeway" create "$vm" --gpu "$gpu" --memory ${memory}MiB --share $((50 + RANDOM % 100)) >"$tmp/lanes/$vm.out" 2>&1; then
-      # causewayd answered just now, or its vGPU's process was killed by this lane and is told to be on its way out.
+      # causewayd answered just now, or its vGPU's process was killed by this lane and is told to be
+      # on its way out.
       lives_since "$daemons" && ! grep -q 'has just ended' "$tmp/lanes/$vm.out" || { count create-again; sleep 0.5; continue; }
       ! scheduler_away || ! grep -q 'the scheduler of GPU time does not run' "$tmp/lanes/$vm.out" || { count create-without-scheduler; sleep 0.5; continue; }
       bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
@@ -231,7 +250,8 @@ lane_vgpu() {
   done
 }
 
-# begin_lives makes the vGPU that stays. Its programs come and go until the stop, with a moment between them in which there is none.
+# begin_lives makes the vGPU that stays. Its programs come and go until the stop, with a moment
+# between them in which there is none.
 begin_lives() {
   "$causeway" create soaklives --gpu "$gpu" --memory ${memory}MiB >"$tmp/lanes/lives.out" 2>&1 || die "a vGPU cannot be made: $(cat "$tmp/lanes/lives.out")"
   lives=$(device soaklives)
@@ -240,7 +260,8 @@ begin_lives() {
   front=$!
 }
 
-# end_lives: its programs, however often causewayd and the scheduler were killed meanwhile, must have ended well.
+# end_lives: its programs, however often causewayd and the scheduler were killed meanwhile, must
+# have ended well.
 end_lives() {
   local rc=0
   watch lives-front "$front" "$lives" &
@@ -250,7 +271,8 @@ end_lives() {
   count lives-programs "$(sed -n 's/^programs \([0-9]*\).*/\1/p' "$tmp/lanes/lives.front")"
 }
 
-# --- what is left ------------------------------------------------------------------------------------------------------
+# --- what is left
+# ------------------------------------------------------------------------------------------------------
 
 # own PID: its memory without pages of files, of which a program has more the more of it has run.
 own() { awk '/^RssAnon/ {print $2}' "/proc/$1/status" 2>/dev/null; }
@@ -268,7 +290,8 @@ measure_lives() {
   } >>"$1"
 }
 
-# measure FILE: what must come back, a name and a number in each line. Memory may grow by what a runtime keeps.
+# measure FILE: what must come back, a name and a number in each line. Memory may grow by what a
+# runtime keeps.
 measure() {
   {
     for s in serve daemon; do

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Measures everything that issue tables speak of, natively and through Causeway in one run, and prints one table:
-# name, value, unit, native value, ratio (value/native; for copies throughput against throughput), goal.
+# Measures everything that issue tables speak of, natively and through Causeway in one run, and
+# prints one table:
+# name, value, unit, native value, ratio (value/native; for copies throughput against throughput),
+# goal.
 #
-#   scripts/speed.sh [--gpu N] [--rounds N] [--weights GB] [--only PATTERN]     PyTorch programs of scripts/compat/speed and C benches
-#   scripts/speed.sh --no-bench ...                                             without the C benches of scripts/bench
+#   scripts/speed.sh [--gpu N] [--rounds N] [--weights GB] [--only PATTERN]     PyTorch programs of
+#       scripts/compat/speed and C benches
+#   scripts/speed.sh --no-bench ...                                             without the C
+#       benches of scripts/bench
 #
 # Where there is no Go the binaries under build/bin are used as they are.
 set -uo pipefail
@@ -16,7 +20,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --no-bench) bench=; shift ;;
     --rounds | --weights | --only | --limit | --markdown) args+=("$1" "$2"); shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1" ;;
   esac
 done
@@ -27,7 +31,8 @@ failed=0
 {
   "$BUILD/bin/causeway-speed" --gpu "$gpu" "${args[@]}" || failed=1
   if [ -n "$bench" ]; then
-    # The C benches print "name value unit baseline (kind) ratio goal": the same columns with a word more.
+    # The C benches print "name value unit baseline (kind) ratio goal": the same columns with a word
+    # more.
     scripts/bench.sh --gpu "$gpu" --native yes --max-copy 1024 | sed -e 1d -e 's/ (native)//' -e 's/\([<>]=\) /\1/g' || failed=1
   fi
   exit $failed # of the pipe's subshell; pipefail passes it on

@@ -2,16 +2,19 @@
 # Runs every test, stages side by side where that disturbs none, and says how long each took.
 #
 #   scripts/test.sh [--in-turn] [STAGE...]      all stages by default
-#   scripts/test.sh --quick [--since COMMIT]    what a change needs before it is committed, in under 4 minutes
+#   scripts/test.sh --quick [--since COMMIT]    what a change needs before it is committed, in under
+#                                               4 minutes
 #
 #   --in-turn     one stage after the other; scripts/repeat.sh runs stages again and again
-#   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where this branch left main) and of those
-#                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
+#   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where
+#                 this branch left main) and of those that import them, the C libraries' tests if
+#                 those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
-# Stages: base setup build nvcc lint clib fuzzbuild alerts unit fleet density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
-# nested cluster fuzz share.
-# A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
-# table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
+# Stages: base setup build nvcc lint clib fuzzbuild alerts unit fleet density package sessions
+# libvirt migrate vm guest rdma smi nvrtc remote programs nested cluster fuzz share.
+# A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz
+# target. Logs are under build/logs, the table of results has each stage's time and what it and its
+# children used of the CPUs. The status is 0 if every stage passed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -22,8 +25,9 @@ cd "$ROOT" || exit 1
 logs=$BUILD/logs
 mkdir -p "$logs"
 
-# What compiles takes the time that guests, downloads and limits in milliseconds leave. Loads are what the table of results shows:
-# CPU seconds by twice the seconds, and more where limits are short. share measures how time is shared.
+# What compiles takes the time that guests, downloads and limits in milliseconds leave. Loads are
+# what the table of results shows: CPU seconds by twice the seconds, and more where limits are
+# short. share measures how time is shared.
 plan=(
   'base      30'
   'setup     30     base'
@@ -59,7 +63,7 @@ while [ $# -gt 0 ]; do
     --quick) quick=1; shift ;;
     --since) since=$2; shift 2 ;;
     --in-turn) in_turn=1; shift ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) declare -F "stage_$1" >/dev/null || die "unknown stage $1"; stages+=("$1"); shift ;;
   esac

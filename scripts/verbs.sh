@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# Sessions by RDMA, in a VM with soft RoCE (scripts/rdma.sh): what every carrier must do, through a relay and by the guest library itself, and faults over the real libibverbs; and CUDA programs both ways.
+# Sessions by RDMA, in a VM with soft RoCE (scripts/rdma.sh): what every carrier must do, through a
+# relay and by the guest library itself, and faults over the real libibverbs; and CUDA programs both
+# ways.
 #
 #   scripts/verbs.sh [--own | --pairs N] [--kernel SERIES] [PROGRAM...]
 #
-# --pairs: copies of the programs go by so many queue pairs. --own: that suite by the guest library, too, and the first program as the RDMA end itself: half as long again. PROGRAMs are of guest/tests (default: a few); the first has to copy memory of cudaMalloc's, which is what the server's adapter is told of. One line for each check, with the seconds that it took; the status is 0 if every check passed. It ends when everything was tried, or the guest has said nothing for
-# ten minutes: an emulated guest beside other work takes what it takes.
+# --pairs: copies of the programs go by so many queue pairs. --own: that suite by the guest library,
+# too, and the first program as the RDMA end itself: half as long again. PROGRAMs are of guest/tests
+# (default: a few); the first has to copy memory of cudaMalloc's, which is what the server's adapter
+# is told of. One line for each check, with the seconds that it took; the status is 0 if every check
+# passed. It ends when everything was tried, or the guest has said nothing for ten minutes: an
+# emulated guest beside other work takes what it takes.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/rdma.sh"

@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# A guest whose libcuda.so.1 is the RDMA end of its sessions itself (docs/VF.md), without hardware: a VM with soft RoCE in the place of a virtual function, its vGPU's host, which is this machine, and a GPU server in
-# another VM with soft RoCE. Shows that CUDA programs run, and that what they send and get does not go by this machine.
+# A guest whose libcuda.so.1 is the RDMA end of its sessions itself (docs/VF.md), without hardware:
+# a VM with soft RoCE in the place of a virtual function, its vGPU's host, which is this machine,
+# and a GPU server in another VM with soft RoCE. Shows that CUDA programs run, and that what they
+# send and get does not go by this machine.
 #
 #   scripts/vf-guest.sh [--phases "P..."] [--kernel SERIES] [PROGRAM...]
 #
-#   --phases    programs, fallbacks: no rdma-core, no port; and what happens to a link while a program computes:
-#               lossy: all packets of 6 s are lost, flap: it goes down for some seconds, lost, down: for good (default: all)
+#   --phases    programs, fallbacks: no rdma-core, no port; and what happens to a link while a
+#               program computes:
+#               lossy: all packets of 6 s are lost, flap: it goes down for some seconds, lost, down:
+#               for good (default: all)
 #   PROGRAM     of guest/tests (default: a few)
 #
-# The status is 0 if every check passed. It needs the rdma part of scripts/setup.sh, and takes minutes: nothing is emulated fast. What was said is in build/logs/vf-guest.
+# The status is 0 if every check passed. It needs the rdma part of scripts/setup.sh, and takes
+# minutes: nothing is emulated fast. What was said is in build/logs/vf-guest.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/rdma.sh"
@@ -27,7 +32,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-vf-guest.XXXXXX")
 logs=$BUILD/logs/vf-guest server= device=
 rm -rf "$logs"; mkdir -p "$logs"
 on_exit '[ -z "$server" ] || kill "$server" 2>/dev/null || true; [ -z "$device" ] || kill "$device" 2>/dev/null || true; wait; rm -rf "$tmp"'
-# The guest ends when it has said nothing for ten minutes: an emulated one beside other work takes what it takes.
+# The guest ends when it has said nothing for ten minutes: an emulated one beside other work takes
+# what it takes.
 vm=("$ROOT/scripts/vm.sh" --kernel "$kernel-full" --mem 768M "${rdma_guest[@]}")
 until_true() { # SECONDS COMMAND...
   local n=$(($1 * 5)); shift
@@ -75,7 +81,8 @@ if [ "$sessions" -ge $least ] && [ "$bad" = 0 ]; then
 else
   fail "$sessions sessions went by the guest's adapter, up to $most bytes of one by this machine, more of $bad than it takes"
 fi
-# Sessions end with the links that the guest cuts for good (if the program has not ended first), and may on a busy machine for a connection that timed out; for nothing else.
+# Sessions end with the links that the guest cuts for good (if the program has not ended first), and
+# may on a busy machine for a connection that timed out; for nothing else.
 lost=$(grep '^causeway: worker [0-9]*: ' "$logs/device" | grep -v 'timed out\|timeout\|deadline exceeded\|TLS: \(unexpected \)\?EOF\|does not answer' || true)
 other=$(grep -v 'is lost, and there was no other: ' <<<"$lost" || true)
 if [ -n "$other" ] || [ "$(grep -c . <<<"$lost")" -gt $cut ]; then fail "sessions were lost by something else than $cut links that were cut:"; printf '%s\n' "$lost"; fi

@@ -1,23 +1,31 @@
 #!/usr/bin/env bash
-# Boots a stock kernel under QEMU with the vGPU attached, runs one program in it and returns the program's status.
+# Boots a stock kernel under QEMU with the vGPU attached, runs one program in it and returns the
+# program's status.
 #
 #   scripts/vm.sh [options] -- PROGRAM [ARG...]
 #
-#   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels; 6.12-full and 7.2-full are scripts/rdma.sh's
+#   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels; 6.12-full and 7.2-full are
+#                     scripts/rdma.sh's
 #   --socket PATH     vhost-user socket of `causeway device`; without it the guest has no vGPU
-#   --share SOCKET    a second virtio-fs device, tag "host", as causeway-share serves it; the program mounts it itself
-#   --nic ROLE:PATH   a virtio NIC whose wire is the stream socket PATH: one guest is its "server", the other its "client"
-#   --forward HERE:THERE  with --nic: this machine is on that wire, too; its TCP port HERE, on the loopback, is port THERE of the guest whose address is 10.9.0.1
+#   --share SOCKET    a second virtio-fs device, tag "host", as causeway-share serves it; the
+#                     program mounts it itself
+#   --nic ROLE:PATH   a virtio NIC whose wire is the stream socket PATH: one guest is its "server",
+#                     the other its "client"
+#   --forward HERE:THERE  with --nic: this machine is on that wire, too; its TCP port HERE, on the
+#                         loopback, is port THERE of the guest whose address is 10.9.0.1
 #   --device ARGS     one more device, as QEMU's -device has it; may repeat
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
 #   --timeout SECONDS ends the VM (default 900), status 124
-#   --stall SECONDS   likewise, once the guest has said nothing for so long; then there is no --timeout unless it is given
+#   --stall SECONDS   likewise, once the guest has said nothing for so long; then there is no
+#                     --timeout unless it is given
 #   --quiet           prints the program's output only
 #
-# PROGRAM is a file of this machine, copied to /app in the guest with the libcudart beside it; a name without a slash
-# is looked up in the guest. The guest mounts the vGPU at /run/causeway and sets LD_LIBRARY_PATH=/run/causeway/lib.
+# PROGRAM is a file of this machine, copied to /app in the guest with the libcudart beside it; a
+# name without a slash
+# is looked up in the guest. The guest mounts the vGPU at /run/causeway and sets
+# LD_LIBRARY_PATH=/run/causeway/lib.
 # QEMU (environment) names another qemu-system-x86_64.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -34,7 +42,8 @@ nic() {
     -device "virtio-net-pci,netdev=$wire,mac=52:54:00:00:00:$last,host_mtu=9000,romfile=")
 }
 
-# forward HERE:THERE puts this machine on the wire, by a hub between it, the other guest and this guest's NIC.
+# forward HERE:THERE puts this machine on the wire, by a hub between it, the other guest and this
+# guest's NIC.
 forward() {
   wire=nic
   devices+=(-netdev "user,id=here,net=10.9.0.0/24,host=10.9.0.254,hostfwd=tcp:127.0.0.1:${1%:*}-10.9.0.1:${1#*:}"
@@ -59,7 +68,7 @@ while [ $# -gt 0 ]; do
     --stall) stall=$2; shift 2 ;;
     --quiet) quiet=1; shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -139,8 +148,9 @@ if [ -n "$socket" ]; then
 fi
 [ -z "$share" ] || args+=(-chardev "socket,id=host,path=$share" -device vhost-user-fs-pci,chardev=host,tag=host,queue-size=1024)
 [ -n "$quiet" ] || say "vm: kernel $kernel, $accel, $smp CPUs, $mem"
-# What the guest says comes through a virtio-serial port, whose other direction tells it that its status was heard: a 16550 drops what
-# is not read in time, and the kernel's own messages would come in between.
+# What the guest says comes through a virtio-serial port, whose other direction tells it that its
+# status was heard: a 16550 drops what is not read in time, and the kernel's own messages would come
+# in between.
 mkfifo "$tmp/port.in" "$tmp/port.out"
 exec 4<>"$tmp/port.in"
 args+=(-chardev "file,id=console,path=$tmp/console" -serial chardev:console

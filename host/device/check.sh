@@ -1,5 +1,6 @@
 #!/bin/sh
-# Says whether CUDA programs in this guest can use Causeway's virtual GPU, and if not, why and what to do.
+# Says whether CUDA programs in this guest can use Causeway's virtual GPU, and if not, why and what
+# to do.
 #
 #   /run/causeway/bin/check       as any user; the status is 0 if a program can use the GPU
 here=$(cd "$(dirname "$0")/.." && pwd -P)

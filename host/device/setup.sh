@@ -1,12 +1,16 @@
 #!/bin/sh
-# Makes Causeway's virtual GPU permanent in this guest: mounts it at every boot and when it is plugged in, lets every program
-# find its libraries, and lets docker, podman and others give it to containers. Run it as root from the mount:
+# Makes Causeway's virtual GPU permanent in this guest: mounts it at every boot and when it is
+# plugged in, lets every program find its libraries, and lets docker, podman and others give it to
+# containers. Run it as root from the mount:
 #
-#   /run/causeway/bin/setup [--cdi | --no-cdi]    with a CDI specification or without; by default if there are containers
+#   /run/causeway/bin/setup [--cdi | --no-cdi]    with a CDI specification or without; by default if
+#       there are containers
 #   /run/causeway/bin/setup --remove              undoes all of it
-#   setup --root DIR --tag TAG [--at MOUNT]       sets up the system in DIR, say an image that is being built
+#   setup --root DIR --tag TAG [--at MOUNT]       sets up the system in DIR, say an image that is
+#       being built
 #
-# Running it again changes nothing. It writes below /etc, links nvidia-smi into /usr/local/bin if there is no other, and says what.
+# Running it again changes nothing. It writes below /etc, links nvidia-smi into /usr/local/bin if
+# there is no other, and says what.
 set -eu
 
 root= tag= here= cdi=auto remove=
@@ -14,7 +18,7 @@ mark='# causeway'
 
 say() { echo "causeway setup: $*"; }
 die() { echo "causeway setup: $*" >&2; exit 1; }
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"; }
 
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -244,7 +248,8 @@ if [ "$cdi" = yes ]; then
 		  mounts:
 		    - {hostPath: $here, containerPath: /run/causeway, options: [bind, nosuid, nodev]}
 		SPEC
-		# Where the loaders of Debian's and Fedora's kin look without a cache: a path that the other does not have is made, and idle.
+		# Where the loaders of Debian's and Fedora's kin look without a cache: a path that
+		# the other does not have is made, and idle.
 		for so in libcuda.so.1 libnvidia-ml.so.1; do
 			for d in /usr/lib/x86_64-linux-gnu /usr/lib64; do
 				echo "    - {hostPath: $here/lib/$so, containerPath: $d/$so, options: [bind, ro, nosuid, nodev]}"

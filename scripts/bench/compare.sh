@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Compares another build of Causeway with this one: launches, waits, graphs, starts and copies, each several times in turn, and the medians.
+# Compares another build of Causeway with this one: launches, waits, graphs, starts and copies, each
+# several times in turn, and the medians.
 #
 #   scripts/bench/compare.sh [--gpu N|soft] [--rounds N] [--before DIR]
 #
-# DIR (default build/before) holds the other build's bin/causeway and lib; scripts/h200.sh pack takes it along. Prints name, unit, before, after
-# and after/before, where 1.00 is no change; of what is said in GB/s or in calls per second more is better, of the rest less is.
+# DIR (default build/before) holds the other build's bin/causeway and lib; scripts/h200.sh pack
+# takes it along. Prints name, unit, before, after and after/before, where 1.00 is no change; of
+# what is said in GB/s or in calls per second more is better, of the rest less is.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -14,7 +16,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --rounds) rounds=$2; shift 2 ;;
     --before) before=$2; shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

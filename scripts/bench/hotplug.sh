@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Plugs a device into a guest and out again, many times, and tells how long the guest's CPUs stood still meanwhile: a vGPU beside devices that
-# are QEMU's own.
+# Plugs a device into a guest and out again, many times, and tells how long the guest's CPUs stood
+# still meanwhile: a vGPU beside devices that are QEMU's own.
 #
-#   scripts/bench/hotplug.sh [--cycles 20] [--load N] [--kernel SERIES] [--accel tcg|kvm] [DEVICE...]
+#   scripts/bench/hotplug.sh [--cycles 20] [--load N] [--kernel SERIES] [--accel tcg|kvm]
+#   [DEVICE...]
 #
-# DEVICE: vgpu, busy (a vGPU that a program uses while it is plugged out), serial, nvme, none (the guest is left alone for 3 s); these by
-# default. For comparison, hung: the device process is stopped for 25 s while QEMU plugs it in; paused: QEMU is. --load starts N
-# busy loops on this machine beside it. A row: cycles, the median and the longest time that a CPU's timer was late in one cycle, how many
-# cycles had more than 0.1 and 1 s, the slowest answer of the device process to QEMU if it took 0.1 s, complaints of the guest's
-# kernel; the first of them below.
+# DEVICE: vgpu, busy (a vGPU that a program uses while it is plugged out), serial, nvme, none (the
+# guest is left alone for 3 s); these by default. For comparison, hung: the device process is
+# stopped for 25 s while QEMU plugs it in; paused: QEMU is. --load starts N busy loops on this
+# machine beside it. A row: cycles, the median and the longest time that a CPU's timer was late in
+# one cycle, how many cycles had more than 0.1 and 1 s, the slowest answer of the device process to
+# QEMU if it took 0.1 s, complaints of the guest's kernel; the first of them below.
 set -uo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -21,7 +23,7 @@ while [ $# -gt 0 ]; do
     --load) load=$2; shift 2 ;;
     --kernel) kernel=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) devices+=("$1"); shift ;;
   esac

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Measures launches, waits, a graph's replay and the start of processes, natively and through Causeway in one run: name, value,
-# unit, native value, ratio, goal. CPU times are per launch; _cpu_worker is the worker's.
+# Measures launches, waits, a graph's replay and the start of processes, natively and through
+# Causeway in one run: name, value, unit, native value, ratio, goal. CPU times are per launch;
+# _cpu_worker is the worker's.
 #
 #   scripts/bench/launches.sh [--gpu N|soft] [--starts N]
 #
-# Without a GPU of the machine's own there is no native column. start_: a worker waits ready; cold_start_: none does.
+# Without a GPU of the machine's own there is no native column. start_: a worker waits ready;
+# cold_start_: none does.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -13,7 +15,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=$2; shift 2 ;;
     --starts) starts=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

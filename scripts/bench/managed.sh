@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# Measures managed memory, natively and through Causeway in turn: name, seconds natively, through Causeway with it at the GPU and over the link, and how many
-# times as fast as natively the former is. Medians of the rounds.
+# Measures managed memory, natively and through Causeway in turn: name, seconds natively, through
+# Causeway with it at the GPU and over the link, and how many times as fast as natively the former
+# is. Medians of the rounds.
 #
-#   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [--memory SIZE] [--remote VM] [--goals] [PIECE...]
+#   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [--memory SIZE] [--remote VM]
+#   [--goals] [PIECE...]
 #   scripts/bench/managed.sh --build     builds the program only
 #
-# PIECE is one of launches, turns:MIB, sparse, table, fault, idle, over:MIB; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
-# over has room for two thirds of so much through Causeway, and natively for all of it. --memory: the vGPU's limit, which is above that room. --remote: measures a vGPU
-# on a GPU server too, as `causeway run --remote VM` has it, in the column of the link. --goals: the exit status is 1 where a goal is missed.
+# PIECE is one of launches, turns:MIB, sparse, table, fault, idle, over:MIB; all, with 64, 1024 and
+# 8192 MiB, by default. --link: measures the other kind too. over has room for two thirds of so much
+# through Causeway, and natively for all of it. --memory: the vGPU's limit, which is above that
+# room. --remote: measures a vGPU on a GPU server too, as `causeway run --remote VM` has it, in the
+# column of the link. --goals: the exit status is 1 where a goal is missed.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -21,7 +25,7 @@ while [ $# -gt 0 ]; do
     --goals) goals=1; shift ;;
     --memory) memory=(--memory "$2"); shift 2 ;;
     --remote) remote=$2; shift 2 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) pieces+=("$1"); shift ;;
   esac

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Where the CPU time of launches goes: profiles of the program (by instruction) and of its worker (for `go tool pprof`).
+# Where the CPU time of launches goes: profiles of the program (by instruction) and of its worker
+# (for `go tool pprof`).
 #
 #   scripts/bench/profile.sh [--gpu N|soft] [--mode through|four|calls|graph] [--out FOLDER]
 #
-# The folder holds program.txt (samples, library, offset, symbol) and worker-PID.pprof; `addr2line -fe LIBRARY OFFSET` and
-# `go tool pprof -top build/bin/causeway FILE` read them.
+# The folder holds program.txt (samples, library, offset, symbol) and worker-PID.pprof; `addr2line
+# -fe LIBRARY OFFSET` and `go tool pprof -top build/bin/causeway FILE` read them.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -14,7 +15,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --mode) mode=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

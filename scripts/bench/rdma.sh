@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# What a GPU of another machine costs over RDMA, in a VM with soft RoCE (scripts/rdma.sh): name, value, unit as scripts/bench/remote.sh prints them, ib_ being perftest's programs and verbs_ the carrier
-# alone on the same port. Then what is promised: the carrier's ping-pong against ib_write_lat, the smallest call against 1.15 of that ping-pong and the local call, copies against as many bytes over the
-# carrier alone and against ib_read_bw (to the GPU, which the server reads) and ib_write_bw.
+# What a GPU of another machine costs over RDMA, in a VM with soft RoCE (scripts/rdma.sh): name,
+# value, unit as scripts/bench/remote.sh prints them, ib_ being perftest's programs and verbs_ the
+# carrier alone on the same port. Then what is promised: the carrier's ping-pong against
+# ib_write_lat, the smallest call against 1.15 of that ping-pong and the local call, copies against
+# as many bytes over the carrier alone and against ib_read_bw (to the GPU, which the server reads)
+# and ib_write_bw.
 #
 #   scripts/bench/rdma.sh [--kernel SERIES] [--copy MIB]
 #
 #   --copy   the largest copy (default: 16)
 #
-# An emulated processor does the adapter's work here, both ends' and the GPU's: ratios say what of it is ours. With adapters: ib_write_lat, and build/bin/causeway-streams with --rdma, on two hosts.
+# An emulated processor does the adapter's work here, both ends' and the GPU's: ratios say what of
+# it is ours. With adapters: ib_write_lat, and build/bin/causeway-streams with --rdma, on two hosts.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 cd "$ROOT"
@@ -17,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --copy) copy=$2; shift 2 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done

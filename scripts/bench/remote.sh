@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# What a GPU of another machine costs: a GPU server's causewayd, a host's with a lease of it, and programs under `causeway run --remote`, all of this machine, over loopback, with
-# TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one; tls_ what the link itself does. Then what is
-# promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone and against iperf3's rate in the clear if that is installed, each of this run; and what relay and server's worker take for it.
+# What a GPU of another machine costs: a GPU server's causewayd, a host's with a lease of it, and
+# programs under `causeway run --remote`, all of this machine, over loopback, with TLS. Prints name,
+# value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_
+# on the bare driver if there is one; tls_ what the link itself does. Then what is promised: the
+# smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes
+# over TLS alone and against iperf3's rate in the clear if that is installed, each of this run; and
+# what relay and server's worker take for it.
 #
-#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--delay US] [--no-calls] [--torch] [--only PATTERN]
+#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--delay US] [--no-calls]
+#   [--torch] [--only PATTERN]
 #
 #   --copy   the largest copy (default: 64)
 #   --connections  remote.copy_connections at both (default: causewayd's)
-#   --delay  a link that takes so many microseconds more each way (probe/delay.c, which keeps two processors busy); what it came to is the line link_added
+#   --delay  a link that takes so many microseconds more each way (probe/delay.c, which keeps two
+#            processors busy); what it came to is the line link_added
 #   --no-calls  programs alone
-#   --torch  PyTorch's training step and decoding too, against native (programs of scripts/compat/speed that match PATTERN)
+#   --torch  PyTorch's training step and decoding too, against native (programs of
+#            scripts/compat/speed that match PATTERN)
 #
-# Needs no root and no network but loopback. With --torch: python3 with PyTorch, and build/bin/causeway-speed.
+# Needs no root and no network but loopback. With --torch: python3 with PyTorch, and
+# build/bin/causeway-speed.
 set -uo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -29,7 +37,7 @@ while [ $# -gt 0 ]; do
     --no-calls) calls=; shift ;;
     --torch) torch=1; shift ;;
     --only) only=$2; shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -75,7 +83,8 @@ figures=$tmp/figures
 # measured PREFIX COMMAND...: its lines, with names that say how.
 measured() { local prefix=$1; shift; "$@" 2>"$tmp/err" | sed -n "s/^\([a-z][a-z0-9_]* \)/${prefix}_\1/p" | tee -a "$figures" || { tail -n 3 "$tmp/err" >&2; failed=1; }; }
 
-# cost WHAT N: processor time of the relay and of the server's worker for N calls, or N bytes up or down, and their memory.
+# cost WHAT N: processor time of the relay and of the server's worker for N calls, or N bytes up or
+# down, and their memory.
 cost() {
   local line r s relay server per=1000000000 unit="s/GB"
   coproc PROG { exec "${through_remote[@]}" "$probe" steady "$1" "$2" 2>"$tmp/err"; }
@@ -96,7 +105,8 @@ cost() {
   echo end >&"$out"
   wait "$pid"
 }
-# iperf is what iperf3, where it is installed, has go over loopback in the clear, in pieces as large as a relay's.
+# iperf is what iperf3, where it is installed, has go over loopback in the clear, in pieces as large
+# as a relay's.
 iperf() {
   have iperf3 && [ -z "$delay" ] || return 0
   iperf3 -s -1 -p $((port + 2)) 9>&- >/dev/null & local server=$!

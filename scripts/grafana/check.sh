@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Shows that every query of the dashboard returns data: a real Prometheus reads a real causewayd whose vGPUs three VMs use.
+# Shows that every query of the dashboard returns data: a real Prometheus reads a real causewayd
+# whose vGPUs three VMs use.
 #
-#   scripts/grafana/check.sh [--seconds S] [--gpu soft|N] [--accel auto|kvm|tcg] [--causeway PROGRAM] [--image FILE] [--keep]
+#   scripts/grafana/check.sh [--seconds S] [--gpu soft|N] [--accel auto|kvm|tcg] [--causeway
+#   PROGRAM] [--image FILE] [--keep]
 #
-# Needs prometheus (Debian's package), QEMU, a guest kernel and the test programs (scripts/setup.sh all, scripts/build-tests.sh). Prints
-# each query with its number of series and a value; the status is 0 if every one had data. --seconds is how long the VMs compute
-# (default 30). --image has chromium draw Prometheus' page of some of the queries to a PNG. --keep leaves everything running until Enter.
+# Needs prometheus (Debian's package), QEMU, a guest kernel and the test programs (scripts/setup.sh
+# all, scripts/build-tests.sh). Prints each query with its number of series and a value; the status
+# is 0 if every one had data. --seconds is how long the VMs compute (default 30). --image has
+# chromium draw Prometheus' page of some of the queries to a PNG. --keep leaves everything running
+# until Enter.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -18,7 +22,7 @@ while [ $# -gt 0 ]; do
     --causeway) causeway=$2; shift 2 ;;
     --image) image=$2; shift 2 ;;
     --keep) keep=1; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -62,7 +66,8 @@ sed "s|/usr/share/causeway/prometheus|$ROOT/scripts/prometheus|; s|127.0.0.1:943
 prometheus --config.file="$tmp/prometheus.yml" --storage.tsdb.path="$tmp/data" --web.listen-address="127.0.0.1:$web" >"$tmp/prometheus.log" 2>&1 &
 pids+=($!)
 
-# Long kernels: emulated guests that share the machine's cores with the software GPU still keep it busy.
+# Long kernels: emulated guests that share the machine's cores with the software GPU still keep it
+# busy.
 turns=3000; [ "$gpu" != soft ] || turns=400000
 say "three VMs compute"
 for v in big small capped; do

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Builds what a Kubernetes node and control plane are made of, once per user and version, for all checkouts: kube (etcd and Kubernetes' programs in one binary),
-# containerd, its shim and ctr. Cold it takes some 13 minutes of CPU time on two cores and 220 MB in ~/.cache/causeway/kube (lib/cache.sh); what is there already is left alone.
+# Builds what a Kubernetes node and control plane are made of, once per user and version, for all
+# checkouts: kube (etcd and Kubernetes' programs in one binary), containerd, its shim and ctr. Cold
+# it takes some 13 minutes of CPU time on two cores and 220 MB in ~/.cache/causeway/kube
+# (lib/cache.sh); what is there already is left alone.
 #
-#   scripts/kube/build.sh [--folder]      --folder prints the folder alone, with status 1 where it is not built
+#   scripts/kube/build.sh [--folder]      --folder prints the folder alone, with status 1 where it
+#                                         is not built
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/cache.sh"
@@ -21,7 +24,8 @@ mkdir -p "$cache"
 exec 9>"$cache/.lock"; flock 9
 [ ! -x "$out/kube" ] || exit 0 # somebody else has built it meanwhile
 
-# The folder gets its name when all is in it, and is never written again: clusters of other checkouts run from it.
+# The folder gets its name when all is in it, and is never written again: clusters of other
+# checkouts run from it.
 new=$out.new
 rm -rf "$new"; mkdir "$new"
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/fleet.sh takes of a machine (make kube): Debian's packages for a node, installed where they are missing, and Kubernetes, built once for a user.
+# What scripts/fleet.sh takes of a machine (make kube): Debian's packages for a node, installed
+# where they are missing, and Kubernetes, built once for a user.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"

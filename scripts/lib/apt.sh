@@ -1,5 +1,6 @@
 # Debian packages from suites that the machine does not use; sourced after common.sh.
-# The system's own apt configuration is never changed: sources, lists and cache live under build/apt.
+# The system's own apt configuration is never changed: sources, lists and cache live under
+# build/apt.
 
 APT_DIR=$BUILD/apt
 APT_OPTS=(-q -o "Dir::Etc::sourcelist=$APT_DIR/sources.list" -o Dir::Etc::sourceparts=/dev/null
@@ -10,7 +11,8 @@ APT_OPTS=(-q -o "Dir::Etc::sourcelist=$APT_DIR/sources.list" -o Dir::Etc::source
 os_id() { (. /etc/os-release; echo "$ID"); }
 os_codename() { (. /etc/os-release; echo "${VERSION_CODENAME:-}"); }
 
-# debian_mirror prints the archive's address: the one apt is set up with, or CAUSEWAY_DEBIAN_MIRROR elsewhere.
+# debian_mirror prints the archive's address: the one apt is set up with, or CAUSEWAY_DEBIAN_MIRROR
+# elsewhere.
 debian_mirror() {
   if [ -n "${CAUSEWAY_DEBIAN_MIRROR:-}" ]; then echo "$CAUSEWAY_DEBIAN_MIRROR"; return; fi
   [ "$(os_id)" = debian ] || die "this is $(os_id), whose mirror has no Debian suites: set CAUSEWAY_DEBIAN_MIRROR to the address of a Debian mirror"
@@ -54,7 +56,8 @@ apt_ready() {
   exec 8>&-
 }
 
-# deb_download PKG[=VERSION]... leaves the .deb files in build/apt/debs; their names follow apt's rule.
+# deb_download PKG[=VERSION]... leaves the .deb files in build/apt/debs; their names follow apt's
+# rule.
 deb_download() {
   mkdir -p "$APT_DIR/debs"
   (cd "$APT_DIR/debs" && retry 4 apt-get "${APT_OPTS[@]}" download "$@" >/dev/null)
@@ -63,7 +66,8 @@ deb_download() {
 # deb_file PKG VERSION prints where deb_download put it.
 deb_file() { echo "$APT_DIR/debs/$1_${2//:/%3a}_amd64.deb"; }
 
-# deb_pick PATTERN PINNED prints PINNED if the archive still has it, else the newest name that matches.
+# deb_pick PATTERN PINNED prints PINNED if the archive still has it, else the newest name that
+# matches.
 deb_pick() {
   local names; names=$(apt-cache "${APT_OPTS[@]}" pkgnames | grep -E "^$1\$" | sort -V)
   if grep -qxF -e "$2" <<<"$names"; then echo "$2"; return; fi
@@ -82,7 +86,8 @@ system_install() {
     { tail -5 "$APT_DIR/install.log" >&2; return 1; }
 }
 
-# system_update reads the machine's own lists, once an hour at most; steps that run side by side queue here.
+# system_update reads the machine's own lists, once an hour at most; steps that run side by side
+# queue here.
 system_update() {
   mkdir -p "$APT_DIR"
   exec 6>"$APT_DIR/system.lock"; flock 6
@@ -95,11 +100,13 @@ system_update() {
   exec 6>&-
 }
 
-# candidate_major PKG prints the major version of what apt would install of the machine's own suites; empty if they lack it.
+# candidate_major PKG prints the major version of what apt would install of the machine's own
+# suites; empty if they lack it.
 candidate_major() { apt-cache policy "$1" | awk '/Candidate:/ && $2 != "(none)" {sub(/^[0-9]+:/, "", $2); sub(/[^0-9].*/, "", $2); print $2}'; }
 
-# install_backports PKG=VERSION... installs them from the backports of this Debian, by a list of sources of our own beside the machine's:
-# that suite is not added to it. The versions are pins of PIN_BACKPORTS; elsewhere, and where they are gone, the newest ones are taken.
+# install_backports PKG=VERSION... installs them from the backports of this Debian, by a list of
+# sources of our own beside the machine's: that suite is not added to it. The versions are pins of
+# PIN_BACKPORTS; elsewhere, and where they are gone, the newest ones are taken.
 install_backports() {
   local suite mirror key dir=$APT_DIR/install
   [ "$(os_id)" = debian ] || die "$(os_id) $(os_codename) has no ${1%%=*} that is new enough: install it by hand"

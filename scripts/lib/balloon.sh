@@ -1,4 +1,5 @@
-# A memory balloon for guests of guest.sh's: sourced after common.sh. Its module is of the kernel's own package, and fetched when a script asks for it (35 MB).
+# A memory balloon for guests of guest.sh's: sourced after common.sh. Its module is of the kernel's
+# own package, and fetched when a script asks for it (35 MB).
 . "$ROOT/scripts/lib/apt.sh"
 
 # balloon_module KERNEL sets module to the file.
@@ -35,7 +36,8 @@ balloon_device() {
   esac
 }
 
-# balloon_settled PID: QEMU has been told of what its guest has freed, which takes that 2 s at a time: for twice that it has not become less.
+# balloon_settled PID: QEMU has been told of what its guest has freed, which takes that 2 s at a
+# time: for twice that it has not become less.
 balloon_settled() {
   local least=999999999 now since; since=$(ms)
   while [ $(($(ms) - since)) -lt 5000 ]; do

@@ -9,7 +9,8 @@ changed_since() {
   git ls-files --others --exclude-standard
 }
 
-# quick_base prints what to compare with: where this branch left main, or the commit before if nothing has changed since.
+# quick_base prints what to compare with: where this branch left main, or the commit before if
+# nothing has changed since.
 quick_base() {
   local base
   if [ -n "$since" ]; then git rev-parse --verify -q "$since^{commit}" || die "no commit $since"; return; fi
@@ -18,7 +19,8 @@ quick_base() {
   echo "$base"
 }
 
-# changed_packages prints the packages of files, those of testdata and the like too: FILE... on standard input.
+# changed_packages prints the packages of files, those of testdata and the like too: FILE... on
+# standard input.
 changed_packages() {
   local f d
   while read -r f; do
@@ -28,7 +30,8 @@ changed_packages() {
   done | sort -u | while read -r f; do go list -f '{{.ImportPath}}' "$f" 2>/dev/null; done
 }
 
-# importers prints the packages that import one of those on standard input directly, themselves or their tests.
+# importers prints the packages that import one of those on standard input directly, themselves or
+# their tests.
 importers() {
   local changed; changed=$(cat)
   go list -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}' ./... |

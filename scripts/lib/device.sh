@@ -20,7 +20,8 @@ start_device() {
   die "causeway device made no socket within a minute: see $log"
 }
 
-# own_loopback prints an address of the loopback that no other script which runs now has: a port there is free, and who answers at it is ours.
+# own_loopback prints an address of the loopback that no other script which runs now has: a port
+# there is free, and who answers at it is ours.
 own_loopback() { echo "127.$((1 + ($$ >> 16) % 250)).$(($$ >> 8 & 255)).$(($$ & 255))"; }
 
 # start_serve ADDRESS:PORT LOG ARGS... returns when it answers there.

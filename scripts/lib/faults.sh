@@ -1,5 +1,6 @@
-# Kills whoever takes part in a migration between two QEMUs, at each of its parts: sourced by migrate.sh, whose functions it uses. CAUSEWAY is a build with
-# the tag faults, where a part of a session's move waits as long as a file of its name is in $tmp/stop.
+# Kills whoever takes part in a migration between two QEMUs, at each of its parts: sourced by
+# migrate.sh, whose functions it uses. CAUSEWAY is a build with the tag faults, where a part of a
+# session's move waits as long as a file of its name is in $tmp/stop.
 #
 # A row is PART VICTIM OUTCOME. Parts, in their order:
 #   setup      the destination's QEMU waits, nothing has been asked of the source's
@@ -9,16 +10,23 @@
 #   loading    the destination's device has the beginning of that
 #   adopting   a worker of the destination is about to read it
 #   after      the VM runs there, the source's QEMU is still there
-# Victims: QEMU, device process, keeper or a worker of the source or destination, or the link between the QEMUs; the destination has no worker before a session is loaded. Outcomes: the VM goes on
+# Victims: QEMU, device process, keeper or a worker of the source or destination, or the link
+# between the QEMUs; the destination has no worker before a session is loaded. Outcomes: the VM goes
+# on
 #   here       at the source, all programs right
 #   there      at the destination, all programs right
-#   maimed     at the source, where its programs get errors: it has lost its GPU as it would without a migration
-#   hurt       at the source, where one program gets an error, and all others are right: its worker was killed
+#   maimed     at the source, where its programs get errors: it has lost its GPU as it would without
+#              a migration
+#   hurt       at the source, where one program gets an error, and all others are right: its worker
+#              was killed
 #   less       at the destination, the same
-#   sent       at the destination, all programs right, if the worker had sent its session when it was killed; else hurt
+#   sent       at the destination, all programs right, if the worker had sent its session when it
+#              was killed; else hurt
 #   nowhere    it was killed: what is killed is the VM, which is not at the destination yet
-# Never on both sides, and never is a round of a program wrong. Behind each: no process is left but what serves the VM and both hosts, no session, no memory of the GPU or the host
-# where the VM is not, and no descriptor or file more than behind the first fault. FAULTS, an extended regular expression over rows, has allfaults do those alone.
+# Never on both sides, and never is a round of a program wrong. Behind each: no process is left but
+# what serves the VM and both hosts, no session, no memory of the GPU or the host where the VM is
+# not, and no descriptor or file more than behind the first fault. FAULTS, an extended regular
+# expression over rows, has allfaults do those alone.
 faults_fast="
 memory   destination-device  here
 memory   link                here
@@ -130,7 +138,8 @@ relay() {
   until_true 5 [ -S "$tmp/link" ]
 }
 
-# goes_on STATUS...: the source's migration gets there; a QEMU that waits for its device does not answer meanwhile.
+# goes_on STATUS...: the source's migration gets there; a QEMU that waits for its device does not
+# answer meanwhile.
 sent_kib() { ask "$source_host" 'info migrate' | tr -d '\r' | sed -n 's/^transferred ram: *\([0-9]*\).*/\1/p'; }
 sent_some() { local n; n=$(sent_kib); [ "${n:-0}" -ge 512 ]; }
 logs_writes() { python3 "$ROOT/scripts/lib/get.py" "$tmp/$source_host.ctl" /v1/status | grep -q '"migrating":true'; }
@@ -176,7 +185,8 @@ callers() { # programs that call all the time, and so hear of an error
   echo "$n"
 }
 
-# vgpu_says HOST PATTERN...: its device process says all of that of itself, and nothing of what stands behind a !.
+# vgpu_says HOST PATTERN...: its device process says all of that of itself, and nothing of what
+# stands behind a !.
 vgpu_says() {
   local said pattern; said=$(python3 "$ROOT/scripts/lib/get.py" "$tmp/$1.ctl" /v1/status 2>/dev/null); shift
   for pattern; do
@@ -234,7 +244,8 @@ is_there() {
   at_host=$(other "$source_host")
   until_true 10 runs "$at_host"
 }
-# one_less: the program whose worker was killed had an error, and nothing of it is left; all others go on.
+# one_less: the program whose worker was killed had an error, and nothing of it is left; all others
+# go on.
 one_less() {
   programs on_but 1 || { why="the programs do not go on but one"; return 1; }
   until_true 10 a_worker_less || { why="workers: $(ours worker | tr '\n' ' ')"; return 1; }
@@ -292,7 +303,8 @@ faults() { # ROWS
   done 5<<<"$1"
 }
 
-# The link may be relayed and slow; then the programs' state at its beginning is kept for those rows that lose it.
+# The link may be relayed and slow; then the programs' state at its beginning is kept for those rows
+# that lose it.
 phase_faults() { faults "$faults_fast"; }
 phase_allfaults() {
   at_a || return

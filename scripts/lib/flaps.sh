@@ -1,7 +1,10 @@
-# Links that flap, for scripts/relay-soak.sh: --links of them between programs here and one GPU server, as veths of network namespaces or as connections through scripts/wire. Sourced after wire.sh.
+# Links that flap, for scripts/relay-soak.sh: --links of them between programs here and one GPU
+# server, as veths of network namespaces or as connections through scripts/wire. Sourced after
+# wire.sh.
 # shellcheck disable=SC2154 # tmp, proxy, pids are the script's
 
-# links_up N starts the server and the links; each has its lease, $tmp/leaseN. Sets $server, and $links_are for people.
+# links_up N starts the server and the links; each has its lease, $tmp/leaseN. Sets $server, and
+# $links_are for people.
 links_up() {
   local i
   spaces=() wire_in=

@@ -1,5 +1,6 @@
-# A host of plain libvirt in the fleet, for scripts/fleet.sh --agent; sourced after fleet.sh and libvirtd.sh: causeway-fleet agent with a node's rights, a real libvirtd, and a VM whose guest
-# runs CUDA programs one after the other, CPU emulated.
+# A host of plain libvirt in the fleet, for scripts/fleet.sh --agent; sourced after fleet.sh and
+# libvirtd.sh: causeway-fleet agent with a node's rights, a real libvirtd, and a VM whose guest runs
+# CUDA programs one after the other, CPU emulated.
 
 agent_host=vmhost1
 

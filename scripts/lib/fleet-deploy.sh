@@ -1,7 +1,9 @@
-# Causeway in a cluster as host/fleet/deploy has it, for scripts/fleet.sh --deploy; sourced after fleet.sh, fleet-vm.sh and fleet-net.sh.
+# Causeway in a cluster as host/fleet/deploy has it, for scripts/fleet.sh --deploy; sourced after
+# fleet.sh, fleet-vm.sh and fleet-net.sh.
 
-# deploy_overlay TAG writes host/fleet/deploy as this cluster needs it: folders of a node that shares its machine, and the API server by its own address, for
-# nothing here forwards those of Services.
+# deploy_overlay TAG writes host/fleet/deploy as this cluster needs it: folders of a node that
+# shares its machine, and the API server by its own address, for nothing here forwards those of
+# Services.
 deploy_overlay() {
   local base=$kube/overlay
   mkdir -p "$base"
@@ -43,7 +45,8 @@ deploy_images() {
   done
 }
 
-# monitored: an overlay can name what Prometheus' operator reads, too, whose kinds this cluster has not.
+# monitored: an overlay can name what Prometheus' operator reads, too, whose kinds this cluster has
+# not.
 monitored() {
   local base; base=$(realpath --relative-to="$kube/monitored" "$ROOT/host/fleet/deploy")
   mkdir -p "$kube/monitored"
@@ -77,7 +80,8 @@ controller_says() {
   return 1
 }
 
-# The controller has no hosts until docs/KUBERNETES.md's step 3 is done, which is done here as it is written there.
+# The controller has no hosts until docs/KUBERNETES.md's step 3 is done, which is done here as it is
+# written there.
 check_controller() {
   await 90 "the controller's pods are ready without a host" rolled_out deployment/causeway-fleet one
   await 30 "one leads" controller_says 'causeway_fleet_controller_leads 1'
@@ -98,7 +102,8 @@ check_controller() {
   ok "the controller as a Deployment: ready without hosts, by its probes; with a certificate and hosts.yaml as the page has it a pod uses another host's GPU; metrics of leader and hosts"
 }
 
-# launcher FILE is a recorded pod of KubeVirt's as this cluster can take it: its node is not labelled by KubeVirt and has no /dev/kvm.
+# launcher FILE is a recorded pod of KubeVirt's as this cluster can take it: its node is not
+# labelled by KubeVirt and has no /dev/kvm.
 launcher() {
   jq '.metadata.name = .metadata.generateName + "x1" | del(.metadata.generateName, .metadata.ownerReferences, .spec.nodeSelector, .spec.affinity, .spec.readinessGates, .spec.topologySpreadConstraints)
     | del(.spec.initContainers) | .spec.volumes |= map(select(.image == null)) | (.spec.volumes | map(.name)) as $v
@@ -157,7 +162,8 @@ measured() { curl -sf "http://$1:8080/metrics" | grep -E "$2"; }
 # may ACCOUNT VERB WHAT...: is it allowed to?
 may() { kubectl auth can-i --as="system:serviceaccount:causeway:causeway-$1" --as-group=system:serviceaccounts "${@:2}" >/dev/null 2>&1; }
 
-# allowed and denied take an account and what is asked, and end the script where the answer is another.
+# allowed and denied take an account and what is asked, and end the script where the answer is
+# another.
 allowed() { may "$@" || die "causeway-$1 may not, and has to: ${*:2}"; }
 denied() { ! may "$@" || die "causeway-$1 may, and has not to: ${*:2}"; }
 

@@ -1,5 +1,6 @@
-# A VM that moves between pods of two nodes with its claim for a GPU of another host, for scripts/fleet.sh --net --vm; sourced after fleet-net.sh. The pods have virt-launcher's shape and stock QEMU, whose monitor
-# says what KubeVirt would have said.
+# A VM that moves between pods of two nodes with its claim for a GPU of another host, for
+# scripts/fleet.sh --net --vm; sourced after fleet-net.sh. The pods have virt-launcher's shape and
+# stock QEMU, whose monitor says what KubeVirt would have said.
 
 # move_node makes the machine mover, which reaches gpu1 through node1, and has it be a node.
 move_node() {
@@ -112,7 +113,8 @@ check_net_move() {
   await 30 "and its lease" has_lease 1
 }
 
-# A VM with a GPU of its own node: each of its pods has a claim of its own, and the state of its programs goes from device process to device process, most of it ahead of the VM.
+# A VM with a GPU of its own node: each of its pods has a claim of its own, and the state of its
+# programs goes from device process to device process, most of it ahead of the VM.
 check_own_move() {
   local n ahead at=virt-launcher-train # as KubeVirt calls a VM's pods, with five characters behind it
   sed -i 's/^listen = ":7744"$/&\npeers = ["mover"]/' "$kube/causewayd.toml"

@@ -1,5 +1,6 @@
-# GPUs of another host over the network, for scripts/fleet.sh --net; sourced after fleet.sh. gpu1 is a GPU server in a network namespace of its own, node1 the node with the kubelet; two
-# controllers run with the rights of host/fleet/deploy/causeway-fleet.yaml.
+# GPUs of another host over the network, for scripts/fleet.sh --net; sourced after fleet.sh. gpu1 is
+# a GPU server in a network namespace of its own, node1 the node with the kubelet; two controllers
+# run with the rights of host/fleet/deploy/causeway-fleet.yaml.
 
 # on_gpu1 COMMAND... runs in gpu1's network, as a machine of that name.
 on_gpu1() { on_machine gpu1 "$@"; }
@@ -8,7 +9,8 @@ on_machine() { nsenter --net="/run/netns/$1" unshare --mount --uts sh -c 'hostna
 far() { "$BUILD/bin/causeway" "$1" --run-dir "$kube/gpu1/run" "${@:2}"; }
 far_vgpus() { far ps --json | jq "$@"; }
 
-# net_hosts makes gpu1 and the network between, and says in what node1's causewayd is started with where it is.
+# net_hosts makes gpu1 and the network between, and says in what node1's causewayd is started with
+# where it is.
 net_hosts() {
   local h
   mkdir -p "$kube/gpu1"
@@ -117,7 +119,8 @@ check_net_pod() {
   ok "a pod on $kube_node uses the GPU of gpu1 over the network: LeaseReady says \"$(condition net causeway.dev/LeaseReady)\"; the program passes, its memory ends at the claim's, nvidia-smi shows it; its pod says that the GPU is well"
 }
 
-# QEMU in a pod, of virt-launcher's shape, with a GPU of gpu1: the guest's programs know nothing of it.
+# QEMU in a pod, of virt-launcher's shape, with a GPU of gpu1: the guest's programs know nothing of
+# it.
 check_net_vm() {
   guest_run='for i in 1 2 3; do /app/vectoradd || exit 1; done; exec /app/vectoradd'
   fleet_vm_image "$kube/vm.tar"
@@ -175,7 +178,8 @@ T
 net_offers_less() { [ "$(net_device '.capacity.memory.value')" = '"1Gi"' ]; }
 net_offers_all() { [ "$(net_device '.capacity.memory.value')" = '"2Gi"' ]; }
 
-# The pod is deleted by force while its node's kubelet stands still, so its container runs on: gpu1 takes the GPU from it.
+# The pod is deleted by force while its node's kubelet stands still, so its container runs on: gpu1
+# takes the GPU from it.
 check_net_gone() {
   local begin log
   log=$(echo "$kube/podlogs/default_net_$(kubectl get pod net -o jsonpath='{.metadata.uid}')"/*/*.log)
@@ -215,7 +219,8 @@ fails_now() { wrote net | tail -n 1 | grep -v PASSED; }
 net_tainted() { net_device '.taints | length > 0'; }
 net_untainted() { net_device '(.taints // []) | length == 0'; }
 
-# The whole node stands still, as a machine that froze: what it has there ends by its term, the claim stays.
+# The whole node stands still, as a machine that froze: what it has there ends by its term, the
+# claim stays.
 check_net_frozen() {
   local begin n p
   n=$(times net PASSED)
@@ -231,7 +236,8 @@ check_net_frozen() {
   has_lease 1 || die "leases: $(far ps)"
 }
 
-# Two controllers: the one that leads freezes, the other goes on, and the first one changes nothing when it wakes up.
+# Two controllers: the one that leads freezes, the other goes on, and the first one changes nothing
+# when it wakes up.
 check_net_leaders() {
   local was took
   net_controller fleet2
@@ -269,7 +275,8 @@ check_net_apiserver() {
 }
 leads_now() { local t; t=$(kubectl -n causeway get lease causeway-fleet -o jsonpath='{.spec.renewTime}'); [ "$(($(date +%s) - $(date -d "$t" +%s)))" -lt 5 ]; }
 
-# net_node FOLDER NODE ADDRESS API TOKEN has a machine with a network of the node's name be a node, too: a kubelet and containerd there, which reach the API server at API.
+# net_node FOLDER NODE ADDRESS API TOKEN has a machine with a network of the node's name be a node,
+# too: a kubelet and containerd there, which reach the API server at API.
 net_node() (
   local to=$kube/$1 network=$2
   mkdir -p "$to"/{pki,pid,log}
@@ -292,7 +299,8 @@ net_driver() {
 }
 offered_both() { kubectl get resourceslices -o json | jq -e '[.items[] | select(.spec.pool.name == "fleet/gpu1") | .spec.devices[]? | select((.taints // []) | length == 0)] | length == 2'; }
 
-# gpu1 is a node with a kubelet of its own: its GPU is for its own pods and for others', one way at a time.
+# gpu1 is a node with a kubelet of its own: its GPU is for its own pods and for others', one way at
+# a time.
 check_net_both() {
   kubectl delete pod --all --wait=false >/dev/null
   await 90 "all pods are gone" no_pods

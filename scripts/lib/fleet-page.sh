@@ -1,4 +1,5 @@
-# The fleet's page in a browser, for scripts/fleet.sh --page; sourced after fleet.sh. The nodes are hollow: a control plane with objects, and no kubelet.
+# The fleet's page in a browser, for scripts/fleet.sh --page; sourced after fleet.sh. The nodes are
+# hollow: a control plane with objects, and no kubelet.
 
 pictures=$BUILD/pictures
 
@@ -55,7 +56,8 @@ check_browser() {
   ok "without the API server the page shows what was last read, and says so"
 }
 
-# controller_up: a controller with one GPU host, for what it exports. Of the hollow hosts it takes those of the network out.
+# controller_up: a controller with one GPU host, for what it exports. Of the hollow hosts it takes
+# those of the network out.
 controller_up() {
   net_hosts
   kubectl apply -f "$ROOT/host/fleet/deploy/causeway-fleet.yaml" >/dev/null

@@ -1,4 +1,5 @@
-# causeway-fleet on a real control plane, for scripts/fleet.sh; sourced after fleet.sh. The node has nothing else to do meanwhile.
+# causeway-fleet on a real control plane, for scripts/fleet.sh; sourced after fleet.sh. The node has
+# nothing else to do meanwhile.
 
 fleet() { "$BUILD/bin/causeway-fleet" --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }
 
@@ -9,7 +10,8 @@ refuses() {
   grep -qF -- "$says" "$kube/log/refuses" || die "causeway-fleet $*: $(cat "$kube/log/refuses"), not: $says"
 }
 
-# pod_with NAME CLAIM [COMMAND [NAMESPACE]] starts a pod that has a claim and runs a shell's command, or sleeps.
+# pod_with NAME CLAIM [COMMAND [NAMESPACE]] starts a pod that has a claim and runs a shell's
+# command, or sleeps.
 pod_with() {
   kubectl -n "${4:-default}" apply -f - >/dev/null <<T
 apiVersion: v1

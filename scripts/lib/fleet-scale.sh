@@ -1,6 +1,8 @@
-# A control plane with hosts that are not there, for scripts/fleet.sh --scale; sourced after kube.sh.
+# A control plane with hosts that are not there, for scripts/fleet.sh --scale; sourced after
+# kube.sh.
 
-# scale_settings: what a large cluster sets. By default the controllers and the scheduler ask the API server 20 to 50 times a second, and that is what is measured.
+# scale_settings: what a large cluster sets. By default the controllers and the scheduler ask the
+# API server 20 to 50 times a second, and that is what is measured.
 scale_settings() {
   { cat "$ROOT/host/fleet/deploy/scheduler.yaml"; printf 'clientConnection: {kubeconfig: "%s", qps: 1000, burst: 2000}\nleaderElection: {leaderElect: false}\n' "$kube/pki/scheduler.kubeconfig"; } >"$kube/scheduler.yaml"
   kube_scheduler_more=(--config "$kube/scheduler.yaml")

@@ -1,6 +1,7 @@
 # QEMU in a pod, for scripts/fleet.sh --vm; sourced after fleet.sh.
 
-# fleet_vm_image OUT is an image with this machine's QEMU, what it loads, a Linux kernel and a guest that runs a CUDA program.
+# fleet_vm_image OUT is an image with this machine's QEMU, what it loads, a Linux kernel and a guest
+# that runs a CUDA program.
 fleet_vm_image() {
   local kernel=6.12 qemu f files=() base
   qemu=$(command -v qemu-system-x86_64) || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"

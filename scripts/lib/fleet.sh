@@ -1,4 +1,5 @@
-# What scripts/fleet.sh starts beside Kubernetes, and what it checks; sourced after common.sh and kube.sh.
+# What scripts/fleet.sh starts beside Kubernetes, and what it checks; sourced after common.sh and
+# kube.sh.
 
 passed=0
 ok() { printf '[%3ds] ok      %s\n' "$SECONDS" "$*"; passed=$((passed + 1)); }
@@ -29,7 +30,8 @@ slice() {
   echo "$kube/slice-$1.yaml"
 }
 
-# What the driver's account may not: another node's slices, those of no node, other drivers'; without a node's name in the token nothing.
+# What the driver's account may not: another node's slices, those of no node, other drivers';
+# without a node's name in the token nothing.
 check_rights() {
   local own
   kube_config unbound "$(kubectl -n causeway create token causeway-dra)"
@@ -55,7 +57,8 @@ driver_up() {
 
 gpu_published() { kubectl get resourceslices -o json | jq -e '.items | length == 1 and (.[0].spec.devices | length == 1)'; }
 
-# fleet_image OUT is an image with CUDA programs and what they need of a C library, and nothing of ours: that comes with the claim.
+# fleet_image OUT is an image with CUDA programs and what they need of a C library, and nothing of
+# ours: that comes with the claim.
 fleet_image() {
   local files=("$(command -v busybox):bin/busybox" "$BUILD/tests/13.0-static/vectoradd:bin/vectoradd" "$BUILD/tests/13.0-static/rounds:bin/rounds") f
   gcc -O1 -o "$kube/allocate" "$ROOT/scripts/kube/allocate.c" "$BUILD/lib/libcuda.so.1"
@@ -79,14 +82,16 @@ event() { kubectl get events -o json | jq -e --arg kind "$1" --arg text "$2" 'an
 vgpus() { causeway ps --json | jq "$@"; }
 no_vgpus() { [ "$(vgpus length)" = 0 ] && ! compgen -G "$kube/cdi/*" && ! compgen -G "$kube/run/claim-*"; }
 
-# has_half_a_gib POD: it asked for 256 MiB and then for 400 of the claim's 512 (allocate 256 400), and had the first alone.
+# has_half_a_gib POD: it asked for 256 MiB and then for 400 of the claim's 512 (allocate 256 400),
+# and had the first alone.
 has_half_a_gib() {
   await 20 "it asks for memory" said "$1" '400 MiB: '
   said "$1" '256 MiB: 0' >/dev/null || die "256 MiB of 512 are not had: $(wrote "$1" | head -20)"
   said "$1" '400 MiB: 2' >/dev/null || die "400 MiB more are not refused: $(wrote "$1" | head -20)"
 }
 
-# pods makes those of pods.yaml, the first before all others: of two that do not fit together either may have its turn first.
+# pods makes those of pods.yaml, the first before all others: of two that do not fit together either
+# may have its turn first.
 pods() {
   kubectl apply -l turn=first -f "$ROOT/scripts/kube/pods.yaml" >/dev/null
   await 60 "the first pod is placed" eval '[ -n "$(kubectl get pod first -o jsonpath="{.spec.nodeName}")" ]'
@@ -178,7 +183,8 @@ check_reboot() {
   ok "after a reboot the claim is prepared again, once, and the pod's program passes"
 }
 
-# The node freezes, but for what runs in its containers, and is declared out of service: its pods and claims are gone then. What is left of it has to have nothing, with no word of the kubelet.
+# The node freezes, but for what runs in its containers, and is declared out of service: its pods
+# and claims are gone then. What is left of it has to have nothing, with no word of the kubelet.
 check_fence() {
   local log begin p
   fleet claim fenced --memory 256MiB --no-wait >/dev/null

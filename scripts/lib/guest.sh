@@ -1,16 +1,19 @@
 # A guest that does what the host's script tells it: sourced after common.sh.
-# The script sets console_log, to which the kernel's console goes, and calls guest_channel. Commands and answers travel through a
-# virtio-serial port, which holds back what the other side has not read yet: a 16550 drops it. Commands are numbered, and the guest
-# says so if one is missing. Descriptors 3 and 4 are the port's ends, 9 a fifo that nobody writes.
+# The script sets console_log, to which the kernel's console goes, and calls guest_channel. Commands
+# and answers travel through a virtio-serial port, which holds back what the other side has not read
+# yet: a 16550 drops it. Commands are numbered, and the guest says so if one is missing. Descriptors
+# 3 and 4 are the port's ends, 9 a fifo that nobody writes.
 
 nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
 ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
 
-# What scripts wait for they give so many times the seconds that they name, which are a machine's that does little else: who waits for what comes loses
-# nothing, and on a machine with twenty others at work it comes later.
+# What scripts wait for they give so many times the seconds that they name, which are a machine's
+# that does little else: who waits for what comes loses nothing, and on a machine with twenty others
+# at work it comes later.
 slack=4
 
-# allowed MS prints the most that something with that limit may take now: as many times that as there are processes for each CPU.
+# allowed MS prints the most that something with that limit may take now: as many times that as
+# there are processes for each CPU.
 allowed() { awk -v ms="$1" -v cpus="$(nproc)" '{l = $1 / cpus; printf "%d\n", ms * (l > 1 ? l : 1)}' /proc/loadavg; }
 
 # end PID ends a child of this shell: by SIGTERM, after 20 s by SIGKILL.
@@ -42,7 +45,8 @@ until_true() {
 # ended PID: it has, whether or not somebody waited for it.
 ended() { local stat; ! read -r stat 2>/dev/null <"/proc/$1/stat" || [[ ${stat##*) } == Z* ]]; }
 
-# stuck PID says what a QEMU that does not end is at, and what its guest last said: its monitor is $tmp/monitor.
+# stuck PID says what a QEMU that does not end is at, and what its guest last said: its monitor is
+# $tmp/monitor.
 stuck() {
   local c t
   for c in 'info status' 'info cpus' 'info registers -a'; do timeout 10 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/monitor" "$c" | grep -E 'VM status|CPU|RIP=' | sed 's/^/        | /'; done
@@ -67,13 +71,16 @@ run_phases() {
     printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
   done
 }
-# keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
+# keep runs a command in a detail of row, and leaves the status as it was: that of the last command
+# substitution is what row would see.
 keep() { local rc=$?; "$@"; return $rc; }
-# lap sets took to the ms since $since, and leaves the status as it was: a detail of row must not run anything, which would change it.
+# lap sets took to the ms since $since, and leaves the status as it was: a detail of row must not
+# run anything, which would change it.
 lap() { local rc=$?; took=$(($(ms) - since)); return $rc; }
 at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
 
-# guest_channel DIR makes the channel's fifos, agent.out and agent.in, and sets channel: QEMU's arguments for it and for the console.
+# guest_channel DIR makes the channel's fifos, agent.out and agent.in, and sets channel: QEMU's
+# arguments for it and for the console.
 guest_channel() {
   mkfifo "$1/never" "$1/agent.in" "$1/agent.out"
   exec 9<>"$1/never" 3<>"$1/agent.out" 4<>"$1/agent.in"
@@ -150,8 +157,10 @@ last_words() {
   done
 }
 
-# lost_timer: has the kernel of the guest that boots said that a timer of a CPU of its did not go off? QEMU's emulator loses one now and then (docs/RATIONALE.md, "What an emulated
-# guest may lose"), and the guest stands: no device has a part in that, and none of ours is in use before the guest says that it is up.
+# lost_timer: has the kernel of the guest that boots said that a timer of a CPU of its did not go
+# off? QEMU's emulator loses one now and then (docs/RATIONALE.md, "What an emulated guest may
+# lose"), and the guest stands: no device has a part in that, and none of ours is in use before the
+# guest says that it is up.
 lost_timer="QEMU's emulator lost a timer of the guest's, which does not boot"
 boots_from= # where the console of the guest that boots begins; empty: none does
 lost_timer() {
@@ -159,7 +168,8 @@ lost_timer() {
 }
 
 partial= # of a line whose rest had not come when await gave up
-# await PATTERN [SECONDS, with slack] reads what the guest says up to a line that matches; sets line, and at: when it came. If the script's QEMU has ended, there is nothing to wait for.
+# await PATTERN [SECONDS, with slack] reads what the guest says up to a line that matches; sets
+# line, and at: when it came. If the script's QEMU has ended, there is nothing to wait for.
 await() {
   local seconds=$((${2:-20} * slack)) end left rc; end=$(($(ms) + seconds * 1000))
   while :; do
@@ -179,8 +189,10 @@ await() {
     esac
   done
 }
-# guest_up waits until the guest has booted and listens. Without a guest that the emulator lost the rest of a script shows nothing, and each of its
-# rows waits for what cannot come (seven minutes of sessions.sh): it ends here, and a stage begins again. The limit is for guests that hang: with fifty others at work on two CPUs a boot of 15 s took 63.
+# guest_up waits until the guest has booted and listens. Without a guest that the emulator lost the
+# rest of a script shows nothing, and each of its rows waits for what cannot come (seven minutes of
+# sessions.sh): it ends here, and a stage begins again. The limit is for guests that hang: with
+# fifty others at work on two CPUs a boot of 15 s took 63.
 guest_up() {
   local rc=0
   boots_from=$(($(stat -c %s "$console_log") + 1))
@@ -205,7 +217,8 @@ monitor() {
 }
 
 complaint="rcu.*(stall|starved|didn't happen)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic"
-# calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a fault of its own).
+# calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a
+# fault of its own).
 calm_kernels() {
   local bad; bad=$(grep -aE "$complaint" "$console_log")
   [ -z "$bad" ]; row "no guest's kernel complained" "${bad:+${bad%%$'\n'*} ($(keep wc -l <<<"$bad") lines in $console_log)}"

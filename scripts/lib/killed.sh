@@ -1,5 +1,6 @@
-# Kills causewayd at the source or at the destination, in each part of a migration by `causeway migrate` and of one that QEMU begins: sourced by precopy.sh, whose functions it uses, behind faults.sh, whose names of parts it has. CAUSEWAY is
-# a build with the tag faults.
+# Kills causewayd at the source or at the destination, in each part of a migration by `causeway
+# migrate` and of one that QEMU begins: sourced by precopy.sh, whose functions it uses, behind
+# faults.sh, whose names of parts it has. CAUSEWAY is a build with the tag faults.
 #
 # A row is WAY PART VICTIM OUTCOME. Parts, in their order:
 #   setup      the destination's QEMU waits, nothing has been asked of the source
@@ -9,8 +10,10 @@
 #   loading    the destination's device has the beginning of that
 #   adopting   a worker of the destination is about to read it
 #   after      the VM runs there, the source's QEMU is still there
-# Outcomes: the VM goes on here or there, all programs right. Behind each another causewayd takes the victim's place: both hosts then know one vGPU, the device process of before, whose promise of memory is as before, with the VM and its programs
-# where those are and nothing where they are not; no process, file or session is left beside; and the VM moves in the next row.
+# Outcomes: the VM goes on here or there, all programs right. Behind each another causewayd takes
+# the victim's place: both hosts then know one vGPU, the device process of before, whose promise of
+# memory is as before, with the VM and its programs where those are and nothing where they are not;
+# no process, file or session is left beside; and the VM moves in the next row.
 killed_rows="
 migrate setup    source      there
 migrate setup    destination here
@@ -76,7 +79,8 @@ ends_there() {
   until_true 20 runs "$at_host"
 }
 
-# known HOST CONNECTED SESSIONS: one vGPU, as it was, with the VM and so many programs, or with nothing.
+# known HOST CONNECTED SESSIONS: one vGPU, as it was, with the VM and so many programs, or with
+# nothing.
 known() {
   cli "$1" ps --json 2>/dev/null >"$tmp/ps" && cli "$1" gpus --json 2>/dev/null >"$tmp/gpus" && left=$(python3 - "$tmp/ps" "$tmp/gpus" "$2" "$3" "${device_at[$1]}" "$memory_bytes" <<'PY'
 import json, sys

@@ -1,14 +1,18 @@
-# A Kubernetes cluster of one node on this machine, for scripts/fleet.sh; sourced after common.sh. Everything runs in the name spaces of the script (kube_apart),
-# so its processes, mounts and network end with it; what is left is $kube, its folder, and the control groups: kube_clean removes them.
+# A Kubernetes cluster of one node on this machine, for scripts/fleet.sh; sourced after common.sh.
+# Everything runs in the name spaces of the script (kube_apart), so its processes, mounts and
+# network end with it; what is left is $kube, its folder, and the control groups: kube_clean removes
+# them.
 #
-# The kubelet would set three sysctls of the whole machine: files with the wanted values lie over them. Its paths are short: a socket's may have 107 bytes.
+# The kubelet would set three sysctls of the whole machine: files with the wanted values lie over
+# them. Its paths are short: a socket's may have 107 bytes.
 
 kube_bin=$("$ROOT/scripts/kube/build.sh" --folder) || true # it may not be built yet
 kube_node=node1 kube_node_ip=10.77.0.1
 kube_manager_more=() kube_scheduler_more=() # arguments
 kube_controllers="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
 
-# kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind it, also when it is interrupted. All that runs there has the folder's lock.
+# kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind
+# it, also when it is interrupted. All that runs there has the folder's lock.
 kube_apart() {
   local rc=0 apart
   kube_sweep
@@ -30,7 +34,8 @@ kube_apart() {
   return $rc
 }
 
-# kube_clean FOLDER removes what a script has left that has ended: its folder and its control groups, which the kernel gives up a moment after their last process.
+# kube_clean FOLDER removes what a script has left that has ended: its folder and its control
+# groups, which the kernel gives up a moment after their last process.
 kube_clean() {
   local group=causeway-kube-${1##*.} c try
   for try in 1 2 3 4 5 6 7 8 9 10; do
@@ -53,7 +58,8 @@ kube_sweep() {
 
 kubectl() { "$kube_bin/kube" kubectl --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }
 
-# await SECONDS WHAT COMMAND... waits until the command succeeds; PATIENCE times as long on a machine with much else to do.
+# await SECONDS WHAT COMMAND... waits until the command succeeds; PATIENCE times as long on a
+# machine with much else to do.
 await() {
   local most=$(($1 * ${PATIENCE:-1})) what=$2 end; shift 2
   end=$((SECONDS + most))
@@ -63,7 +69,8 @@ await() {
   done
 }
 
-# kube_state says in eight lines what there is when something did not come: the pods, the newest events, and what causeway-dra warned of.
+# kube_state says in eight lines what there is when something did not come: the pods, the newest
+# events, and what causeway-dra warned of.
 kube_state() {
   {
     timeout 10 kubectl get pods -A -o json | jq -r '"pods: " + ([.items[] | "\(.metadata.name) \(.status.phase) on \(.spec.nodeName // "no node")\(.status.conditions // [] | map(select(.status != "True") | " \(.reason)") | add // "")"] | join(", "))'
@@ -72,7 +79,9 @@ kube_state() {
   } 2>&1 | tr -d '\r' | cut -c1-210 | sed 's/^/  /' || true
 }
 
-# kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME. It has a session of its own: of a group that loses its shell the kernel wakes those that a check has stopped.
+# kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME. It
+# has a session of its own: of a group that loses its shell the kernel wakes those that a check has
+# stopped.
 kube_start() {
   local name=$1 apart=(); shift
   [ "$(type -t "$1")" != file ] || apart=(setsid)
@@ -99,7 +108,8 @@ current-context: x
 T
 }
 
-# Nothing forwards Services' addresses here: the API server calls webhooks by their pods' (--enable-aggregator-routing).
+# Nothing forwards Services' addresses here: the API server calls webhooks by their pods'
+# (--enable-aggregator-routing).
 
 # kube_control_plane starts etcd, the API server, the controllers and the scheduler.
 kube_control_plane() {

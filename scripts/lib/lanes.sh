@@ -1,22 +1,27 @@
 # Runs stages side by side, where the machine has room for them: sourced by test.sh after common.sh.
 #
 # A stage is a function stage_NAME, and a row of plan: NAME LOAD NEEDS.... LOAD is one of
-#   a number   the part of two CPUs that it keeps busy, in per cent; those that run together have at most $room
-#   spare      it only computes, and takes what the others leave of the CPUs: it runs at a low priority, one of its kind at a time
-#   ahead      the same, but at the usual priority, as many wait for it: also beside one that runs already at the low one
+#   a number   the part of two CPUs that it keeps busy, in per cent; those that run together have at
+#              most $room
+#   spare      it only computes, and takes what the others leave of the CPUs: it runs at a low
+#              priority, one of its kind at a time
+#   ahead      the same, but at the usual priority, as many wait for it: also beside one that runs
+#              already at the low one
 #   alone      it measures how time is shared: nothing runs beside it
-# NEEDS are stages that must have passed before, if they run at all. Rows stand in the order in which stages would start.
-# Each stage has a log, a process group and a row in the table of results.
+# NEEDS are stages that must have passed before, if they run at all. Rows stand in the order in
+# which stages would start. Each stage has a log, a process group and a row in the table of results.
 
 declare -A load_of needs_of state pid_of began_at
 running=() again=() results=() failed_stages=() stages_passed=0 stages_failed=0
 work=
 
-# room: stages overlap a little, as each waits for something now and then. More CPUs take more of them.
+# room: stages overlap a little, as each waits for something now and then. More CPUs take more of
+# them.
 room=130
 [ "$(nproc)" -lt 4 ] || room=260
 
-# lanes_begin makes the folder for what stages tell, and sees to it that no stage outlives this shell.
+# lanes_begin makes the folder for what stages tell, and sees to it that no stage outlives this
+# shell.
 lanes_begin() {
   work=$(mktemp -d "${TMPDIR:-/tmp}/causeway-test.XXXXXX")
   mkfifo "$work/never"; exec 9<>"$work/never"
@@ -82,7 +87,8 @@ may_start() {
   [ "$load" = spare ] || [ "$load" = ahead ] || [ $((sum + load)) -le "$room" ] || [ "$sum" = 0 ]
 }
 
-# start NAME runs its stage in the background, in a process group of its own: Ctrl-C reaches this shell only, which ends them all.
+# start NAME runs its stage in the background, in a process group of its own: Ctrl-C reaches this
+# shell only, which ends them all.
 start() {
   local name=$1
   say "$name ..."
@@ -109,9 +115,12 @@ cpu_seconds() {
   tr ' ' '\n' <"$work/$1.times" | awk -F'[ms]' 'NF > 1 {t += $1 * 60 + $2} END {printf "%d\n", t + 0.5}'
 }
 
-# emulator_failed NAME prints what QEMU did to a guest of this stage that nobody else can have done; its status is 1 if nothing of the kind is known. An assertion of its own fails by a race: QEMU 10.0 keeps what
-# the memory map was in each emulated CPU, and another may change the map (a driver's probe does) and free it in between. And a timer of a guest's gets lost before it has booted, which guest.sh sees:
-# docs/RATIONALE.md, "QEMU's emulator" and "What an emulated guest may lose".
+# emulator_failed NAME prints what QEMU did to a guest of this stage that nobody else can have done;
+# its status is 1 if nothing of the kind is known. An assertion of its own fails by a race: QEMU
+# 10.0 keeps what the memory map was in each emulated CPU, and another may change the map (a
+# driver's probe does) and free it in between. And a timer of a guest's gets lost before it has
+# booted, which guest.sh sees: docs/RATIONALE.md, "QEMU's emulator" and "What an emulated guest may
+# lose".
 emulator_failed() {
   local files
   mapfile -t files < <(find "$logs"/"$1"* -type f -newer "$work/$1.began" -name '*.log')
@@ -121,8 +130,10 @@ emulator_failed() {
   else return 1; fi
 }
 
-# what_failed NAME [LINES] prints what a stage's log says of what failed, with what is indented around it, at most that many lines: the first ones, of
-# which others may only be consequences. A log may go on for long after that, and where only the end of a run is kept it is not to be found otherwise.
+# what_failed NAME [LINES] prints what a stage's log says of what failed, with what is indented
+# around it, at most that many lines: the first ones, of which others may only be consequences. A
+# log may go on for long after that, and where only the end of a run is kept it is not to be found
+# otherwise.
 what_failed() {
   tr -d '\r' <"$logs/$1.log" | awk -v most="${2:-40}" '
     { line[NR] = substr($0, 1, 220) }
@@ -138,8 +149,8 @@ what_failed() {
     }'
 }
 
-# finish NAME STATUS prints one line, and notes the row of the table; the end of a failed stage's log is shown, and what failed in it. A stage that lost its guest to the emulator
-# runs once more.
+# finish NAME STATUS prints one line, and notes the row of the table; the end of a failed stage's
+# log is shown, and what failed in it. A stage that lost its guest to the emulator runs once more.
 finish() {
   local name=$1 rc=$2 took=$((SECONDS - began_at[$1])) log=$logs/$1.log cpu why
   if [ "$rc" != 0 ] && [ ! -e "$work/$name.again" ] && why=$(emulator_failed "$name"); then
@@ -165,7 +176,8 @@ finish() {
   results+=("$(printf '%-10s FAILED  %5d s  %5d s CPU  see build/logs/%s.log' "$name" "$took" "$cpu" "$name")")
 }
 
-# reap takes in the stages that have ended, and ends those that wait for ever: the others' results, and its log, are worth more.
+# reap takes in the stages that have ended, and ends those that wait for ever: the others' results,
+# and its log, are worth more.
 stage_limit=1500 # seconds; the longest takes a fifth of it
 reap() {
   local s rc still=()
@@ -192,8 +204,8 @@ heartbeat() {
   done
 }
 
-# lanes_run NAME... runs stages, each as soon as it may, those first that are named first. Sets results, stages_passed and
-# stages_failed.
+# lanes_run NAME... runs stages, each as soon as it may, those first that are named first. Sets
+# results, stages_passed and stages_failed.
 lanes_run() {
   local waiting=("$@") left s rc
   for s; do state[$s]=waiting; done

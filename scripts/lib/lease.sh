@@ -1,9 +1,11 @@
-# A GPU server's causewayd, and a host's with a lease of its GPU, both of this machine, over loopback and TLS; sourced after common.sh, device.sh and guest.sh.
+# A GPU server's causewayd, and a host's with a lease of its GPU, both of this machine, over
+# loopback and TLS; sourced after common.sh, device.sh and guest.sh.
 
 lease_pids=()
 
-# lease_begin FOLDER PORT REACHED GPU REMOTE_LINE [CREATE ARGS...]: programs run by `causeway run --remote vm1` with CAUSEWAY_RUN_DIR, which it sets. The server
-# listens at PORT and is reached at REACHED; REMOTE_LINE is for [remote] of either configuration. FOLDER/created says what was had.
+# lease_begin FOLDER PORT REACHED GPU REMOTE_LINE [CREATE ARGS...]: programs run by `causeway run
+# --remote vm1` with CAUSEWAY_RUN_DIR, which it sets. The server listens at PORT and is reached at
+# REACHED; REMOTE_LINE is for [remote] of either configuration. FOLDER/created says what was had.
 lease_begin() {
   local dir=$1 port=$2 reached=$3 gpu=$4 line=$5 software='' wish=() h; shift 5
   lease_ca() { "$CAUSEWAY" ca "$1" --dir "$dir/pki" "${@:2}" >/dev/null || die "no certificates"; }

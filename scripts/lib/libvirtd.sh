@@ -1,8 +1,11 @@
-# A libvirtd of one's own, beside the machine's: sourced by libvirt.sh and migrate-libvirt.sh after common.sh.
-# The script runs in namespaces of mounts, processes and networks, where /run, libvirt's folders and ports are private: nothing that is there
-# belongs to the machine, or to another run of the script, and all of it ends with the script.
+# A libvirtd of one's own, beside the machine's: sourced by libvirt.sh and migrate-libvirt.sh after
+# common.sh.
+# The script runs in namespaces of mounts, processes and networks, where /run, libvirt's folders and
+# ports are private: nothing that is there belongs to the machine, or to another run of the script,
+# and all of it ends with the script.
 
-# needs_libvirt KERNEL installs libvirt and looks for what else a VM of it needs, before in_namespaces.
+# needs_libvirt KERNEL installs libvirt and looks for what else a VM of it needs, before
+# in_namespaces.
 needs_libvirt() {
   [ "${CAUSEWAY_NAMESPACED:-}" != 1 ] || return 0
   "$ROOT/scripts/setup.sh" libvirt || exit 1
@@ -11,7 +14,8 @@ needs_libvirt() {
   have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
 }
 
-# in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and returns if that is done already.
+# in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and
+# returns if that is done already.
 in_namespaces() {
   if [ "${CAUSEWAY_NAMESPACED:-}" = 1 ]; then
     # Only the loopback, with an address that the C library counts as one of a network's.

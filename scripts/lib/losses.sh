@@ -1,15 +1,21 @@
-# Kills a worker or the device process at the source or at the destination, in each part of a migration by `causeway migrate`: sourced by precopy.sh behind killed.sh, whose parts and functions it uses. CAUSEWAY is a build with the tag faults.
+# Kills a worker or the device process at the source or at the destination, in each part of a
+# migration by `causeway migrate`: sourced by precopy.sh behind killed.sh, whose parts and functions
+# it uses. CAUSEWAY is a build with the tag faults.
 #
-# A row is PART VICTIM OUTCOME. The worker is the one with most memory. Outcomes, in which other programs go on with right results:
+# A row is PART VICTIM OUTCOME. The worker is the one with most memory. Outcomes, in which other
+# programs go on with right results:
 #   here       the VM goes on at the source, with all programs
 #   there      at the destination, likewise
 #   hurt       at the source, and the program whose worker was killed gets an error
 #   less       at the destination, and that program gets one
-#   sent       at the destination with all, as the worker had sent its session before it was killed; else hurt
+#   sent       at the destination with all, as the worker had sent its session before it was killed;
+#              else hurt
 #   maimed     at the source, where all programs get errors, as without a migration
-#   borne      at the destination with all, as all of its state had left before the kill; else maimed
+#   borne      at the destination with all, as all of its state had left before the kill; else
+#              maimed
 #   lame       at the destination, where they do
-# Behind each: no process, file, session or promise of memory is left where the VM is not, what `causeway migrate` says names who ended, and the VM moves in the next row.
+# Behind each: no process, file, session or promise of memory is left where the VM is not, what
+# `causeway migrate` says names who ended, and the VM moves in the next row.
 losses_rows="
 ahead    destination-worker there
 ahead    destination-device here

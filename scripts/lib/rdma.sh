@@ -1,4 +1,5 @@
-# Guests with an RDMA device (scripts/rdma.sh), and the two scripts that run CUDA programs in them: scripts/verbs.sh and scripts/vf-guest.sh. Sourced.
+# Guests with an RDMA device (scripts/rdma.sh), and the two scripts that run CUDA programs in them:
+# scripts/verbs.sh and scripts/vf-guest.sh. Sourced.
 
 # rdma_guest: what each such guest has, as options of scripts/vm.sh.
 # shellcheck disable=SC2034
@@ -7,7 +8,8 @@ rdma_guest=(--file "$ROOT/images/rdma-up" --file "$BUILD/rdma/bin:/usr/bin" --fi
 # rdma_setup SERIES fetches what is missing for them.
 rdma_setup() { "$ROOT/scripts/setup.sh" rdma "$1" 2>&1 | { grep -v ': ready$' || true; } >&2; }
 
-# rdma_options LINES DEFAULTS [ARG...] reads "[--kernel SERIES] [PROGRAM...]": sets kernel, and programs. --help shows the script's lines 2 to LINES.
+# rdma_options LINES DEFAULTS [ARG...] reads "[--kernel SERIES] [PROGRAM...]": sets kernel, and
+# programs. --help shows the script's lines 2 to LINES.
 rdma_options() {
   local lines=$1 defaults=$2; shift 2
   kernel=6.12 programs=()
@@ -22,7 +24,8 @@ rdma_options() {
   [ ${#programs[@]} -gt 0 ] || read -ra programs <<<"$defaults"
 }
 
-# rdma_programs sets CAUSEWAY, and files to programs, what they should print, and rounds, as options of scripts/vm.sh.
+# rdma_programs sets CAUSEWAY, and files to programs, what they should print, and rounds, as options
+# of scripts/vm.sh.
 rdma_programs() {
   local p variant=13.0-static tests=$BUILD/tests/13.0-static
   CAUSEWAY=$BUILD/bin/causeway

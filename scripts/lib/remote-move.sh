@@ -1,4 +1,5 @@
-# A VM with a vGPU at a GPU server that moves between two hosts: the phase move of remote.sh, whose functions it uses.
+# A VM with a vGPU at a GPU server that moves between two hosts: the phase move of remote.sh, whose
+# functions it uses.
 
 # second_host: hostm is in hosta's network, with an address of its own.
 second_host() {

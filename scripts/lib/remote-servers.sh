@@ -1,4 +1,5 @@
-# A vGPU that moves between two GPU servers, with a VM's programs or without: the phases servers, serversvm and serverskilled of remote.sh, whose functions it uses.
+# A vGPU that moves between two GPU servers, with a VM's programs or without: the phases servers,
+# serversvm and serverskilled of remote.sh, whose functions it uses.
 
 # second_server: gpu2 is in gpu1's network, with an address of its own, and hosta has both.
 second_server() {
@@ -23,8 +24,10 @@ servers_of() { # HOST SERVER...
 shows() { grep -qF "$1 " <<<"$(cli hosta gpus --all 2>/dev/null)"; }
 counterpart() { if [ "$1" = gpu1 ]; then echo gpu2; else echo gpu1; fi; }
 
-# look sets where to the server that has the vGPU, by all accounts: causeway inspect and the lease's file at hosta, what the servers have promised, and the sessions that they have; its lease is renewed, and nothing of it is at the other one.
-# at_now says how it is. is_at SERVER, at_one: it is there, or at either.
+# look sets where to the server that has the vGPU, by all accounts: causeway inspect and the lease's
+# file at hosta, what the servers have promised, and the sessions that they have; its lease is
+# renewed, and nothing of it is at the other one. at_now says how it is. is_at SERVER, at_one: it is
+# there, or at either.
 look() {
   local h
   cli hosta inspect vm1 --json >"$tmp/look.hosta" 2>/dev/null
@@ -96,7 +99,8 @@ servers_move() {
   programs on && computes && guest_goes_on && guest 'kill $! && wait $!; grep -q "^@done [1-9][0-9]* 0 " /tmp/r'; row "they go on, all results right, and another computes" ""
 }
 
-# holds SERVER: one of its workers stands, so that programs that are to leave it are on their way until it goes on. goes_free: it does.
+# holds SERVER: one of its workers stands, so that programs that are to leave it are on their way
+# until it goes on. goes_free: it does.
 holds() {
   local pid; pid=$(vgpu "$1" $there status sessions 0 worker)
   [ -n "$pid" ] && kill -STOP "$pid" && held=$pid
@@ -181,7 +185,8 @@ servers_begin() {
   until_true 20 is_at gpu1; row "they are at gpu1" "$at_now"
 }
 
-# phase_servers: without a VM. Programs of causeway run are not the device process's, and do not go along: they show that there is a GPU where the vGPU has gone.
+# phase_servers: without a VM. Programs of causeway run are not the device process's, and do not go
+# along: they show that there is a GPU where the vGPU has gone.
 phase_servers() {
   local modes='' sel memory vgpu_memory in_vm at_now= where= moved n
   servers_two || return
@@ -204,7 +209,8 @@ phase_serversvm() {
   servers_end
 }
 
-# phase_serverslarge: programs of which one has LARGE MiB of GPU memory that it does not change stand for what has changed alone; they are the longest rounds that say so.
+# phase_serverslarge: programs of which one has LARGE MiB of GPU memory that it does not change
+# stand for what has changed alone; they are the longest rounds that say so.
 phase_serverslarge() {
   local modes="${LARGE_MODES:-idle streams}" large=${LARGE:-512} sel memory vgpu_memory in_vm at_now= where= n
   servers_begin || return
@@ -225,7 +231,8 @@ link_carries() {
 }
 stood() { [[ $(<"$tmp/moved") =~ (stood\ for\ .*) ]] && echo "${BASH_REMATCH[1]}"; }
 
-# phase_serversthrottled: a program that changes its memory faster than the link carries it, MIB MiB of it in each round, is held back on its way if that is asked for, and not else.
+# phase_serversthrottled: a program that changes its memory faster than the link carries it, MIB MiB
+# of it in each round, is held back on its way if that is asked for, and not else.
 phase_serversthrottled() {
   local modes=written large=${MIB:-16} sel memory vgpu_memory in_vm at_now= where=
   servers_begin || return

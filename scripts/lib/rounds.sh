@@ -1,4 +1,5 @@
-# Programs of guest/tests/rounds in a guest of guest.sh's: sourced after it. The script sets tmp, kernel, and modes: which of them run.
+# Programs of guest/tests/rounds in a guest of guest.sh's: sourced after it. The script sets tmp,
+# kernel, and modes: which of them run.
 
 # shellcheck disable=SC2034 # of the scripts' options
 rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings vmm training"
@@ -75,8 +76,8 @@ esac
 exit $rc
 RUN
 }
-# programs start|on|end: their status; at the end $rounds says how many rounds each made, and $curve what training came to. programs on_but N: N of them have
-# ended by an error, all others go on.
+# programs start|on|end: their status; at the end $rounds says how many rounds each made, and $curve
+# what training came to. programs on_but N: N of them have ended by an error, all others go on.
 programs() {
   rounds= curve=
   send "./watch $* $modes"
@@ -87,7 +88,8 @@ programs() {
   await "@end $sent *" 120 && [ "${line##* }" = 0 ]
 }
 
-# same_curve trains here, on the GPU SEL, unmoved: each loss of $curve was the same. unmoved is what it came to.
+# same_curve trains here, on the GPU SEL, unmoved: each loss of $curve was the same. unmoved is what
+# it came to.
 same_curve() { # SEL
   [ -n "$curve" ] || return
   unmoved=$(ROUNDS_NAP=0 ROUNDS_STEPS=${curve%% *} timeout 300 "$CAUSEWAY" run --gpu "$1" -- "$BUILD/tests/13.0-static/rounds" training 2>&1 | sed -n 's/^@curve //p')

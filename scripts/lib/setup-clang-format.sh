@@ -1,4 +1,5 @@
-# clang-format from its Python wheel, under build/clang-format: lint holds the C against .clang-format. Sourced by setup.sh.
+# clang-format from its Python wheel, under build/clang-format: lint holds the C against
+# .clang-format. Sourced by setup.sh.
 
 setup_clang_format() {
   local dest=$BUILD/clang-format

@@ -1,5 +1,6 @@
-# nvcc, headers and CUDA runtimes from Python wheels, laid out as toolkits under build/cuda/VERSION; sourced by setup.sh.
-# Each folder has bin/nvcc, include/cuda.h, lib/libcudart_static.a and lib/libcudart.so.*. No GPU and no driver is needed.
+# nvcc, headers and CUDA runtimes from Python wheels, laid out as toolkits under build/cuda/VERSION;
+# sourced by setup.sh. Each folder has bin/nvcc, include/cuda.h, lib/libcudart_static.a and
+# lib/libcudart.so.*. No GPU and no driver is needed.
 
 cuda_pip() {
   local venv=$BUILD/cuda/venv
@@ -16,8 +17,10 @@ cuda_wheels() {
   cuda_pip install -q --no-deps --no-compile --no-cache-dir --target "$dest" "$@" || die "fetching $* failed"
 }
 
-# cuda_finish DIR links what nvcc looks for. libcudadevrt (kernels that launch kernels) is absent from the wheels;
-# nvcc names it on every link line, so an empty archive stands in: a program that needs it fails to link.
+# cuda_finish DIR links what nvcc looks for. libcudadevrt (kernels that launch kernels) is absent
+# from the wheels;
+# nvcc names it on every link line, so an empty archive stands in: a program that needs it fails to
+# link.
 cuda_finish() {
   local d=$1 so
   ln -sfn lib "$d/lib64"
@@ -86,8 +89,9 @@ cuda_from_wheels_and_debs() {
   cuda_fit_glibc "$d"
 }
 
-# cuda_fit_glibc DIR: glibc 2.41 and newer declare four functions that older toolkits declare too, and say that they do not throw. With an
-# older glibc the toolkit's own declarations agree with each other as they are.
+# cuda_fit_glibc DIR: glibc 2.41 and newer declare four functions that older toolkits declare too,
+# and say that they do not throw. With an older glibc the toolkit's own declarations agree with each
+# other as they are.
 cuda_fit_glibc() {
   local glibc; glibc=$(getconf GNU_LIBC_VERSION | awk '{print $2}')
   [ "$(printf '%s\n' 2.41 "$glibc" | sort -V | head -1)" = 2.41 ] || return 0

@@ -1,5 +1,6 @@
 # Stock Debian cloud kernels for guests, unpacked to build/kernels/SERIES; sourced by setup.sh.
-# Each folder has vmlinuz, modules/*.ko (decompressed) and modules/order (insmod order, empty when built in).
+# Each folder has vmlinuz, modules/*.ko (decompressed) and modules/order (insmod order, empty when
+# built in).
 
 # setup_kernels [SERIES...] prepares the named kernels, all by default.
 setup_kernels() {

@@ -17,7 +17,8 @@ setup_libvirt() {
   fi || die "installing libvirt failed: see $APT_DIR/install.log"
 }
 
-# without_services COMMAND... installs packages whose services are neither started now nor at the next boot: tests start their own.
+# without_services COMMAND... installs packages whose services are neither started now nor at the
+# next boot: tests start their own.
 without_services() (
   policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then # Debian's own switch for it; a machine that has one has decided

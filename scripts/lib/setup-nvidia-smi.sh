@@ -1,4 +1,5 @@
-# The driver's nvidia-smi from Debian, under build/nvidia-smi: a test runs it against our libnvidia-ml.so.1. Optional.
+# The driver's nvidia-smi from Debian, under build/nvidia-smi: a test runs it against our
+# libnvidia-ml.so.1. Optional.
 
 setup_nvidia_smi() {
   local dest=$BUILD/nvidia-smi version

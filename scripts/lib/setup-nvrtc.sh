@@ -1,4 +1,5 @@
-# NVRTC and nvJitLink from their Python wheels, under build/nvrtc: a test compiles with them. Optional; needs no GPU.
+# NVRTC and nvJitLink from their Python wheels, under build/nvrtc: a test compiles with them.
+# Optional; needs no GPU.
 
 setup_nvrtc() {
   local dest=$BUILD/nvrtc want="${PIN_NVRTC[*]}"

@@ -1,4 +1,5 @@
-# promtool, which checks and tests the alerts, out of Debian's prometheus: the machine gets no service. Sourced by setup.sh.
+# promtool, which checks and tests the alerts, out of Debian's prometheus: the machine gets no
+# service. Sourced by setup.sh.
 
 setup_promtool() {
   local dest=$BUILD/promtool version

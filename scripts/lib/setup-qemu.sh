@@ -20,7 +20,8 @@ setup_qemu() {
   setup_image_tools
 }
 
-# Static busybox and cpio go under build/tools: the guest image needs them, the machine need not have them.
+# Static busybox and cpio go under build/tools: the guest image needs them, the machine need not
+# have them.
 setup_image_tools() {
   local tools=$BUILD/tools want="busybox-static cpio 2"
   stamped "$tools/.stamp" "$want" && [ -x "$tools/busybox" ] && [ -x "$tools/cpio" ] && return

@@ -1,6 +1,8 @@
-# The guest of scripts/rdma.sh: Debian's full kernels, which have soft RoCE and NICs' drivers where the cloud kernels have none, and
-# rdma-core with its tools. Sourced by setup.sh. Kernels go to build/kernels/SERIES-full as setup-kernels.sh lays them out, the rest to build/rdma:
-# bin, lib (with libibverbs's providers), etc/libibverbs.d and include, for a guest that has Debian 12's C library.
+# The guest of scripts/rdma.sh: Debian's full kernels, which have soft RoCE and NICs' drivers where
+# the cloud kernels have none, and rdma-core with its tools. Sourced by setup.sh. Kernels go to
+# build/kernels/SERIES-full as setup-kernels.sh lays them out, the rest to build/rdma: bin, lib
+# (with libibverbs's providers), etc/libibverbs.d and include, for a guest that has Debian 12's C
+# library.
 
 # setup_rdma [SERIES...] prepares the named kernels, by default the one that scripts/rdma.sh boots.
 setup_rdma() {
@@ -15,7 +17,8 @@ setup_rdma() {
   done
 }
 
-# full_kernel SERIES PATTERN PINNED unpacks one. Its module list is what RDMA_MODULES need, in the order of their dependencies: the guest has no modprobe.
+# full_kernel SERIES PATTERN PINNED unpacks one. Its module list is what RDMA_MODULES need, in the
+# order of their dependencies: the guest has no modprobe.
 full_kernel() {
   local dest=$BUILD/kernels/$1-full stamp="$1 full $3 ${RDMA_MODULES[*]}"
   stamped "$dest/.pin" "$stamp" || cached kernels "$dest" "$stamp" .pin full_kernel_unpack "$@"
@@ -50,7 +53,8 @@ full_kernel_unpack() {
   say "kernel $1-full: $image, $(wc -l <"$dest/modules/order") modules"
 }
 
-# full_modules DIR RELEASE copies the modules, decompressed. What a kernel has built in, or has not at all, it simply lacks.
+# full_modules DIR RELEASE copies the modules, decompressed. What a kernel has built in, or has not
+# at all, it simply lacks.
 full_modules() {
   local m f
   for m in "${RDMA_MODULES[@]}"; do

@@ -4,7 +4,8 @@ shards=32
 passed=0
 ok() { printf '[%3ds] ok      %s\n' "$SECONDS" "$*"; passed=$((passed + 1)); }
 
-# slurm_apart WHERE SCRIPT runs it again with mounts, processes and a host name of its own, and a folder for the copy, and cleans up behind it, also when it is interrupted.
+# slurm_apart WHERE SCRIPT runs it again with mounts, processes and a host name of its own, and a
+# folder for the copy, and cleans up behind it, also when it is interrupted.
 slurm_apart() {
   local rc=0 apart
   export SLURM_COPY
@@ -18,7 +19,8 @@ slurm_apart() {
   exit $rc
 }
 
-# slurm_copy_of_machine SCRIPT runs it once more, in a copy of all folders, with Slurm installed and without a network beyond.
+# slurm_copy_of_machine SCRIPT runs it once more, in a copy of all folders, with Slurm installed and
+# without a network beyond.
 slurm_copy_of_machine() {
   local copy=$SLURM_COPY
   mount -t tmpfs -o size=4g slurm "$copy" && mkdir "$copy"/{changes,work,root}
@@ -128,7 +130,8 @@ check_part() {
   ok "srun --gres=shard:8, of $shards: a CUDA program passes, memory ends at a quarter of the GPU's 2 GiB (out of memory), nvidia-smi shows it; nothing is left"
 }
 
-# hold SECONDS SRUN-OPTION... is a job in the background that has a session all that time; its output is /tmp/held-$held.
+# hold SECONDS SRUN-OPTION... is a job in the background that has a session all that time; its
+# output is /tmp/held-$held.
 held=0
 hold() {
   held=$((held + 1))
@@ -165,7 +168,8 @@ check_whole() {
   ok "srun --gres=gpu:1 has all of a GPU"
 }
 
-# refused TEXT SRUN-OPTION...: the task does not begin, its output says why, and the node stays as it is.
+# refused TEXT SRUN-OPTION...: the task does not begin, its output says why, and the node stays as
+# it is.
 refused() {
   local want=$1; shift
   ! job 60 "$@" -- echo began >/tmp/out 2>&1 || die "a job that is to be refused succeeds: $(cat /tmp/out)"

@@ -1,10 +1,12 @@
 # What processes are at, for someone who finds out later why they did not end.
 
-# times PID prints the CPU time that each thread has had, in ticks: what stands still hangs, what goes on is slow.
+# times PID prints the CPU time that each thread has had, in ticks: what stands still hangs, what
+# goes on is slow.
 times() { awk '{ n = $1; sub(/.*\) /, ""); print "  thread " n ": " $1 ", user " $12 ", system " $13 }' "/proc/$1"/task/*/stat 2>/dev/null; }
 
-# stacks PID... prints of each process its threads, where they wait in the kernel, the stacks of its C code if there is gdb, its descriptors, the state of
-# TCP connections, and after 3 s the times again. It ends nothing.
+# stacks PID... prints of each process its threads, where they wait in the kernel, the stacks of its
+# C code if there is gdb, its descriptors, the state of TCP connections, and after 3 s the times
+# again. It ends nothing.
 stacks() {
   local p t
   date -u '+%F %T'; cat /proc/loadavg

@@ -1,17 +1,20 @@
-# The stages of test.sh, one function each: sourced after common.sh and device.sh. Sets nothing but functions, and tags.
-# A stage prints to its log; what it ends with "N passed, M failed" stands in the table of results.
+# The stages of test.sh, one function each: sourced after common.sh and device.sh. Sets nothing but
+# functions, and tags. A stage prints to its log; what it ends with "N passed, M failed" stands in
+# the table of results.
 
 tags=libvirt_dlopen # as the Makefile builds; lint vets what is built without it too
 may_skip="cubemap greenctx managedpeers peer sparse" # what the software GPU cannot do
 jobs=$(nproc)
 
-# What has to be there before anything is compiled, then all else: the second only waits for the network.
+# What has to be there before anything is compiled, then all else: the second only waits for the
+# network.
 stage_base() { scripts/setup.sh base; }
 stage_setup() { scripts/setup.sh all; }
 
 stage_lint() {
   local bad=0 unformatted
-  # As the program is built, so that this and the build compile everything once, wherever the tree lies.
+  # As the program is built, so that this and the build compile everything once, wherever the tree
+  # lies.
   export GOFLAGS="${GOFLAGS:-} -trimpath"
   unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
   [ -z "$unformatted" ] || { echo "not formatted (gofmt -w): $unformatted"; bad=1; }
@@ -27,14 +30,16 @@ stage_lint() {
   return $bad
 }
 
-# rows_keep_status looks for rows of guest.sh's whose text runs a command: its status takes the place of that which the row is to judge.
+# rows_keep_status looks for rows of guest.sh's whose text runs a command: its status takes the
+# place of that which the row is to judge.
 rows_keep_status() {
   local bad
   bad=$(grep -l 'lib/guest\.sh' scripts/*.sh scripts/*/*.sh | xargs grep -nHE '\brow "' scripts/lib/{guest,faults,rounds,train}.sh | sed -E 's/^([^:]*:[0-9]+):.*\brow (".*)/\1: row \2/; s/ \|\| .*//; s/\$\((keep |said\)|\()//g' | grep -F '$(')
   [ -z "$bad" ] || { printf 'these rows always pass, say $(keep COMMAND):\n%s\n' "$bad"; return 1; }
 }
 
-# c_sources lists the C that people write: no generator's, not the headers of CUDA programs, which are C++, and no probe that prints a report.
+# c_sources lists the C that people write: no generator's, not the headers of CUDA programs, which
+# are C++, and no probe that prints a report.
 c_sources() { git ls-files -z --cached --others --exclude-standard '*.c' '*.h' | grep -zvE '/(gen|testdata)/|^guest/tests/[^/]*\.h$|^scripts/(compat|guestpages)/'; }
 
 # c_is_formatted holds it against .clang-format, by the version that is pinned: others differ.
@@ -43,8 +48,9 @@ c_is_formatted() {
   c_sources | xargs -0 "$CLANG_FORMAT" --dry-run -Werror || { echo "not formatted: run make format"; return 1; }
 }
 
-# in_this_tree COMMAND... runs a tool that reads the sources that cgo wrote, and through them ours by their path. Under -trimpath Go's cache
-# hands out those of another tree, perhaps a deleted one; a flag that names this tree, and means nothing to C, keeps the few packages with cgo apart.
+# in_this_tree COMMAND... runs a tool that reads the sources that cgo wrote, and through them ours
+# by their path. Under -trimpath Go's cache hands out those of another tree, perhaps a deleted one;
+# a flag that names this tree, and means nothing to C, keeps the few packages with cgo apart.
 in_this_tree() { CGO_CPPFLAGS="${CGO_CPPFLAGS:-} -DTREE=$(cksum <<<"$ROOT" | cut -d' ' -f1)" "$@"; }
 
 # generated_is_current runs the generators on a copy of the tree and compares.
@@ -59,7 +65,8 @@ generated_is_current() {
   [ -z "$bad" ] || { echo "generated code is not current (make generate): $bad"; return 1; }
 }
 
-# stage_alerts checks the rules and runs their tests; the names are compared by scripts/grafana's own test.
+# stage_alerts checks the rules and runs their tests; the names are compared by scripts/grafana's
+# own test.
 stage_alerts() {
   scripts/setup.sh promtool || return
   local promtool; promtool=$(command -v promtool || echo "$BUILD/promtool/promtool")
@@ -68,10 +75,12 @@ stage_alerts() {
 
 stage_build() { make --no-print-directory -j "$jobs" build; }
 
-# unit_tests PACKAGE... under the race detector. lint has vetted them; debug information is what linking spends its time on, and
-# neither a failure's stack nor the detector's needs it. Most packages wait more than they compute, so more run at once than there are CPUs; with
-# -trimpath they are compiled once on a machine, wherever the tree lies, and -count=1 runs them all the same. host/device takes 40 s of CPU time in user mode and as much in the kernel, and took more than 300 s at low
-# priority on a machine with other things to do.
+# unit_tests PACKAGE... under the race detector. lint has vetted them; debug information is what
+# linking spends its time on, and neither a failure's stack nor the detector's needs it. Most
+# packages wait more than they compute, so more run at once than there are CPUs; with -trimpath they
+# are compiled once on a machine, wherever the tree lies, and -count=1 runs them all the same.
+# host/device takes 40 s of CPU time in user mode and as much in the kernel, and took more than 300
+# s at low priority on a machine with other things to do.
 unit_tests() {
   local out=$logs/unit-output.log rc
   go test -race -trimpath -count=1 -p $((2 * jobs)) -vet=off -ldflags=-w -tags "$tags" -timeout 600s "$@" 2>&1 | tee "$out"
@@ -81,8 +90,9 @@ unit_tests() {
   return "$rc"
 }
 
-# failed_tests OUTPUT repeats which tests failed, with what each says of it: among all that a package printed they are not found, least of all
-# where only the end of a log is shown. The last lines are of packages that panicked or ran out of time: which test hung, and where.
+# failed_tests OUTPUT repeats which tests failed, with what each says of it: among all that a
+# package printed they are not found, least of all where only the end of a log is shown. The last
+# lines are of packages that panicked or ran out of time: which test hung, and where.
 failed_tests() {
   echo "failed tests:"
   awk -f "$ROOT/scripts/lib/failures.awk" "$1"
@@ -90,8 +100,9 @@ failed_tests() {
 
 stage_unit() { unit_tests ./...; }
 
-# The driver for Kubernetes, a module of its own: what lint and unit do for the rest. No race detector and no cgo, so that it is compiled once for this and the
-# binary: Kubernetes calls it once at a time.
+# The driver for Kubernetes, a module of its own: what lint and unit do for the rest. No race
+# detector and no cgo, so that it is compiled once for this and the binary: Kubernetes calls it once
+# at a time.
 stage_fleet() {
   local bad=0 check
   check=$(go tool -n staticcheck) || return
@@ -104,14 +115,17 @@ stage_fleet() {
   return $bad
 }
 
-# Kubernetes with two nodes on this machine, where its programs are (make kube); otherwise this skips, and says so. Each wait may be long: it ends when what is waited for is there.
+# Kubernetes with two nodes on this machine, where its programs are (make kube); otherwise this
+# skips, and says so. Each wait may be long: it ends when what is waited for is there.
 stage_cluster() {
   local rc=0
   PATIENCE=${PATIENCE:-5} scripts/fleet.sh --short || rc=$?
   [ $rc = 77 ] || return $rc
 }
 
-# fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these folders; of those alone with a target of which "PACKAGE TARGET" matches $fuzz_only, if that is set.
+# fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these
+# folders; of those alone with a target of which "PACKAGE TARGET" matches $fuzz_only, if that is
+# set.
 fuzz_packages() {
   local module
   for module; do
@@ -121,7 +135,8 @@ fuzz_packages() {
   done
 }
 
-# fuzz_binary DIR PACKAGE compiles all targets of a package into one program, with the fuzzer's counters.
+# fuzz_binary DIR PACKAGE compiles all targets of a package into one program, with the fuzzer's
+# counters.
 fuzz_binary() { (cd "$1" && go test -c -vet=off -ldflags=-w -fuzz=. -o "$BUILD/fuzz/${2//\//_}.test" .); }
 
 # fuzz_targets prints DIR PACKAGE TARGET of all that fuzz_binary has compiled.
@@ -132,8 +147,9 @@ fuzz_targets() {
   done 3<"$BUILD/fuzz/packages"
 }
 
-# fuzz_one CACHE DIR PACKAGE TARGET, and prints what it said when it is over: others run beside it. On a loaded machine the fuzzer may call
-# the end of the time itself a failure ("context deadline exceeded"): that alone, without an input that fails, is tried again.
+# fuzz_one CACHE DIR PACKAGE TARGET, and prints what it said when it is over: others run beside it.
+# On a loaded machine the fuzzer may call the end of the time itself a failure ("context deadline
+# exceeded"): that alone, without an input that fails, is tried again.
 fuzz_one() {
   local out=$BUILD/fuzz/${3//\//_}.$4.log verdict="FAILED: $3 $4" try
   for try in 1 2 3; do
@@ -147,8 +163,9 @@ fuzz_one() {
   case $verdict in ok*) ;; *) return 1 ;; esac
 }
 
-# stage_fuzzbuild [MODULE...]: the fuzz targets are compiled beside what needs none of them; those of other modules than this one, whose libraries
-# take minutes to compile for it, only where they are asked for (scripts/fuzz.sh).
+# stage_fuzzbuild [MODULE...]: the fuzz targets are compiled beside what needs none of them; those
+# of other modules than this one, whose libraries take minutes to compile for it, only where they
+# are asked for (scripts/fuzz.sh).
 stage_fuzzbuild() {
   mkdir -p "$BUILD/fuzz"
   export -f fuzz_binary; export BUILD
@@ -182,7 +199,8 @@ stage_programs() {
     scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" managedpeers managedvar peer twoproc vmm && at_gpu && faults && scripts/errors.sh
 }
 
-# at_gpu: what does not ask by itself for managed memory that lies at the GPU, where the software GPU's is elsewhere. Only root may have it everywhere.
+# at_gpu: what does not ask by itself for managed memory that lies at the GPU, where the software
+# GPU's is elsewhere. Only root may have it everywhere.
 at_gpu() {
   [ "$(id -u)" = 0 ] || return 0
   scripts/run-tests.sh --label run-at-gpu --runner "env CAUSEWAY_MANAGED=gpu $CAUSEWAY run --gpu soft --" managed managedload managedvar counters promises
@@ -191,9 +209,10 @@ at_gpu() {
 # The back end for real drivers, which has our own library on the software GPU for its driver.
 stage_nested() { scripts/nested.sh; }
 
-# What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context
-# failed never works again; the software GPU recovers by cudaDeviceReset, and takes PTX of later versions. Where that can be, in
-# a process namespace of its own: it looks for workers that are left, and other stages have some.
+# What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU
+# a process whose context failed never works again; the software GPU recovers by cudaDeviceReset,
+# and takes PTX of later versions. Where that can be, in a process namespace of its own: it looks
+# for workers that are left, and other stages have some.
 faults() {
   local apart=()
   [ "$(id -u)" != 0 ] || apart=(unshare --pid --fork --kill-child --mount-proc)
@@ -218,7 +237,8 @@ stage_nvrtc() {
   return $rc
 }
 
-# The same programs over TCP, and some of them through a relay with TLS (RELAY_PROGRAMS=all: all of them): nothing above the carrier may notice.
+# The same programs over TCP, and some of them through a relay with TLS (RELAY_PROGRAMS=all: all of
+# them): nothing above the carrier may notice.
 stage_remote() {
   local bad=0 dir programs at; at=$(own_loopback):7745
   local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers peer rounds sparse tensorcore virtual"
@@ -244,7 +264,8 @@ stage_remote() {
   return $bad
 }
 
-# Stock kernels: each variant on one of them, a static and a shared one on each. The last has more managed memory at once than a process may lend to the GPU.
+# Stock kernels: each variant on one of them, a static and a shared one on each. The last has more
+# managed memory at once than a process may lend to the GPU.
 stage_vm() {
   local bad=0 k variants socket much
   scripts/build-tests.sh || return 1
@@ -269,7 +290,9 @@ stage_sessions() { scripts/sessions.sh && scripts/overcommit.sh; }
 
 stage_libvirt() { scripts/libvirt.sh; }
 
-# A VM that moves, is saved and restored while programs run: all of them in the first run, some in those about what fails and about libvirt. The second run moves it ten times in a row, the third eleven times in all.
+# A VM that moves, is saved and restored while programs run: all of them in the first run, some in
+# those about what fails and about libvirt. The second run moves it ten times in a row, the third
+# eleven times in all.
 stage_migrate() {
   local bad=0
   scripts/migrate.sh pause move || bad=1

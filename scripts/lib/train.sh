@@ -1,12 +1,15 @@
-# migrate.sh's phase train: a Python program of this machine's own tree, which the guest sees read-only, trains on the vGPU while its VM moves between the
-# two QEMUs, and its losses are those of the same program here, bit by bit. Sourced by it.
+# migrate.sh's phase train: a Python program of this machine's own tree, which the guest sees
+# read-only, trains on the vGPU while its VM moves between the two QEMUs, and its losses are those
+# of the same program here, bit by bit. Sourced by it.
 #
-# TRAIN is the program with its arguments (default: scripts/moves/train.py tiny, with PyTorch, or where there is none scripts/moves/plain.py), TRAIN_RAM and TRAIN_CPUS the
-# VM's, TRAIN_LIMIT how many seconds it has from its start to its end, TRAIN_MOVES how often it moves at least.
+# TRAIN is the program with its arguments (default: scripts/moves/train.py tiny, with PyTorch, or
+# where there is none scripts/moves/plain.py), TRAIN_RAM and TRAIN_CPUS the VM's, TRAIN_LIMIT how
+# many seconds it has from its start to its end, TRAIN_MOVES how often it moves at least.
 
 share_pids=()
 
-# share_tree has a server for each of the two QEMUs. What Python needs of this machine is shown, links such as /lib -> usr/lib included.
+# share_tree has a server for each of the two QEMUs. What Python needs of this machine is shown,
+# links such as /lib -> usr/lib included.
 # shellcheck disable=SC2034 # of migrate.sh
 share_tree() {
   local host p paths=() prefixes

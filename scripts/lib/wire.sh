@@ -1,11 +1,14 @@
-# Two network namespaces for two hosts, and a pair of veths for the link between them. Sourced after common.sh, by scripts that run as root.
-# wire_up sets $here and $there, processes that hold the namespaces, and adds them to the array pids, which the script ends.
+# Two network namespaces for two hosts, and a pair of veths for the link between them. Sourced after
+# common.sh, by scripts that run as root. wire_up sets $here and $there, processes that hold the
+# namespaces, and adds them to the array pids, which the script ends.
 
 # stay_at NAMESPACE COMMAND...: becomes the command there.
 stay_at() { exec nsenter -t "$1" -n -- "${@:2}"; }
 at() { (stay_at "$@"); }
 
-# wire_up [FLAG...]: 192.0.2.1 is at $here on wirea, 192.0.2.2 at $there on wireb. Fails where there are no network namespaces. With flags of `causeway-wire packets` packets are lost, held back and overtaken on the way.
+# wire_up [FLAG...]: 192.0.2.1 is at $here on wirea, 192.0.2.2 at $there on wireb. Fails where there
+# are no network namespaces. With flags of `causeway-wire packets` packets are lost, held back and
+# overtaken on the way.
 wire_up() {
   local n
   unshare --net true 2>/dev/null || return 1
@@ -23,7 +26,8 @@ wire_up() {
   at "$there" ip address add 192.0.2.2/24 dev wireb; at "$there" ip link set wireb up; at "$there" ip link set lo up
 }
 
-# weather FLAG...: a link that misbehaves so, in the place of veths; $wire is its process, which says at SIGTERM what became of packets ($tmp/wire.out).
+# weather FLAG...: a link that misbehaves so, in the place of veths; $wire is its process, which
+# says at SIGTERM what became of packets ($tmp/wire.out).
 weather() {
   (cd "$ROOT" && CGO_ENABLED=0 go build -trimpath -o "$BUILD/bin/causeway-wire" ./scripts/wire) || die "scripts/wire does not build"
   # shellcheck disable=SC2154 # tmp is the script's
@@ -35,7 +39,8 @@ weather() {
 # cut NAMESPACE: its connections with the GPU server are reset. Prints why where it cannot be done.
 cut() { at "$1" ss -K -t state established '( sport = :7745 or dport = :7745 )' 2>&1 >/dev/null | sed 's/^/ss: /'; }
 
-# serve_there LEASE LOG: a GPU server at $there with the software GPU, whose lease is that file. Sets $server.
+# serve_there LEASE LOG: a GPU server at $there with the software GPU, whose lease is that file.
+# Sets $server.
 serve_there() {
   stay_at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$1" -v >"$2" 2>&1 & server=$!; pids+=("$server")
   for _ in $(seq 100); do ! grep -q serving "$2" 2>/dev/null || return 0; sleep 0.1; done

@@ -3,9 +3,10 @@
 #
 #   scripts/package/build.sh [deb] [rpm]      both by default; they come to build/package/
 #
-# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says, PACKAGE_OUT the folder. MAINTAINER ("NAME <ADDRESS>") and
-# HOMEPAGE say who answers for the packages and where; README.md beside this has their defaults. The same commit with the same of these gives
-# the same bytes.
+# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says, PACKAGE_OUT the
+# folder. MAINTAINER ("NAME <ADDRESS>") and HOMEPAGE say who answers for the packages and where;
+# README.md beside this has their defaults. The same commit with the same of these gives the same
+# bytes.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -14,7 +15,8 @@ here=$ROOT/scripts/package
 out=${PACKAGE_OUT:-$BUILD/package}
 root=$out/root
 
-# Packages need an address. Where nobody gives one, this says that there is none: RFC 6761 keeps .invalid from ever being anybody's.
+# Packages need an address. Where nobody gives one, this says that there is none: RFC 6761 keeps
+# .invalid from ever being anybody's.
 NOBODY='The Causeway authors <nobody@causeway.invalid>'
 
 # configured KEY prints causeway.KEY of git's configuration; it may be empty.
@@ -54,8 +56,8 @@ program() {
   strip --remove-section=.comment "$root/usr/lib/causeway/causeway-check" "$root/usr/lib/causeway/bin/nvidia-smi"
 }
 
-# name_anew LIB gives a stripped library the build id of what it is now: the linker's was of its debugging information too, with this
-# machine's paths.
+# name_anew LIB gives a stripped library the build id of what it is now: the linker's was of its
+# debugging information too, with this machine's paths.
 name_anew() {
   local note=.note.gnu.build-id t=$out/build-id
   objcopy --dump-section $note="$t" "$1" "$t.lib"
@@ -136,11 +138,12 @@ selinux() {
   fi
 }
 
-# newest_glibc prints the newest glibc version that the program asks for: what the package depends on.
+# newest_glibc prints the newest glibc version that the program asks for: what the package depends
+# on.
 newest_glibc() { objdump -T "$root/usr/bin/causeway" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | cut -d_ -f2; }
 
 [ $# -gt 0 ] || set -- deb rpm
-for f; do case $f in deb | rpm) ;; -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
+for f; do case $f in deb | rpm) ;; -h | --help) header; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
 have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer"
 VERSION=${PACKAGE_VERSION:-$("$here/version.sh")}
 SOURCE_DATE_EPOCH=$("$here/version.sh" --epoch)

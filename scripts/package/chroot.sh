@@ -1,7 +1,8 @@
 # A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
 . "$ROOT/scripts/lib/cache.sh"
 
-# built_for is the Debian that packages built here are for: this one, since they depend on its libc, or the oldest that is supported.
+# built_for is the Debian that packages built here are for: this one, since they depend on its libc,
+# or the oldest that is supported.
 built_for() { if [ "$(os_id)" = debian ]; then os_codename; else echo bookworm; fi; }
 
 # debian_tar [SUITE] makes a minimal Debian, once a week, and keeps it below build/debian.
@@ -32,8 +33,8 @@ debian_root() {
   tar -xf "$BUILD/debian/$suite.tar" -C "$1"
 }
 
-# in_root DIR COMMAND... runs a command in it, with /proc, /dev and /sys of its own kind, in its own process namespace: whatever it
-# starts ends with it.
+# in_root DIR COMMAND... runs a command in it, with /proc, /dev and /sys of its own kind, in its own
+# process namespace: whatever it starts ends with it.
 in_root() {
   local dir=$1; shift
   # shellcheck disable=SC2016 # the inner shell expands

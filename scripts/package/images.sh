@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Builds the container images of causeway-dra and causeway-fleet without a registry, as OCI layouts in tar files.
+# Builds the container images of causeway-dra and causeway-fleet without a registry, as OCI layouts
+# in tar files.
 #
-#   scripts/package/images.sh [PREFIX]      PREFIX/causeway-dra:VERSION and PREFIX/causeway-fleet:VERSION, by default causeway.dev/...; they come to build/images-oci/
+#   scripts/package/images.sh [PREFIX]      PREFIX/causeway-dra:VERSION and
+#                                           PREFIX/causeway-fleet:VERSION, by default
+#                                           causeway.dev/...; they come to build/images-oci/
 #
-# An image is one static program and nothing else. The same commit gives the same bytes. Into a node without a registry:
+# An image is one static program and nothing else. The same commit gives the same bytes. Into a node
+# without a registry:
 #   ctr -n k8s.io images import build/images-oci/causeway-dra.tar
 # and into a registry:
 #   skopeo copy oci-archive:build/images-oci/causeway-dra.tar docker://REGISTRY/causeway-dra:VERSION
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
-case ${1:-} in -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;; esac
+case ${1:-} in -h | --help) header; exit ;; esac
 prefix=${1:-causeway.dev} version=${PACKAGE_VERSION:-$("$ROOT/scripts/package/version.sh")}
 tag=${version//[^A-Za-z0-9_.-]/-}
 [ -x "$BUILD/bin/causeway-dra" ] && [ -x "$BUILD/bin/causeway-fleet" ] || make -s -C "$ROOT" fleet

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the packages and installs the Debian one in a clean chroot: files, daemon, a vGPU, removal, purge. Then looks at the rpm.
+# Builds the packages and installs the Debian one in a clean chroot: files, daemon, a vGPU, removal,
+# purge. Then looks at the rpm.
 #
 #   scripts/package/test.sh [--built | --prepare]
 #
-# --built takes the packages that are in build/package; --prepare only makes the Debian that they are installed in.
+# --built takes the packages that are in build/package; --prepare only makes the Debian that they
+# are installed in.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"

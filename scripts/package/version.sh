@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Prints the version that packages and `causeway version` carry, and with --epoch the time of the commit (SOURCE_DATE_EPOCH).
+# Prints the version that packages and `causeway version` carry, and with --epoch the time of the
+# commit (SOURCE_DATE_EPOCH).
 #
-# A tag vX.Y.Z is that version, and CHANGELOG.md must have it. Between tags it is BASE+gitDATE.COMMIT, where BASE is the newest release in
-# CHANGELOG.md: later commits sort as newer, and as newer than the last release but older than the next. A tree that differs from its commit
-# says so.
+# A tag vX.Y.Z is that version, and CHANGELOG.md must have it. Between tags it is
+# BASE+gitDATE.COMMIT, where BASE is the newest release in CHANGELOG.md: later commits sort as
+# newer, and as newer than the last release but older than the next. A tree that differs from its
+# commit says so.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

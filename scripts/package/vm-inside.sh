@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs as a unit in the VM of vm.sh, as root, with the packages in /root. Each check says "@causeway ok"; the first that fails ends it.
+# Runs as a unit in the VM of vm.sh, as root, with the packages in /root. Each check says "@causeway
+# ok"; the first that fails ends it.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a VM that systemd boots: units, scopes, a restart and an upgrade that vGPUs do not notice, AppArmor,
-# removal. What it checks is in vm-inside.sh.
+# Installs the Debian package in a VM that systemd boots: units, scopes, a restart and an upgrade
+# that vGPUs do not notice, AppArmor, removal. What it checks is in vm-inside.sh.
 #
 #   scripts/package/vm.sh [--built]      --built: take the package that is in build/package
 #
-# The CPU is emulated, unless ACCEL=kvm (environment): some two minutes. The console's log is build/package-vm/console.log.
+# The CPU is emulated, unless ACCEL=kvm (environment): some two minutes. The console's log is
+# build/package-vm/console.log.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/pins.sh"
@@ -18,7 +19,8 @@ mkdir -p "$vm"
 here=$ROOT/scripts/package
 limit=600
 
-# libvirt_rules SUITE PACKAGE leaves the AppArmor files of libvirt in that suite, without installing libvirt.
+# libvirt_rules SUITE PACKAGE leaves the AppArmor files of libvirt in that suite, without installing
+# libvirt.
 libvirt_rules() {
   local dir=$vm/rules/$1
   [ -f "$dir/etc/apparmor.d/abstractions/libvirt-qemu" ] && return

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs the blocks of a document in order, in a fresh Debian without systemd: walk.sh DOCUMENT. See walkthrough.sh.
+# Runs the blocks of a document in order, in a fresh Debian without systemd: walk.sh DOCUMENT. See
+# walkthrough.sh.
 set -u
 cd /root || exit 1
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive PAGER=cat

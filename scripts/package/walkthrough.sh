@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/WALKTHROUGH.md in a fresh Debian 13: the blocks marked host in a chroot of its own namespaces, those marked
-# guest on the console of the VM that it makes. What this machine lacks (systemd, KVM, a GPU) is left out and said.
+# Runs the commands of docs/WALKTHROUGH.md in a fresh Debian 13: the blocks marked host in a chroot
+# of its own namespaces, those marked guest on the console of the VM that it makes. What this
+# machine lacks (systemd, KVM, a GPU) is left out and said.
 #
 #   scripts/package/walkthrough.sh [--built]      --built: take the package that is in build/package
 #
-# Some five minutes where the VM's CPU is emulated, and 400 MB of Debian packages. The log is build/package/walkthrough.log.
+# Some five minutes where the VM's CPU is emulated, and 400 MB of Debian packages. The log is
+# build/package/walkthrough.log.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"

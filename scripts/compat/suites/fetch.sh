@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Fetches the test suites that packages bring along: CuPy's (its source package) and cuda-python's (its wheel of 12.6, the last that has them).
+# Fetches the test suites that packages bring along: CuPy's (its source package) and cuda-python's
+# (its wheel of 12.6, the last that has them).
 #
 #   scripts/compat/suites/fetch.sh [--python 3.12] [DIR]     default: build/suites
 #
-# Needs pip and a package index. Point COMPAT_SUITES at DIR where the rows run; nothing of it is committed.
+# Needs pip and a package index. Point COMPAT_SUITES at DIR where the rows run; nothing of it is
+# committed.
 set -euo pipefail
 . "$(dirname "$0")/../../lib/common.sh"
 
@@ -12,7 +14,7 @@ python=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') dir=$BU
 while [ $# -gt 0 ]; do
   case $1 in
     --python) python=$2; shift 2 ;;
-    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) dir=$1; shift ;;
   esac

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Runs inside the test guest: a program of the host's own Python tree, seen read-only through the share with tag "host".
-#   sh /app/inside.sh COMMAND [ARG...]     with THP=always, madvise or never for the guest's own pages
+# Runs inside the test guest: a program of the host's own Python tree, seen read-only through the
+# share with tag "host".
+#   sh /app/inside.sh COMMAND [ARG...]     with THP=always, madvise or never for the guest's own
+#                                          pages
 set -e
 mkdir -p /host
 mount -t virtiofs -o ro host /host

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs a Python program of scripts/compat in a VM with a vGPU; the guest sees this machine's Python tree, read-only.
+# Runs a Python program of scripts/compat in a VM with a vGPU; the guest sees this machine's Python
+# tree, read-only.
 #
 #   scripts/compat/vm/run.sh [--gpu N] [--mem SIZE] [--timeout S] [--thp MODE] PROGRAM.py [ARG...]
 #
@@ -14,7 +15,7 @@ while [ $# -gt 0 ]; do
     --mem) mem=$2; shift 2 ;;
     --timeout) limit=$2; shift 2 ;;
     --thp) thp=$2; shift 2 ;;
-    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) header; exit ;;
     *) break ;;
   esac
 done

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs nvidia-smi with hosts that say known things, and compares what it prints, and its status, with expected/.
+# Runs nvidia-smi with hosts that say known things, and compares what it prints, and its status,
+# with expected/.
 #
-#   run.sh PROGRAM HOST LIB [--write]     --write: writes expected/ anew; look at the difference before it is committed
+#   run.sh PROGRAM HOST LIB [--write]     --write: writes expected/ anew; look at the difference
+#                                         before it is committed
 #
-# A line of cases: NAME, the kind of host (host.c), the status, the arguments. scripts/nvidia-smi.sh compares with NVIDIA's program.
+# A line of cases: NAME, the kind of host (host.c), the status, the arguments. scripts/nvidia-smi.sh
+# compares with NVIDIA's program.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 smi=$1 host=$2 write=${4:-}
