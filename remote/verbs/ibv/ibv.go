@@ -81,12 +81,17 @@ func (ds *Devices) open(lib *library, f found) error {
 // Adapters are the active ports.
 func (ds *Devices) Adapters() []verbs.Adapter { return ds.adapters }
 
-// Close closes the devices. Nothing of them is in use any more.
+// Close closes the devices. Nothing of them is in use any more: one of which something is stays
+// open, and is another Close's.
 func (ds *Devices) Close() error {
 	var err error
+	var left []*device
 	for _, d := range ds.opened {
-		err = errors.Join(err, d.close())
+		if bad := d.close(); bad != nil {
+			err, left = errors.Join(err, bad), append(left, d)
+		}
 	}
+	ds.opened = left
 	return err
 }
 
