@@ -159,7 +159,7 @@ func TestLocalsAreRecorded(t *testing.T) {
 // and over has no more of that recorded than can be done again in a while; what recording it takes
 // does not grow with what there is already, here or where the session is made again.
 func TestManySteps(t *testing.T) {
-	const rounds, most = 30_000, mostSteps + 2
+	const rounds, most = 4 * mostSteps, mostSteps + 2
 	from, _ := growing(t)
 	from.w.host.limit = 1 << 30
 	from.must(1, &wire.CtxCreateArgs{Ctx: 1})
