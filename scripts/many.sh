@@ -23,7 +23,6 @@ set -uo pipefail
 . "$ROOT/scripts/package/chroot.sh"
 
 many=$BUILD/many root=$BUILD/many/root
-usage() { header; }
 
 # What a run needs of the tree's build/ is there; compilers of CUDA are not: programs are built.
 pack() {
@@ -100,8 +99,8 @@ all() {
 
 cpus=2 limit=1800
 case ${1:-} in
-  pack) [ $# -ge 2 ] || { usage; exit 2; }; pack "${@:2}"; exit ;;
-  -h | --help) usage; exit ;;
+  pack) [ $# -ge 2 ] || { header; exit 2; }; pack "${@:2}"; exit ;;
+  -h | --help) header; exit ;;
 esac
 [ "$(id -u)" = 0 ] || die "this needs root: it makes file systems and networks"
 [ "${1:-}" != take ] || { take; exit; }
@@ -112,6 +111,6 @@ while [ $# -gt 0 ]; do
     *) break ;;
   esac
 done
-[[ ${1:-} =~ ^[1-9][0-9]*$ ]] && [ $# -ge 2 ] || { usage; exit 2; }
+[[ ${1:-} =~ ^[1-9][0-9]*$ ]] && [ $# -ge 2 ] || { header; exit 2; }
 [ -x "$root/root/causeway/build/bin/causeway" ] || die "there is no root: scripts/many.sh take"
 all "$@"

@@ -23,7 +23,6 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-nvrtc.sh"
 . "$ROOT/scripts/lib/setup-rdma.sh"
 
-usage() { header; }
 
 setup_go_tools() {
   have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer and put it in PATH"
@@ -107,7 +106,7 @@ case ${1:-all} in
   clang-format) setup_system; setup_clang_format ;;
   guest) setup_guest ;;
   rdma) shift; setup_system "${TEST_TOOLS[@]}"; setup_image_tools; setup_rdma "$@" ;;
-  -h | --help | help) usage; exit ;;
-  *) usage >&2; exit 2 ;;
+  -h | --help | help) header; exit ;;
+  *) header >&2; exit 2 ;;
 esac
 say "setup ${what:-all}: ready"

@@ -30,21 +30,15 @@ func lockDir(ctx context.Context, run string) (*os.File, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leftover)
 	defer cancel()
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			break
+	lock := func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+	for err = lock(); errors.Is(err, unix.EWOULDBLOCK) && hasEnded(holder(f)) && ctx.Err() == nil; err = lock() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
 		}
-		who := holder(f)
-		if pid, bad := strconv.Atoi(who); bad == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			select {
-			case <-time.After(10 * time.Millisecond):
-				continue
-			case <-ctx.Done():
-			}
-		}
-		err = fmt.Errorf("%w: process %s has %s: stop it, or use another run_dir", ErrRunning, who, name)
-		break
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: process %s has %s: stop it, or use another run_dir", ErrRunning, holder(f), name)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -61,6 +55,12 @@ func holder(f *os.File) string {
 	text := make([]byte, 32)
 	n, _ := f.ReadAt(text, 0)
 	return strings.TrimSpace(string(text[:n]))
+}
+
+// hasEnded reports whether text is the id of a process that is not there.
+func hasEnded(text string) bool {
+	pid, err := strconv.Atoi(text)
+	return err == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 // unlockDir gives it back at once. To close the file alone is not enough: what is being started has

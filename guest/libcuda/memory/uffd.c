@@ -177,25 +177,24 @@ int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
 	return 0;
 }
 
-int cw_uffd_zero(uint64_t at, uint64_t size)
+/* 0 or errno. */
+static int zero(uint64_t at, uint64_t size)
 {
 	int err;
 	do {
 		struct uffdio_zeropage z = {.range = {at, size}};
 		err = ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 ? 0 : errno;
 	} while (err != 0 && again(err));
+	return err;
+}
+
+int cw_uffd_zero(uint64_t at, uint64_t size)
+{
+	int err = zero(at, size);
 	return err == EEXIST ? 1 : -err;
 }
 
-int cw_uffd_is_one(uint64_t at, uint64_t size)
-{
-	int err;
-	do {
-		struct uffdio_zeropage z = {.range = {at, size}};
-		err = ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 ? 0 : errno;
-	} while (err != 0 && again(err));
-	return err != ENOENT;
-}
+int cw_uffd_is_one(uint64_t at, uint64_t size) { return zero(at, size) != ENOENT; }
 
 int cw_uffd_protect(uint64_t at, uint64_t size, int on)
 {
