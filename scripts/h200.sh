@@ -11,33 +11,33 @@
 # 0`, soft on the software GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only
 # when asked for: vmtorch runs PyTorch in a VM that sees this machine's Python tree read-only
 # (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, share, sandbox, node and moves are the scripts of these names
-# (MOVES names items of the last), overcommit suspends much memory beside the driver's checkpoint
-# (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100
+# limit against the driver's account, share, sandbox, node and moves are the scripts of these
+# names (MOVES names items of the last), overcommit suspends much memory beside the driver's
+# checkpoint (GIB: how much), ahead has as much go ahead of a program that moves (GIB=100
 # CAUSEWAY_TEST_GPU_THERE=1 from GPU 0 to 1, two H200s, 2 minutes; the test checks every word),
-# between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE:
-# its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh
-# training) and in a VM beside it, servers moves a VM's programs between two GPU servers of this
-# GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long programs
-# stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote measures a
-# lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes
-# longer (DELAYS, in us), lanes measures launches by the number of lanes and leaves profiles, walls
-# learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory
-# (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table
-# of scripts/compat, managed measures managed memory, managedways has it by each way to the GPU, a
-# lease over TLS included (WAYS: which, SECONDS_RANDOM), soak is scripts/soak.sh (MINUTES: 9, JOBS:
-# how many of each kind at a time, SEED),
-# speed that of scripts/speed.sh, compare measures another build, which pack takes from
-# build/before, against this one. forger has a program forge the count of its GPU time (2.5
-# minutes), vars says where variables come out behind what takes memory for threads, managedrows
-# compares programs of managed memory natively and under run, PyTorch's kin included (ROWS: which
-# rows of scripts/compat), vmmanaged runs them in a VM, oversubscribe too, mostly has the table of
-# read-mostly memory with and without duplicates and 8 GiB in turns, guestpages is the half of walls
-# that takes seconds. Without a pack the programs are built there by the nvcc in PATH. Logs are left
-# in $OUT (default /tmp/causeway-gpu). A short table comes last, and what the phases that were asked
-# for say, which SHOW lists; the status is 0 if nothing failed. BUDGET: seconds for all of them: a
-# phase that is still running then is ended, and none begins. ARCHIVE: a file to which $OUT goes at
-# the end, for machines from which few files come back.
+# between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU
+# (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare
+# (moves.sh training) and in a VM beside it, servers moves a VM's programs between two GPU servers
+# of this GPU, there and back (scripts/remote.sh --here serversvm serverslarge, which say how long
+# programs stood; LARGE: MiB of the large one, 4096; SERVERS_GPU=0,1: a GPU for each), remote
+# measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link
+# that takes longer (DELAYS, in us), lanes measures launches by the number of lanes and leaves
+# profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a
+# VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat
+# makes the table of scripts/compat, managed measures managed memory, managedways has it by each
+# way to the GPU, a lease over TLS included (WAYS: which, SECONDS_RANDOM), soak is scripts/soak.sh
+# (MINUTES: 9, JOBS: how many of each kind at a time, SEED), speed that of scripts/speed.sh,
+# compare measures another build, which pack takes from build/before, against this one (ROUNDS,
+# PARTS: of compare.sh). forger has a program forge the count of its GPU time (2.5 minutes), vars
+# says where variables come out behind what takes memory for threads, managedrows compares
+# programs of managed memory natively and under run, PyTorch's kin included (ROWS: which rows of
+# scripts/compat), vmmanaged runs them in a VM, oversubscribe too, mostly has the table of
+# read-mostly memory with and without duplicates and 8 GiB in turns, guestpages is the half of
+# walls that takes seconds. Without a pack the programs are built there by the nvcc in PATH. Logs
+# are left in $OUT (default /tmp/causeway-gpu). A short table comes last, and what the phases that
+# were asked for say, which SHOW lists; the status is 0 if nothing failed. BUDGET: seconds for all
+# of them: a phase that is still running then is ended, and none begins. ARCHIVE: a file to which
+# $OUT goes at the end, for machines from which few files come back.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -207,7 +207,7 @@ phase_between() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" between; }
 
 # What the other build does otherwise by more than 2 %; all of it in $OUT/compare.all.
 phase_compare() {
-  scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}" >"$out/compare.all" || return
+  scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}" ${PARTS:+--parts "$PARTS"} >"$out/compare.all" || return
   awk 'NR == 1 { print; next } { r = $2 ~ /\/s/ ? $5 : 1 / $5; if (r < 0.98) { worse++; print "worse  " $0 } else if (r > 1.02) better++; else same++ }
     END { print worse + 0 " worse by more than 2 %, " better + 0 " better, " same + 0 " within" }' "$out/compare.all"
 }
