@@ -71,7 +71,7 @@ static void moved(struct copy *x, struct piece *p, int by_host)
 {
 	if (x->direction == CW_TO_DEVICE && x->res == 0) {
 		if (!by_host)
-			memcpy(p->c->mem, x->host + p->at, p->len);
+			cw_chunk_fill(p->c->mem, x->host + p->at, p->len);
 		fail(x, send(x, p));
 		cw_chunk_put_busy(p->c, x->stream);
 	} else {

@@ -28,7 +28,7 @@ static uint64_t piece_size(uint64_t size)
 {
 	if (size <= 256 << 10)
 		return size;
-	return size < 2 << 20 ? 256 << 10 : size < 16 << 20 ? 512 << 10 : CW_CHUNK_SIZE;
+	return size < 2 << 20 ? 256 << 10 : size < 8 << 20 ? 512 << 10 : CW_CHUNK_SIZE;
 }
 
 /* Threads that begin together with pieces of one size come to the GPU together, which waits for the
@@ -73,7 +73,7 @@ static uint32_t hands_up(const struct linear *l)
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct linear *l = arg;
-	memcpy(chunk, l->host + start(l, k), length(l, k));
+	cw_chunk_fill(chunk, l->host + start(l, k), length(l, k));
 }
 
 /* From the device: a part of a piece, so that the last piece's hands do not wait for one of

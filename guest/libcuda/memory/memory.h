@@ -294,6 +294,10 @@ struct cw_transfer {
 	/* To the device: by so many threads at most; 0: cw_transfer_hands of its pieces. */
 	uint32_t hands;
 };
+/* Copies to a chunk what the GPU reads next: past the CPU's caches where its link reads the chunk
+ * itself, which fetches lines that lie changed in the cache of a core far more slowly; through them
+ * where a CPU sends it on. */
+void cw_chunk_fill(uint8_t *chunk, const void *from, uint64_t n);
 /* How many threads so many pieces to the device are worth. */
 uint32_t cw_transfer_hands(uint64_t pieces);
 /* Returns when the application's memory is no longer needed. */
