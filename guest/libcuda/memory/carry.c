@@ -146,7 +146,7 @@ static void copy_pages(uint8_t *to, uint64_t from, uint64_t size)
 	for (uint64_t end = from + size, at; from < end; to += at - from, from = at) {
 		at = readable_to(from, end);
 		if (at > from) {
-			memcpy(to, (void *)(uintptr_t)from, at - from);
+			cw_chunk_fill(to, (void *)(uintptr_t)from, at - from);
 		} else {
 			copy_forbidden(to, from);
 			at = from + CW_PAGE;
