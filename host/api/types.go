@@ -172,6 +172,8 @@ type Progress struct {
 	Last   CopyRound `json:"last,omitzero"`
 	// Throttled is for how many hundredths of the time programs are held back meanwhile.
 	Throttled int `json:"throttled,omitempty"`
+	// Rehearsing: programs are rehearsed at the other GPU server, of which Done have been.
+	Rehearsing bool `json:"rehearsing,omitempty"`
 }
 
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot

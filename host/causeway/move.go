@@ -181,6 +181,9 @@ func movedSoFar(key string, before, p api.Progress) string {
 		}
 		return fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s%s%s", key, p.Rounds, size(r.Sent), size(r.Looked), r.Took.Seconds(), rate, held)
 	}
+	if p.Rehearsing {
+		return fmt.Sprintf("%s: rehearsing: %d of %d programs have been made at the other GPU server", key, p.Done, p.Of)
+	}
 	return fmt.Sprintf("%s: %d of %d programs are taken care of", key, p.Done, p.Of)
 }
 

@@ -98,7 +98,7 @@ func (d *Device) beginTurn(c api.Diversion) (*turning, error) {
 		to.Machine = d.opts.FarMachine(c.To)
 	}
 	d.turn.to = to.Worker.Relay
-	return &turning{d: d, from: d.at, to: &to, throttle: c.Throttle, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, decided: make(chan struct{})}, nil
+	return &turning{d: d, from: d.at, to: &to, throttle: c.Throttle, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, tried: map[*session]bool{}, begun: map[*session]workerProcess{}, decided: make(chan struct{})}, nil
 }
 
 func (d *Device) endTurn() {
@@ -170,8 +170,11 @@ type turning struct {
 	leaves map[*session]workerProcess
 	asked  map[*session]bool // all that ever were, to stand
 	plain  map[*session]bool // whose memory does not go ahead
-	lost   int               // that ended with an error
-	went   int               // valid when all have followed
+	// Who was rehearsed there, as far as that can be.
+	tried map[*session]bool
+	begun map[*session]workerProcess // whose relays were told of the other server for rounds
+	lost  int                        // that ended with an error
+	went  int                        // valid when all have followed
 
 	// move's.
 	throttle  bool          // programs are held back that change memory as fast as it is sent
@@ -185,7 +188,10 @@ type turning struct {
 }
 
 func (t *turning) move(ctx context.Context) error {
-	err := t.ahead(ctx)
+	err := t.rehearse(ctx)
+	if err == nil {
+		err = t.ahead(ctx)
+	}
 	stands := time.Now()
 	if err == nil {
 		err = t.gather(ctx)

@@ -121,10 +121,13 @@ func (t *turning) without(s *session) bool {
 // took: there was one.
 func (t *turning) roundOf(ctx context.Context, s *session, p workerProcess) (r precopy.Round, took bool, err error) {
 	t.mu.Lock()
-	begun := t.leaves[s] == p
-	t.leaves[s] = p
+	known, begun := t.tried[s], t.begun[s] == p
+	t.leaves[s], t.begun[s] = p, p
 	t.mu.Unlock()
-	if !begun {
+	if !known { // it has begun behind the others
+		err = t.rehearsed(ctx, s, p)
+	}
+	if !begun && err == nil {
 		t.d.opts.Reached("ahead")
 		err = p.Ahead(ctx, *t.to.Worker.Relay)
 	}
@@ -166,6 +169,7 @@ func (t *turning) forget(s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.leaves, s)
+	delete(t.begun, s)
 }
 
 // advanced notes a round of so many programs' memory.

@@ -368,10 +368,12 @@ func (w *fakeWorker) Stop(grace time.Duration) {
 // relaying is what a fake does as a relay that is told of another GPU server; without one it does
 // not answer.
 type relaying struct {
-	ahead  func(ctx context.Context, w *fakeWorker) error // nil: without rounds
-	round  func(ctx context.Context, w *fakeWorker) (link.Copied, error)
-	divert func(ctx context.Context, w *fakeWorker) error
-	settle func(w *fakeWorker, goes bool) error
+	rehearse func(ctx context.Context, w *fakeWorker) error // nil: it is not known
+	tried    bool                                           // it is another server's session that is only tried
+	ahead    func(ctx context.Context, w *fakeWorker) error // nil: without rounds
+	round    func(ctx context.Context, w *fakeWorker) (link.Copied, error)
+	divert   func(ctx context.Context, w *fakeWorker) error
+	settle   func(w *fakeWorker, goes bool) error
 }
 
 func (w *fakeWorker) relaying() relaying {
@@ -390,6 +392,21 @@ func (w *fakeWorker) told(what string) error {
 	w.heard += what
 	return nil
 }
+
+// Rehearse implements workerProcess.
+func (w *fakeWorker) Rehearse(ctx context.Context, to link.Relay) error {
+	f := w.relaying().rehearse
+	if f == nil {
+		return unix.ENOSYS
+	}
+	if err := w.told(fmt.Sprintf("rehearse %x ", to.Lease[0])); err != nil {
+		return err
+	}
+	return f(ctx, w)
+}
+
+// Rehearses implements workerProcess.
+func (w *fakeWorker) Rehearses() bool { return w.relaying().tried }
 
 // Ahead implements workerProcess.
 func (w *fakeWorker) Ahead(ctx context.Context, to link.Relay) error {

@@ -152,11 +152,11 @@ func (s *session) takePlace() error {
 	}
 }
 
-// ending reports whether the session's worker is about to go.
+// ending reports whether the session's worker is about to go, as that of a rehearsal is.
 func (s *session) ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state >= dead
+	return s.state >= dead || s.proc != nil && s.proc.Rehearses()
 }
 
 // admitLocked counts a session of a user of the guest, if the limits allow one more. The guest's

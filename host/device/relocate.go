@@ -45,6 +45,8 @@ type progress struct {
 	rounds   int // of memory that goes ahead
 	held     int // hundredths of the time
 	last     api.CopyRound
+	// Sessions are rehearsed at another GPU server, and done says how many have been.
+	rehearsing bool
 }
 
 // Relocate moves all sessions to another GPU of this host, and has new ones open there. With an

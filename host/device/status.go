@@ -49,7 +49,7 @@ func (d *Device) Status() api.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.relocation; p.of > 0 {
-		st.Relocation = &api.Progress{Done: p.done, Of: p.of, Rounds: p.rounds, Last: p.last, Throttled: p.held}
+		st.Relocation = &api.Progress{Done: p.done, Of: p.of, Rounds: p.rounds, Last: p.last, Throttled: p.held, Rehearsing: p.rehearsing}
 	}
 	st.Swaps, st.Room, st.Away = d.rooms.counts, d.budget.Room(), d.budget.Away()
 	st.GPU, st.UUID = d.at.GPU, d.at.UUID
@@ -82,6 +82,9 @@ func (s *session) account() (api.Session, bool) {
 	e.Worker, e.Unmovable, e.Carrier = s.proc.PID(), cmp.Or(s.elsewhere, s.unmovable), s.proc.Carried()
 	if s.apart != "" {
 		e.Carrier = cmp.Or(e.Carrier, "this host") + "; not by the guest itself: " + s.apart
+	}
+	if s.state == running && s.proc.Rehearses() {
+		e.State = "rehearsing"
 	}
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)

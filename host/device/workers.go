@@ -20,6 +20,7 @@ type workerProcess interface {
 	spawn.Awaiter
 	Copied() <-chan link.Copied
 	Probe(ctx context.Context, how link.Probe) (link.Probed, error)
+	Rehearse(ctx context.Context, to link.Relay) error
 	Ahead(ctx context.Context, to link.Relay) error
 	Round(ctx context.Context) (link.Copied, error)
 	Divert(ctx context.Context, to link.Relay) error
@@ -27,6 +28,7 @@ type workerProcess interface {
 	Done() <-chan struct{}
 	Wants() <-chan link.Want
 	Carried() string
+	Rehearses() bool
 	Err() error
 	Stop(grace time.Duration)
 	Kill()

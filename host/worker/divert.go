@@ -22,6 +22,7 @@ import (
 type diversion struct {
 	to     link.Relay
 	ahead  bool // the session runs on, and its memory goes ahead of it; routineLink's
+	tries  bool // it is only rehearsed
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{} // closed while nothing of it is under way; the rest is there then
@@ -72,6 +73,7 @@ func (d *diversion) patient(dial resume.Dialer) resume.Dialer {
 var errBegins = errors.New("the session has not begun at its GPU server, or its program is the RDMA end itself")
 
 // diverted is an answer. EBUSY: it may be another one soon. ENOSYS: it may do without rounds.
+// EADDRNOTAVAIL: it was rehearsed, and cannot go there.
 func diverted(number uint64, err error) link.Diverted {
 	return link.Diverted{Number: number, Status: link.StatusOf(errnoOf(err), err)}
 }
@@ -82,6 +84,8 @@ func errnoOf(err error) unix.Errno {
 		return unix.EBUSY
 	case errors.Is(err, relay.ErrNoRounds):
 		return unix.ENOSYS
+	case errors.Is(err, relay.ErrCannot):
+		return unix.EADDRNOTAVAIL
 	}
 	return unix.EOPNOTSUPP
 }
@@ -90,7 +94,7 @@ func errnoOf(err error) unix.Errno {
 // answers.
 func (p *passer) divert(m link.Divert) error {
 	session := p.session.Load()
-	if d := p.diversion; d != nil && d.ahead && d.rests() && d.err != nil { // which came to nothing
+	if d := p.diversion; d != nil && d.rests() && (d.tries || d.ahead && d.err != nil) { // which came to nothing
 		d.cancel()
 		p.diversion = nil
 	}
@@ -104,19 +108,27 @@ func (p *passer) divert(m link.Divert) error {
 	case session == nil:
 		return p.link.Send(diverted(m.Number, errBegins))
 	default:
-		d = &diversion{to: m.To, ahead: m.Ahead, told: telling{s: p.starter, later: true}}
+		d = &diversion{to: m.To, ahead: m.Ahead, tries: m.Rehearsal, told: telling{s: p.starter, later: true}}
 		d.ctx, d.cancel = context.WithCancel(context.Background())
 		p.diversion, p.held = d, 0
 	}
 	d.begins(func() func() {
-		if goesOn {
+		switch {
+		case goesOn:
 			d.err = p.goesOn(d)
-		} else {
-			d.err = p.reach(d.ctx, d, session, m.Ahead)
+		case d.tries:
+			d.err = p.rehearse(d.ctx, d, session)
+		default:
+			d.err = p.reach(d.ctx, d, session)
 		}
-		if d.err != nil {
-			p.unbook(d)
+		switch {
+		case d.tries:
+			p.log.Info("the session has been rehearsed at another GPU server", "server", d.to.Server, "error", d.err)
+		case d.err != nil:
 			p.log.Warn("the session does not go to another GPU server", "server", d.to.Server, "error", d.err)
+		}
+		if d.tries || d.err != nil {
+			p.unbook(d)
 		}
 		said := diverted(m.Number, d.err)
 		return func() { _ = p.link.Send(said) } // a parent that is gone asks nothing
@@ -149,22 +161,54 @@ func (p *passer) copy(m link.Copy) error {
 }
 
 // reach has another server get the session, or, ahead, await it.
-func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session, ahead bool) error {
+func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session) error {
 	if err := session.Movable(); err != nil {
 		return err
 	}
-	if ahead {
-		if err := p.mayAhead(d, session); err != nil {
+	if d.ahead {
+		if err := p.mayAhead(d, session.Rounds(), relay.ErrNoRounds); err != nil {
 			return err
 		}
 	}
-	cfg, err := d.to.Identity.Client(mtls.SessionProtocols(p.cfg.RDMA != "")...)
+	hello, err := p.opens(ctx, d, session)
 	if err != nil {
 		return err
 	}
-	again, err := d.to.Identity.Client(mtls.ResumeProtocol)
+	if d.ahead {
+		d.moving, err = session.Ahead(ctx, d.stream, hello, p.cfg.Branches, d.to.Server)
+		return err
+	}
+	if d.moving, err = session.Move(ctx, d.stream, hello, p.cfg.Branches, d.to.Server); err != nil {
+		return err
+	}
+	return d.all()
+}
+
+// rehearse has another server make once what the session is made of.
+func (p *passer) rehearse(ctx context.Context, d *diversion, session *relay.Session) error {
+	if err := session.Movable(); err != nil {
+		return err
+	}
+	if err := p.mayAhead(d, session.Rehearses(), relay.ErrNoRehearsal); err != nil {
+		return err
+	}
+	hello, err := p.opens(ctx, d, session)
 	if err != nil {
 		return err
+	}
+	return session.Rehearse(ctx, d.stream, hello, d.to.Server)
+}
+
+// opens makes the stream to the other server, where the session says hello.
+func (p *passer) opens(ctx context.Context, d *diversion, session *relay.Session) (remote.Hello, error) {
+	rdma := p.cfg.RDMA != "" && !d.tries
+	cfg, err := d.to.Identity.Client(mtls.SessionProtocols(rdma)...)
+	if err != nil {
+		return remote.Hello{}, err
+	}
+	again, err := d.to.Identity.Client(mtls.ResumeProtocol)
+	if err != nil {
+		return remote.Hello{}, err
 	}
 	hello, ready := remote.Hello{}, p.cfg.Spare
 	if u, ok := session.Local().(*shm.Unix); ok {
@@ -176,33 +220,25 @@ func (p *passer) reach(ctx context.Context, d *diversion, session *relay.Session
 	ask := link.Connect{Session: d.id, Lease: d.to.Lease, Ready: ready}
 	var first *frame.Secure
 	if first, err = p.begins(ctx, &d.to, cfg, ask); err != nil {
-		return err
+		return hello, err
 	}
 	lifted, err := p.overTold(ctx, first, true, &d.told)
 	if err != nil {
-		return fmt.Errorf("gpu server %s: %w", d.to.Server, err)
+		return hello, fmt.Errorf("gpu server %s: %w", d.to.Server, err)
 	}
 	ask.Again, ask.Ready = true, false
-	if d.stream, err = resume.NewClientOver(first, lifted, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()}); err != nil {
-		return err
-	}
-	if ahead {
-		d.moving, err = session.Ahead(ctx, d.stream, hello, p.cfg.Branches, d.to.Server)
-		return err
-	}
-	if d.moving, err = session.Move(ctx, d.stream, hello, p.cfg.Branches, d.to.Server); err != nil {
-		return err
-	}
-	return d.all()
+	d.stream, err = resume.NewClientOver(first, lifted, again, d.patient(p.anotherTo(d.to.Server, ask)), replayed{p.hostMemory()})
+	return hello, err
 }
 
-// mayAhead books what rounds take.
-func (p *passer) mayAhead(d *diversion, session *relay.Session) error {
+// mayAhead books what rounds take, of a session whose server makes them; none says that there are
+// none.
+func (p *passer) mayAhead(d *diversion, does bool, none error) error {
 	switch {
-	case !session.Rounds():
-		return fmt.Errorf("gpu server %s: %w", p.cfg.Relay.Server, relay.ErrNoRounds)
+	case !does:
+		return fmt.Errorf("gpu server %s: %w", p.cfg.Relay.Server, none)
 	case !p.hostMemory().reserve(relay.AheadMemory):
-		return fmt.Errorf("%w: there is no host memory left for that", relay.ErrNoRounds)
+		return fmt.Errorf("%w: there is no host memory left for that", none)
 	}
 	d.booked = relay.AheadMemory
 	return nil
@@ -257,6 +293,8 @@ func (p *passer) goOver(d *diversion, goes bool) error {
 	switch {
 	case d.moving == nil && !goes:
 		return nil
+	case d.tries:
+		return errors.New("the session was only rehearsed there")
 	case d.moving == nil:
 		return d.err
 	case d.ahead && goes:

@@ -24,16 +24,8 @@ type farAhead struct {
 
 // round sends what has changed of a session's memory, while that goes on.
 func (s *starter) round(w *Worker, a *farAhead, r *tcp.Round) (did frame.Round, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := until(r.Over(), w.ended)
 	defer cancel()
-	go func() {
-		select {
-		case <-r.Over():
-		case <-w.ended:
-		case <-ctx.Done():
-		}
-		cancel()
-	}()
 	b := bufio.NewWriterSize(r, roundBuffer)
 	if r.First() {
 		if err := s.mayLeave(); err != nil {

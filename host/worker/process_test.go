@@ -53,6 +53,8 @@ func TestMain(m *testing.M) {
 				return &warmBackend{}, nil
 			case softGPU:
 				return soft.New(), nil
+			case differentGPU:
+				return different{}, nil
 			}
 			return nil, fmt.Errorf("no GPU named %s", name)
 		},

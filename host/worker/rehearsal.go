@@ -28,7 +28,7 @@ func (s *starter) rehearse(w *Worker, m link.Copy) error {
 	go func() {
 		defer h.close()
 		var snap *snapshot
-		err := w.onLoop(func() error { snap = w.outline(s.virtiofs); return nil })
+		err := w.onLoop(func() error { snap = w.outline(s.virtiofs.bare()); return nil })
 		if err == nil {
 			snap.Warm = s.warm
 			err = h.send.Still(h.out)
@@ -45,8 +45,8 @@ func (s *starter) rehearse(w *Worker, m link.Copy) error {
 
 // outline is what the session is made of, for whoever reads it while that goes on. It runs on the
 // consumer.
-func (w *Worker) outline(l *virtiofs) *snapshot {
-	s := &snapshot{Virtiofs: l.bare(), Images: map[uint32][]byte{}}
+func (w *Worker) outline(of *virtiofsState) *snapshot {
+	s := &snapshot{Virtiofs: of, Images: map[uint32][]byte{}}
 	for _, e := range w.record.entries() {
 		s.Requests = append(s.Requests, request{bytes.Clone(e.rec), slices.Clone(e.placed)})
 	}

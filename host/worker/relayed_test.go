@@ -34,6 +34,7 @@ type gpuServer struct {
 	stays   atomic.Bool   // its sessions may not go to another server, nor come from one
 	ready   atomic.Bool   // the last one that began may have a worker that waited
 	soft    atomic.Bool   // they have the software GPU, whose memory can be read while they run
+	differs atomic.Bool   // they have one on which memory of one size comes out elsewhere
 }
 
 // softGPU is what workers are told.
@@ -111,6 +112,9 @@ func (s *gpuServer) config() link.Config {
 	cfg := unixConfig
 	if s.soft.Load() {
 		cfg.GPU = softGPU
+	}
+	if s.differs.Load() {
+		cfg.GPU = differentGPU
 	}
 	return cfg
 }

@@ -22,7 +22,7 @@ type relayedState struct {
 // relayedMagic opens the state of a session that is passed on.
 const (
 	relayedMagic   = 0x52535743 // "CWSR"
-	relayedVersion = 4
+	relayedVersion = 5
 	mostReads      = 4096
 	mostChanges    = 8192
 )
@@ -51,6 +51,7 @@ func (s *relayedState) write(w *state.Writer) {
 	}
 	w.U32(s.Relay.Wanted)
 	w.Bool(s.Relay.Rounds)
+	w.Bool(s.Relay.Rehearses)
 	w.U32(uint32(len(s.Relay.Branches)))
 	for n, b := range s.Relay.Branches {
 		writeStream(w, s.Stream.Branches[n])
@@ -121,7 +122,7 @@ func readRelayed(r *state.Reader) (*relayedState, error) {
 	s.Relay.Reads = readAsked(r)
 	s.Relay.Regions = readChanges(r, shm.MaxRegions)
 	s.Relay.Untold = readChanges(r, mostChanges)
-	s.Relay.Wanted, s.Relay.Rounds = r.U32(), r.Bool()
+	s.Relay.Wanted, s.Relay.Rounds, s.Relay.Rehearses = r.U32(), r.Bool(), r.Bool()
 	for range r.Count(resume.MostBranches, itemBytes) {
 		s.Stream.Branches = append(s.Stream.Branches, readStream(r, resume.MostBranchKept))
 		b := relay.Branch{Unread: r.Bytes(relay.MostUnread), Wrote: r.U32(), Answering: readAsked(r)}

@@ -61,6 +61,10 @@ func (s *starter) routineLeave(w *Worker, c *tcp.Carrier) {
 	for {
 		select {
 		case r := <-c.Rounds():
+			if r.Made() {
+				s.outlined(w, r)
+				continue
+			}
 			did, err := s.round(w, &ahead, r)
 			if err != nil {
 				ahead = farAhead{}
@@ -208,18 +212,14 @@ const refusedLimit = 10 * time.Second
 // arrive makes the session that comes, answers, and runs it.
 func (s *starter) arrive(ctx context.Context, a arrival) error {
 	runtime.LockOSThread() // as in adopt
+	if a.carrier.Rehearsal() {
+		return s.rehearsed(a)
+	}
 	w, err := s.arrived(a)
 	_ = a.state.Close() // what is left of a session that does not come to be is passed over
 	if err != nil {
 		err = fmt.Errorf("a session from another server: %w", err)
-		err = errors.Join(err, a.carrier.Welcome(uint32(unix.EIO), err.Error()))
-		select {
-		// Until its other end has read that: what it has sent meanwhile would have the
-		// connection reset.
-		case <-a.carrier.Done():
-		case <-time.After(refusedLimit):
-		}
-		return errors.Join(err, a.carrier.Close())
+		return errors.Join(err, a.answerLast(uint32(unix.EIO), err.Error()))
 	}
 	err = a.carrier.Welcome(0, "")
 	w.guestMu.Unlock()
@@ -229,29 +229,23 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 	return s.run(ctx, w)
 }
 
+// answerLast answers, and leaves it to the guest's end to go.
+func (a arrival) answerLast(status uint32, text string) error {
+	err := a.carrier.Welcome(status, text)
+	select {
+	// Until its other end has read that: what it has sent meanwhile would have the connection
+	// reset.
+	case <-a.carrier.Done():
+	case <-time.After(refusedLimit):
+	}
+	return errors.Join(err, a.carrier.Close())
+}
+
 // arrived makes a session of what comes. guestMu is held: nothing of it may reach the guest ahead
 // of the answer.
 func (s *starter) arrived(a arrival) (_ *Worker, err error) {
-	if s.lasting == nil {
-		return nil, errors.New("sessions come by a lease alone")
-	}
-	if !s.cfg.Migratable {
-		return nil, errStaysHere
-	}
-	h := &handover{in: state.NewReader(a.state, cmp.Or(s.cfg.HostMemory, mostHeld))}
-	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)
-	if warm := h.in.Bool(); h.in.Err() == nil && warm && !s.warm {
-		s.warmUp() // as the other worker did: what a driver places depends on what it did before
-	}
-	if h.in.Err() != nil {
-		return nil, h.in.Err()
-	}
 	began := time.Now()
-	b, err := s.gpu()
-	if err != nil {
-		return nil, err
-	}
-	w, err := s.comes(b, h)
+	w, h, snap, err := s.described(a)
 	if err != nil {
 		return nil, err
 	}
@@ -260,13 +254,6 @@ func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 			err = errors.Join(err, w.session.Close())
 		}
 	}()
-	if err := h.recv.Rounds(context.Background(), h.in.Rest()); err != nil {
-		return nil, fmt.Errorf("memory ahead of it: %w", err)
-	}
-	snap, err := readSnapshot(h.in)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
-	}
 	if err := a.carrier.Placed(); err != nil {
 		return nil, err
 	}
@@ -287,6 +274,49 @@ func (s *starter) arrived(a arrival) (_ *Worker, err error) {
 	}
 	s.log.Info("session adopted from another server", "took", time.Since(began).Round(time.Millisecond))
 	return w, nil
+}
+
+// described reads what a session is made of, and opens the GPU for it. The reader is where its
+// memory comes.
+func (s *starter) described(a arrival) (_ *Worker, _ *handover, _ *snapshot, err error) {
+	if s.lasting == nil {
+		return nil, nil, nil, errors.New("sessions come by a lease alone")
+	}
+	if !s.cfg.Migratable {
+		return nil, nil, nil, errStaysHere
+	}
+	h := &handover{in: state.NewReader(a.state, cmp.Or(s.cfg.HostMemory, mostHeld))}
+	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)
+	if warm := h.in.Bool(); h.in.Err() == nil && warm && !s.warm {
+		s.warmUp() // as the other worker did: what a driver places depends on what it did before
+	}
+	if h.in.Err() != nil {
+		return nil, nil, nil, h.in.Err()
+	}
+	b, err := s.gpu()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	w, err := s.comes(b, h)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if s.cfg.Rehearsal { // no memory comes
+		h.recv = precopy.NewReceiver(0, 0)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.session.Close())
+		}
+	}()
+	if err := h.recv.Rounds(context.Background(), h.in.Rest()); err != nil {
+		return nil, nil, nil, fmt.Errorf("memory ahead of it: %w", err)
+	}
+	snap, err := readSnapshot(h.in)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return w, h, snap, nil
 }
 
 // endsHere waits for the end of what comes: an answer ahead of that breaks a rule, as the guest's

@@ -38,6 +38,7 @@ const (
 	Stay      Kind = 22
 	Ahead     Kind = 23
 	More      Kind = 24
+	Rehearse  Kind = 25
 )
 
 // Sizes, in bytes.
@@ -57,8 +58,12 @@ const (
 	MaxWhy  = 512
 )
 
-// Rounds is the flag of a WELCOME whose server sends memory ahead of a session.
-const Rounds = 1
+// Flags of a WELCOME: the server sends memory ahead of a session; and says what a session is made
+// of, for a rehearsal elsewhere.
+const (
+	Rounds    = 1
+	Rehearses = 2
+)
 
 // Header is what every frame begins with.
 type Header struct {

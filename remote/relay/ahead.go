@@ -39,6 +39,7 @@ const (
 
 // ahead is what a move has of its rounds. Session.parks.mu guards it, unless it says otherwise.
 type ahead struct {
+	kind     frame.Kind    // what they are asked for by
 	runs     bool          // the session does: the consumer leaves the move alone
 	n        uint64        // rounds asked for; tells is held to change it
 	due      bool          // one was, and has not ended
@@ -66,33 +67,43 @@ func (s *Session) Rounds() bool {
 // ErrNoRounds: one of the servers knows of none.
 func (s *Session) Ahead(ctx context.Context, conn frame.Stream, hello remote.Hello, branches int, server string) (*Moving, error) {
 	m := s.newMoving(ctx, conn, hello, branches, server)
-	m.ahead.runs = true
-	err := s.mayMove(m)
-	if err == nil && !s.Rounds() {
-		s.unmove(m)
-		err = fmt.Errorf("gpu server %s: %w", s.server, ErrNoRounds)
+	m.ahead.runs, m.ahead.kind = true, frame.Ahead
+	if err := m.awaits(ctx, s.Rounds, ErrNoRounds); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		m.cancel()
-		return nil, errors.Join(err, conn.Close())
-	}
-	if err = m.awaited(ctx); err != nil {
-		m.callOff(err)
-		<-m.over
-		return nil, m.end
-	}
-	m.heard = true // before anybody else has m
-	go m.routineWelcome()
 	return m, nil
 }
 
+// awaits begins a move of a session that runs, if its server does its part of that, and the other
+// one; none says that one of them is of a version that does not.
+func (m *Moving) awaits(ctx context.Context, does func() bool, none error) error {
+	s := m.s
+	err := s.mayMove(m)
+	if err == nil && !does() {
+		s.unmove(m)
+		err = fmt.Errorf("gpu server %s: %w", s.server, none)
+	}
+	if err != nil {
+		m.cancel()
+		return errors.Join(err, m.conn.Close())
+	}
+	if err = m.awaited(ctx, none); err != nil {
+		m.callOff(err)
+		<-m.over
+		return m.end
+	}
+	m.heard = true // before anybody else has m
+	go m.routineWelcome()
+	return nil
+}
+
 // awaited has the other server say that it awaits the session.
-func (m *Moving) awaited(ctx context.Context) error {
+func (m *Moving) awaited(ctx context.Context, none error) error {
 	hello, err := m.greeting(ctx)
 	if err != nil {
 		return err
 	}
-	if err = m.out.send(frame.Header{Kind: frame.Ahead}, hello); err != nil {
+	if err = m.out.send(frame.Header{Kind: m.ahead.kind}, hello); err != nil {
 		return fmt.Errorf("gpu server %s: %w", m.server, lost(err))
 	}
 	_ = m.conn.SetReadDeadline(time.Now().Add(welcomeLimit))
@@ -105,11 +116,11 @@ func (m *Moving) awaited(ctx context.Context) error {
 		_, _ = m.in.Discard(frame.HeaderSize)
 		return m.conn.SetReadDeadline(time.Time{})
 	}
-	// One that knows of no rounds takes the frame for no hello.
+	// One that knows nothing of this takes the frame for no hello.
 	if _, err = m.welcomed(0); err == nil {
 		err = remote.Violation("it has a session of which nothing has come")
 	} else if errors.Is(err, ErrRefused) {
-		err = errors.Join(ErrNoRounds, err)
+		err = errors.Join(none, err)
 	}
 	return fmt.Errorf("gpu server %s: %w", m.server, err)
 }
@@ -155,7 +166,11 @@ func (m *Moving) beginRound(held uint32) (begun bool, err error) {
 	if err := m.mayRound(held); err != nil {
 		return false, err
 	}
-	if err := m.s.out.send(frame.Header{Kind: frame.Ahead, Arg: a.n}, nil); err != nil {
+	h := frame.Header{Kind: a.kind}
+	if h.Kind == frame.Ahead {
+		h.Arg = a.n
+	}
+	if err := m.s.out.send(h, nil); err != nil {
 		return true, lost(err)
 	}
 	return true, nil

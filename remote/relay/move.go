@@ -414,9 +414,9 @@ func (s *Session) endMove(cause error) {
 		m.finish(ErrOver)
 		return
 	}
-	rounds := m.rounds
+	rounds, rehearses := m.rounds, m.rehearses
 	s.goOver(m.conn, m.all)
-	s.rounds = rounds
+	s.rounds, s.rehearses = rounds, rehearses
 	s.input.again = m.unread()
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
 	s.server = m.server

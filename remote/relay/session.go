@@ -107,6 +107,7 @@ type lane struct {
 	out       out
 	answering *read // the READ that is answered
 	rounds    bool  // its server sends memory ahead of a session
+	rehearses bool  // and says what one is made of, for a rehearsal
 }
 
 func newLane(conn frame.Stream) lane { return lane{input: input{conn: conn}, out: out{conn: conn}} }
@@ -193,7 +194,7 @@ func (l *lane) welcomed(want int) (int, error) {
 	case m.Status != 0:
 		return 0, &Refusal{unix.Errno(m.Status), text}
 	}
-	l.rounds = m.Flags&frame.Rounds != 0
+	l.rounds, l.rehearses = m.Flags&frame.Rounds != 0, m.Flags&frame.Rehearses != 0
 	return int(min(uint64(want), m.Size)), nil
 }
 

@@ -56,6 +56,7 @@ type State struct {
 	Wanted     uint32   // how many branches the stream may have
 	Branches   []Branch // those that it has
 	Rounds     bool     // its server sends memory ahead of a session
+	Rehearses  bool     // and says what one is made of
 }
 
 // Asked is a READ that waits.
@@ -185,7 +186,7 @@ func (s *Session) rewind() {
 
 // describe is the session's state. None of its goroutines runs.
 func (s *Session) describe() State {
-	st := State{Sent: s.sent, Head: s.head.Load(), Unread: s.unread(), Rounds: s.rounds}
+	st := State{Sent: s.sent, Head: s.head.Load(), Unread: s.unread(), Rounds: s.rounds, Rehearses: s.rehearses}
 	if s.answering != nil {
 		st.Reads = append(st.Reads, Asked{s.answering.id, s.answering.Extent})
 	}
@@ -235,7 +236,7 @@ func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slo
 		return nil, err
 	}
 	s := newSession(local, conn, server, log)
-	s.input.again, s.rounds = st.Unread, st.Rounds
+	s.input.again, s.rounds, s.rehearses = st.Unread, st.Rounds, st.Rehearses
 	s.sent = st.Sent
 	s.given.Store(st.Sent)
 	s.head.Store(st.Head)

@@ -15,6 +15,10 @@ not said MORE for, so that it can keep them until the other host takes them, and
 meanwhile. LEAVE has the rest follow; STAY has what went ahead forgotten. To the other host the
 guest's end says AHEAD in the place of HELLO, which is answered by MORE, and passes the rounds on;
 ARRIVE says later where the ring is.
+
+Before any of it the session may be rehearsed elsewhere: REHEARSE, in the place of the first AHEAD,
+has what it is made of follow as a round does, and STAY comes next. The other host is told REHEARSE
+in the place of HELLO; WELCOME is its answer to all of it, and nothing else follows.
 */
 
 // aheadPart is how much of a round is one frame: calls' frames come between two of them.
@@ -24,6 +28,7 @@ const aheadPart = 64 << 10
 type rounds struct {
 	ask  chan *Round
 	n    uint64
+	only bool          // the first is a rehearsal's, behind which there is none
 	now  *Round        // under way
 	over chan struct{} // closed when they are forgotten; nil: none was asked for
 }
@@ -32,6 +37,7 @@ type rounds struct {
 type Round struct {
 	c    *Carrier
 	n    uint64
+	made bool // what the session is made of is asked for, not its memory
 	over chan struct{}
 	more chan struct{} // one place: left has grown
 	left int           // bytes that may be sent; moves.mu
@@ -40,19 +46,24 @@ type Round struct {
 // Rounds says each time that the guest's end wants a round of memory.
 func (c *Carrier) Rounds() <-chan *Round { return c.moves.ahead.ask }
 
-// aheadFrame follows AHEAD.
+// aheadFrame follows AHEAD, and REHEARSE.
 func (c *Carrier) aheadFrame(h frame.Header) error {
 	m := &c.moves
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := &m.ahead
-	if h.Len != 0 || h.Flags != 0 || h.Arg != a.n+1 || a.now != nil || m.left != nil || m.into != nil {
-		return remote.Violation("AHEAD frame of %d bytes for round %d behind %d", h.Len, h.Arg, a.n)
+	made, n := h.Kind == frame.Rehearse, a.n+1
+	if made {
+		n = 0
 	}
+	if h.Len != 0 || h.Flags != 0 || h.Arg != n || made && a.n != 0 || a.only || a.now != nil || m.left != nil || m.into != nil || !m.placed {
+		return remote.Violation("frame of type %d of %d bytes for round %d behind %d", h.Kind, h.Len, h.Arg, a.n)
+	}
+	a.only = made
 	if a.n++; a.over == nil {
 		a.over = make(chan struct{})
 	}
-	a.now = &Round{c: c, n: a.n, over: a.over, more: make(chan struct{}, 1), left: frame.AheadWindow}
+	a.now = &Round{c: c, n: a.n, made: made, over: a.over, more: make(chan struct{}, 1), left: frame.AheadWindow}
 	a.ask <- a.now // which has room: the one before has ended
 	return nil
 }
@@ -77,6 +88,7 @@ func (c *Carrier) moreFrame(h frame.Header) error {
 
 // endLocked has what went ahead forgotten. The round that is under way ends by its own End.
 func (a *rounds) endLocked() {
+	a.only = false
 	if a.n = 0; a.over != nil {
 		close(a.over)
 		a.over = nil
@@ -85,6 +97,10 @@ func (a *rounds) endLocked() {
 
 // First reports whether it is the first of its rounds, behind which the others go on.
 func (r *Round) First() bool { return r.n == 1 }
+
+// Made reports whether it is to say what the session is made of, for a rehearsal elsewhere, in place
+// of memory.
+func (r *Round) Made() bool { return r.made }
 
 // Over is closed when what went ahead is to be forgotten, or the connection has ended.
 func (r *Round) Over() <-chan struct{} { return r.over }
@@ -141,15 +157,16 @@ func (r *Round) End(did frame.Round, why error) error {
 
 var errAhead = errors.New("it has not said yet where its ring is")
 
-// comesAhead begins a session whose memory comes ahead of it, and says that it is awaited.
+// comesAhead begins a session whose memory comes ahead of it, or that is to be rehearsed, and says
+// that it is awaited.
 func (c *Carrier) comesAhead(h frame.Header) error {
 	if h.Arg != 0 || h.Flags != 0 {
-		return remote.Violation("AHEAD frame with argument %d", h.Arg)
+		return remote.Violation("frame of type %d with argument %d", h.Kind, h.Arg)
 	}
 	if err := c.arrives(0); err != nil {
 		return err
 	}
-	c.moves.placed = false // nobody else has the carrier yet
+	c.moves.placed, c.moves.rehearsal = false, h.Kind == frame.Rehearse // nobody else has the carrier yet
 	return c.send(frame.Header{Kind: frame.More}, nil, nil)
 }
 
@@ -158,7 +175,7 @@ func (c *Carrier) arriveFrame(h frame.Header) error {
 	m := &c.moves
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.Len != 0 || h.Flags != 0 || h.Arg%8 != 0 || m.placed || m.into == nil {
+	if h.Len != 0 || h.Flags != 0 || h.Arg%8 != 0 || m.placed || m.rehearsal || m.into == nil {
 		return remote.Violation("ARRIVE frame of %d bytes at %d", h.Len, h.Arg)
 	}
 	if err := c.ringAt(h.Arg); err != nil {
@@ -167,6 +184,13 @@ func (c *Carrier) arriveFrame(h frame.Header) error {
 	m.placed = true
 	return nil
 }
+
+// Rehearsal reports whether a session that comes is only to be tried: its ring is nowhere.
+func (c *Carrier) Rehearsal() bool { return c.moves.rehearsal }
+
+// Declare notes a region of a session that is rehearsed, whose guest's end declares none. Nothing of
+// it can be read.
+func (c *Carrier) Declare(id uint32, d remote.Declared) error { return c.mem.declare(id, d) }
 
 // Placed says whether the ring is where the session that comes goes on. Nobody uses it before.
 func (c *Carrier) Placed() error {

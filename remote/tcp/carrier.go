@@ -109,7 +109,7 @@ func (c *Carrier) hello() error {
 	if err != nil {
 		return err
 	}
-	if h.Kind != frame.Hello && h.Kind != frame.Arrive && h.Kind != frame.Ahead || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
+	if !begins(h.Kind) || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
 		return remote.Violation("frame %d of %d bytes is no hello", h.Kind, h.Len)
 	}
 	m, err := c.readHello(h)
@@ -124,13 +124,18 @@ func (c *Carrier) hello() error {
 	switch h.Kind {
 	case frame.Arrive:
 		err = c.arrives(h.Arg)
-	case frame.Ahead:
+	case frame.Ahead, frame.Rehearse:
 		err = c.comesAhead(h)
 	}
 	if err != nil {
 		return err
 	}
 	return c.mem.declare(0, remote.Declared{VA: m.Va, Size: m.Size})
+}
+
+// begins reports whether a frame of a kind may be a connection's first.
+func begins(k frame.Kind) bool {
+	return k == frame.Hello || k == frame.Arrive || k == frame.Ahead || k == frame.Rehearse
 }
 
 func (c *Carrier) readHello(h frame.Header) (remote.Hello, error) {
@@ -207,7 +212,7 @@ func (c *Carrier) frame(h frame.Header) error {
 		return c.leaveFrame(h)
 	case frame.Arrive:
 		return c.arriveFrame(h)
-	case frame.Ahead:
+	case frame.Ahead, frame.Rehearse:
 		return c.aheadFrame(h)
 	case frame.More:
 		return c.moreFrame(h)
@@ -285,7 +290,7 @@ func (c *Carrier) Doorbell() remote.Doorbell { return c.bell }
 
 // Welcome implements remote.Carrier.
 func (c *Carrier) Welcome(status uint32, text string) error {
-	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status, Flags: frame.Rounds, Size: uint64(c.wide.most)}, text), nil)
+	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status, Flags: frame.Rounds | frame.Rehearses, Size: uint64(c.wide.most)}, text), nil)
 }
 
 // Done implements remote.Carrier.

@@ -43,8 +43,9 @@ type moves struct {
 	placed bool // where the ring is is known
 
 	// Of a session that comes; the receiver's but for arrival.
-	arrival *io.PipeReader // nil: it begins here
-	into    *io.PipeWriter // nil: nothing is due
+	arrival   *io.PipeReader // nil: it begins here
+	rehearsal bool           // it is only tried
+	into      *io.PipeWriter // nil: nothing is due
 }
 
 // Leaving is a session whose guest's end stands still, and wants what it is made of. One goroutine
@@ -99,7 +100,7 @@ func (c *Carrier) leaveFrame(h frame.Header) error {
 	m := &c.moves
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.Len != 0 || h.Flags != 0 || h.Arg != c.tail || m.left != nil || m.into != nil || m.ahead.now != nil {
+	if h.Len != 0 || h.Flags != 0 || h.Arg != c.tail || m.left != nil || m.into != nil || m.ahead.now != nil || m.ahead.only || !m.placed {
 		return remote.Violation("LEAVE frame of %d bytes at %d, where %d came", h.Len, h.Arg, c.tail)
 	}
 	m.left = &Leaving{c: c, at: c.tail, ahead: m.ahead.n > 0, empty: make(chan struct{}), stays: make(chan struct{})}

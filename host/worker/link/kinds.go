@@ -130,7 +130,7 @@ var toWorker = number(1,
 	define[ToWorker, Connected]("connected", shape{fixed: 4, tail: maxText, mostFiles: 1}),
 	define[ToWorker, Throttle]("throttle", shape{fixed: 4}),
 	define[ToWorker, Reconnected]("reconnected", shape{files: 1, mostFiles: 1}),
-	define[ToWorker, Divert]("divert", shape{fixed: 8 + 4, tail: MaxConfig}),
+	define[ToWorker, Divert]("divert", shape{fixed: 8 + 8, tail: MaxConfig}),
 	define[ToWorker, Settle]("settle", shape{fixed: 8 + 4}),
 )
 
@@ -154,4 +154,5 @@ var toParent = number(101,
 	define[ToParent, Carried]("carried", shape{tail: maxText}),
 	define[ToParent, LetGo]("let go", shape{fixed: 8 + offer.TokenSize}),
 	define[ToParent, Diverted]("diverted", shape{fixed: 8 + 4, tail: maxText}),
+	define[ToParent, Rehearses]("rehearses", shape{}),
 )

@@ -276,6 +276,11 @@ func (m *Measured) fields(c *coder) {
 	c.text(&m.Use.Program, maxProgram)
 }
 
+// Rehearses says that another server's session is only to be tried in this worker, which ends then.
+type Rehearses struct{ forParent }
+
+func (*Rehearses) fields(*coder) {}
+
 // Diverted answers Divert, and Settle, by its number: of two that wait the later may be answered
 // first.
 type Diverted struct {

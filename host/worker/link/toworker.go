@@ -350,17 +350,22 @@ func (m *Connected) fields(c *coder) {
 // with the reason for which the session goes on where it was. Ahead: the session runs on, and that
 // server awaits it; Copy has its memory go there, a round at a time, and Divert without Ahead the
 // rest. ENOSYS in the answer to it: one of the servers knows of no rounds, nothing has begun, and
-// Divert alone may do.
+// Divert alone may do. Rehearsal: the session runs on, and that server only makes once what it is
+// made of, which ends the Divert; EADDRNOTAVAIL in the answer says what it cannot be there, success
+// that it can be made, and any other error that it is not known. It may be diverted next, there or
+// elsewhere.
 type Divert struct {
 	forWorker
-	Number uint64
-	Ahead  bool
-	To     Relay
+	Number           uint64
+	Ahead, Rehearsal bool
+	To               Relay
 }
 
 func (m *Divert) fields(c *coder) {
 	c.u64(&m.Number)
 	c.flag(&m.Ahead)
+	c.flag(&m.Rehearsal)
+	c.check(!m.Ahead || !m.Rehearsal, "a session that is rehearsed has memory ahead of it")
 	var err error
 	if c.reading {
 		err = json.Unmarshal(c.take(len(c.b)), &m.To)

@@ -69,6 +69,36 @@ func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
 	return noRounds(p.divertTo(ctx, to, true))
 }
 
+// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and is
+// nowhere else afterwards. A *Cannot: it cannot be there what it is; other errors: whether it can is
+// not known. If ctx ended Settle(false) has to tell the relay so.
+func (p *Process) Rehearse(ctx context.Context, to link.Relay) error {
+	err := p.divertAs(ctx, link.Divert{Rehearsal: true, To: to})
+	var no *no
+	if errors.As(err, &no) && no.errno == unix.EADDRNOTAVAIL {
+		return &Cannot{no.text}
+	}
+	return err
+}
+
+// Cannot says what of a session cannot be at a GPU server what it is where it is.
+type Cannot struct{ Why string }
+
+// Error implements error.
+func (c *Cannot) Error() string { return c.Why }
+
+// no is what a relay answers that does not do what it is told.
+type no struct {
+	text  string
+	errno unix.Errno
+}
+
+// Error implements error.
+func (n *no) Error() string { return fmt.Sprintf("%s: %v", n.text, n.errno) }
+
+// Unwrap implements errors.Unwrap.
+func (n *no) Unwrap() error { return n.errno }
+
 // ErrNoRounds says that memory cannot go ahead of a session between two servers, which moves all at
 // once then.
 var ErrNoRounds = errors.New("memory does not go ahead")
@@ -103,6 +133,12 @@ func (p *Process) Round(ctx context.Context) (link.Copied, error) {
 }
 
 func (p *Process) divertTo(ctx context.Context, to link.Relay, ahead bool) error {
+	return p.divertAs(ctx, link.Divert{Ahead: ahead, To: to})
+}
+
+// divertAs says m, with a number.
+func (p *Process) divertAs(ctx context.Context, m link.Divert) error {
+	to, ahead := m.To, m.Ahead
 	first := p.relay.Load()
 	if first == nil {
 		return errors.New("its session runs on this host")
@@ -119,8 +155,8 @@ func (p *Process) divertTo(ctx context.Context, to link.Relay, ahead bool) error
 	if known {
 		return fmt.Errorf("its session has the lease %v already", to.Lease)
 	}
-	err := p.divert(ctx, func(n uint64) link.ToWorker { return link.Divert{Number: n, Ahead: ahead, To: to} })
-	if err != nil && !errors.Is(err, ErrSilent) {
+	err := p.divert(ctx, func(n uint64) link.ToWorker { m.Number = n; return m })
+	if m.Rehearsal || err != nil && !errors.Is(err, ErrSilent) {
 		p.diverts.forget(func(id remote.LeaseID) bool { return id == to.Lease })
 	}
 	return err
@@ -161,7 +197,7 @@ func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWork
 	}
 	m, err := await(ctx, p, answer)
 	if err == nil && m.Errno != 0 {
-		err = fmt.Errorf("%s: %w", m.Text, m.Errno)
+		err = &no{m.Text, m.Errno}
 	}
 	return err
 }

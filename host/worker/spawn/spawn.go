@@ -63,14 +63,15 @@ type Process struct {
 	wants   chan link.Want
 	probes  probes
 	// Where the session goes that is passed on; nil: it runs here.
-	relay   atomic.Pointer[link.Relay]
-	calls   calls
-	diverts *diverts
-	carried atomic.Pointer[string]
-	awaits  atomic.Bool   // a redeem of it waits
-	drained chan struct{} // everything that the worker said has been read
-	done    chan struct{}
-	err     error // valid once done is closed
+	relay     atomic.Pointer[link.Relay]
+	calls     calls
+	diverts   *diverts
+	carried   atomic.Pointer[string]
+	rehearses atomic.Bool
+	awaits    atomic.Bool   // a redeem of it waits
+	drained   chan struct{} // everything that the worker said has been read
+	done      chan struct{}
+	err       error // valid once done is closed
 }
 
 // NoConnection is what Start and Configure take where none goes with the configuration.
@@ -305,6 +306,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		return p.connect(m)
 	case link.Carried:
 		p.carried.Store(&m.Over)
+	case link.Rehearses:
+		p.rehearses.Store(true)
 	case link.Measured:
 		p.keepMeasured(m.Use)
 	case link.Probed:
@@ -330,6 +333,9 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 	}
 	return nil
 }
+
+// Rehearses reports whether the session is another server's that is only tried.
+func (p *Process) Rehearses() bool { return p.rehearses.Load() }
 
 // Carried is what frames of the worker's session go over between hosts, in its own words; empty: it
 // has not said so.

@@ -51,6 +51,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Throttle{Share: 40},
 		link.Reconnected{Connection: f},
 		link.Divert{Number: 11, Ahead: true, To: *cfg.Relay},
+		link.Divert{Number: 12, Rehearsal: true, To: *cfg.Relay},
 		link.Settle{Number: 12, Goes: true},
 	}
 }
@@ -76,6 +77,7 @@ func ToParent(fd int) []link.ToParent {
 		link.Want{Number: 3, Bytes: 1 << 30},
 		link.Connect{Session: remote.SessionID{1}, Lease: remote.LeaseID{2}, Again: true, Ready: true},
 		link.Diverted{Number: 12, Status: failed},
+		link.Rehearses{},
 		link.Carried{Over: "RoCE v2 by mlx5_0 port 1, MTU 4096"},
 		link.Measured{Use: link.Use{PID: 5, Program: "/bin/sh", Devices: []link.DeviceUse{{UUID: [16]byte{1, 2}, Bytes: 1 << 40}}}},
 	}
