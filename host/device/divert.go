@@ -98,7 +98,11 @@ func (d *Device) beginTurn(c api.Diversion) (*turning, error) {
 		to.Machine = d.opts.FarMachine(c.To)
 	}
 	d.turn.to = to.Worker.Relay
-	return &turning{d: d, from: d.at, to: &to, throttle: c.Throttle, leaves: map[*session]workerProcess{}, asked: map[*session]bool{}, plain: map[*session]bool{}, tried: map[*session]bool{}, begun: map[*session]workerProcess{}, decided: make(chan struct{})}, nil
+	return &turning{
+		d: d, from: d.at, to: &to, throttle: c.Throttle, decided: make(chan struct{}),
+		leaves: map[*session]workerProcess{}, begun: map[*session]workerProcess{}, gone: map[workerProcess]bool{},
+		asked: map[*session]bool{}, plain: map[*session]bool{}, tried: map[*session]bool{},
+	}, nil
 }
 
 func (d *Device) endTurn() {
@@ -174,6 +178,7 @@ type turning struct {
 	tried map[*session]bool
 	begun map[*session]workerProcess // whose relays were told of the other server for rounds
 	lost  int                        // that ended with an error
+	gone  map[workerProcess]bool     // which are counted there, or ended as programs do
 	went  int                        // valid when all have followed
 
 	// move's.
@@ -303,11 +308,12 @@ func (t *turning) ended(p workerProcess, err error) bool {
 	default:
 		return false
 	}
-	if p.Err() != nil {
-		t.mu.Lock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.gone[p] && p.Err() != nil {
 		t.lost++
-		t.mu.Unlock()
 	}
+	t.gone[p] = true
 	return true
 }
 

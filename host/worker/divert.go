@@ -90,16 +90,16 @@ func errnoOf(err error) unix.Errno {
 	return unix.EOPNOTSUPP
 }
 
-// divert has another server get the session, or await it, beside the link's goroutine, which
+// divert has another server get the session, or await it, or (tries) rehearse it, beside the link's goroutine, which
 // answers.
-func (p *passer) divert(m link.Divert) error {
+func (p *passer) divert(m link.Divert, tries bool) error {
 	session := p.session.Load()
 	if d := p.diversion; d != nil && d.rests() && (d.tries || d.ahead && d.err != nil) { // which came to nothing
 		d.cancel()
 		p.diversion = nil
 	}
 	d := p.diversion
-	goesOn := d != nil && d.ahead && !m.Ahead && d.to.Lease == m.To.Lease && d.rests() && d.err == nil
+	goesOn := d != nil && d.ahead && !m.Ahead && !tries && d.to.Lease == m.To.Lease && d.rests() && d.err == nil
 	switch {
 	case goesOn:
 		d.ahead = false
@@ -108,7 +108,7 @@ func (p *passer) divert(m link.Divert) error {
 	case session == nil:
 		return p.link.Send(diverted(m.Number, errBegins))
 	default:
-		d = &diversion{to: m.To, ahead: m.Ahead, tries: m.Rehearsal, told: telling{s: p.starter, later: true}}
+		d = &diversion{to: m.To, ahead: m.Ahead, tries: tries, told: telling{s: p.starter, later: true}}
 		d.ctx, d.cancel = context.WithCancel(context.Background())
 		p.diversion, p.held = d, 0
 	}

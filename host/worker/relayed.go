@@ -299,7 +299,9 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		r.Discard()
 		return p.copy(m)
 	case link.Divert:
-		return p.divert(m)
+		return p.divert(m, false)
+	case link.Rehearse:
+		return p.divert(link.Divert{Number: m.Number, To: m.To}, true)
 	case link.Settle:
 		p.settle(m)
 		return nil

@@ -150,6 +150,9 @@ func TestServersRehearseInVain(t *testing.T) {
 	if err := p.Settle(ctx, other.Relay.Lease, true); err == nil {
 		t.Error("it goes where it is rehearsed")
 	}
+	if err := p.Settle(ctx, other.Relay.Lease, false); err != nil {
+		t.Error(err)
+	}
 	c.is(t, 3)
 	for n := len(two.workers); n > 0; n-- {
 		_ = ended(t, <-two.workers)

@@ -130,8 +130,9 @@ var toWorker = number(1,
 	define[ToWorker, Connected]("connected", shape{fixed: 4, tail: maxText, mostFiles: 1}),
 	define[ToWorker, Throttle]("throttle", shape{fixed: 4}),
 	define[ToWorker, Reconnected]("reconnected", shape{files: 1, mostFiles: 1}),
-	define[ToWorker, Divert]("divert", shape{fixed: 8 + 8, tail: MaxConfig}),
+	define[ToWorker, Divert]("divert", shape{fixed: 8 + 4, tail: MaxConfig}),
 	define[ToWorker, Settle]("settle", shape{fixed: 8 + 4}),
+	define[ToWorker, Rehearse]("rehearse", shape{fixed: 8, tail: MaxConfig}),
 )
 
 // toParent defines what a worker sends.

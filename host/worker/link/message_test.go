@@ -285,7 +285,7 @@ func again(t *testing.T, parent bool, m link.Message, b []byte) {
 		t.Fatalf("%+v cannot be heard again: %v", m, err)
 	}
 	switch m.(type) {
-	case link.Configure, link.Warm, link.Divert: // JSON has many ways to say a thing
+	case link.Configure, link.Warm, link.Divert, link.Rehearse: // JSON has many ways to say a thing
 		if d, _, err := link.Encode(n); err != nil || string(c) != string(d) {
 			t.Errorf("%s became %s, %v", c, d, err)
 		}

@@ -281,7 +281,7 @@ type Rehearses struct{ forParent }
 
 func (*Rehearses) fields(*coder) {}
 
-// Diverted answers Divert, and Settle, by its number: of two that wait the later may be answered
+// Diverted answers Divert, Rehearse and Settle, by its number: of two that wait the later may be answered
 // first.
 type Diverted struct {
 	forParent

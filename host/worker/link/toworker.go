@@ -350,34 +350,49 @@ func (m *Connected) fields(c *coder) {
 // with the reason for which the session goes on where it was. Ahead: the session runs on, and that
 // server awaits it; Copy has its memory go there, a round at a time, and Divert without Ahead the
 // rest. ENOSYS in the answer to it: one of the servers knows of no rounds, nothing has begun, and
-// Divert alone may do. Rehearsal: the session runs on, and that server only makes once what it is
-// made of, which ends the Divert; EADDRNOTAVAIL in the answer says what it cannot be there, success
-// that it can be made, and any other error that it is not known. It may be diverted next, there or
-// elsewhere.
+// Divert alone may do.
 type Divert struct {
 	forWorker
-	Number           uint64
-	Ahead, Rehearsal bool
-	To               Relay
+	Number uint64
+	Ahead  bool
+	To     Relay
 }
 
 func (m *Divert) fields(c *coder) {
 	c.u64(&m.Number)
 	c.flag(&m.Ahead)
-	c.flag(&m.Rehearsal)
-	c.check(!m.Ahead || !m.Rehearsal, "a session that is rehearsed has memory ahead of it")
+	c.relay(&m.To)
+}
+
+// relay is another GPU server, as JSON, and the rest of the message.
+func (c *coder) relay(to *Relay) {
 	var err error
 	if c.reading {
-		err = json.Unmarshal(c.take(len(c.b)), &m.To)
+		err = json.Unmarshal(c.take(len(c.b)), to)
 	} else {
 		var b []byte
-		b, err = json.Marshal(m.To)
+		b, err = json.Marshal(to)
 		c.array(b)
 	}
 	if err != nil {
 		c.refuse("%w", err)
 	}
-	c.check(!m.To.Lease.IsZero() && len(m.To.Addresses) > 0, "a GPU server without lease or addresses")
+	c.check(!to.Lease.IsZero() && len(to.Addresses) > 0, "a GPU server without lease or addresses")
+}
+
+// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and of
+// which nothing is there afterwards. Answer: Diverted with the same number: success says that it can
+// be made there, EADDRNOTAVAIL what of it cannot, and any other error that it is not known. Divert
+// and Settle may come next.
+type Rehearse struct {
+	forWorker
+	Number uint64
+	To     Relay
+}
+
+func (m *Rehearse) fields(c *coder) {
+	c.u64(&m.Number)
+	c.relay(&m.To)
 }
 
 // Settle has the session of a relay go on at the other server, or where it was, which also ends a

@@ -73,7 +73,10 @@ func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
 // nowhere else afterwards. A *Cannot: it cannot be there what it is; other errors: whether it can is
 // not known. If ctx ended Settle(false) has to tell the relay so.
 func (p *Process) Rehearse(ctx context.Context, to link.Relay) error {
-	err := p.divertAs(ctx, link.Divert{Rehearsal: true, To: to})
+	err := p.goes(ctx, to, false, func(n uint64) link.ToWorker { return link.Rehearse{Number: n, To: to} })
+	if err == nil { // nothing is there any more
+		p.diverts.forgetLease(to.Lease)
+	}
 	var no *no
 	if errors.As(err, &no) && no.errno == unix.EADDRNOTAVAIL {
 		return &Cannot{no.text}
@@ -133,12 +136,11 @@ func (p *Process) Round(ctx context.Context) (link.Copied, error) {
 }
 
 func (p *Process) divertTo(ctx context.Context, to link.Relay, ahead bool) error {
-	return p.divertAs(ctx, link.Divert{Ahead: ahead, To: to})
+	return p.goes(ctx, to, ahead, func(n uint64) link.ToWorker { return link.Divert{Number: n, Ahead: ahead, To: to} })
 }
 
-// divertAs says m, with a number.
-func (p *Process) divertAs(ctx context.Context, m link.Divert) error {
-	to, ahead := m.To, m.Ahead
+// goes has connections of a relay go to another server, and tells the relay so.
+func (p *Process) goes(ctx context.Context, to link.Relay, ahead bool, message func(n uint64) link.ToWorker) error {
 	first := p.relay.Load()
 	if first == nil {
 		return errors.New("its session runs on this host")
@@ -155,9 +157,9 @@ func (p *Process) divertAs(ctx context.Context, m link.Divert) error {
 	if known {
 		return fmt.Errorf("its session has the lease %v already", to.Lease)
 	}
-	err := p.divert(ctx, func(n uint64) link.ToWorker { m.Number = n; return m })
-	if m.Rehearsal || err != nil && !errors.Is(err, ErrSilent) {
-		p.diverts.forget(func(id remote.LeaseID) bool { return id == to.Lease })
+	err := p.divert(ctx, message)
+	if err != nil && !errors.Is(err, ErrSilent) {
+		p.diverts.forgetLease(to.Lease)
 	}
 	return err
 }
@@ -172,9 +174,13 @@ func (p *Process) Settle(ctx context.Context, lease remote.LeaseID, goes bool) e
 		p.diverts.left = true
 		p.diverts.mu.Unlock()
 	} else if !goes {
-		p.diverts.forget(func(id remote.LeaseID) bool { return id == lease })
+		p.diverts.forgetLease(lease)
 	}
 	return err
+}
+
+func (d *diverts) forgetLease(lease remote.LeaseID) {
+	d.forget(func(id remote.LeaseID) bool { return id == lease })
 }
 
 func (d *diverts) forget(gone func(remote.LeaseID) bool) {

@@ -102,6 +102,15 @@ func TestEveryKind(t *testing.T) {
 				t.Errorf("carried over %q", got)
 			}
 		},
+		"rehearses": func(link.ToParent) {
+			if err := w.Send(link.Wake{Slot: 1}); err != nil { // which is followed after it
+				t.Error(err)
+			}
+			<-woken
+			if !p.Rehearses() {
+				t.Error("nobody has heard that it rehearses")
+			}
+		},
 		"measured": func(m link.ToParent) {
 			if u := <-p.use.answer; !reflect.DeepEqual(u, m.(link.Measured).Use) {
 				t.Errorf("measured %+v", u)

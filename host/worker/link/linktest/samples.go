@@ -51,7 +51,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Throttle{Share: 40},
 		link.Reconnected{Connection: f},
 		link.Divert{Number: 11, Ahead: true, To: *cfg.Relay},
-		link.Divert{Number: 12, Rehearsal: true, To: *cfg.Relay},
+		link.Rehearse{Number: 12, To: *cfg.Relay},
 		link.Settle{Number: 12, Goes: true},
 	}
 }
