@@ -151,10 +151,16 @@ func TestRoundsRules(t *testing.T) {
 // comes is a session whose memory comes ahead of it, and which is awaited.
 func comes(t testing.TB) *session {
 	t.Helper()
+	return comesBy(t, aheadHello())
+}
+
+// comesBy is a session that begins by something else than a hello, and is awaited.
+func comesBy(t testing.TB, says []byte) *session {
+	t.Helper()
 	guest, host := net.Pipe()
 	heard := make(chan error, 1)
 	go func() {
-		_, err := guest.Write(aheadHello())
+		_, err := guest.Write(says)
 		b := make([]byte, 16)
 		if _, failed := io.ReadFull(guest, b); err == nil {
 			err = failed
