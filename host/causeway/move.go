@@ -37,8 +37,8 @@ It can be moved if
     docs/MIGRATION.md.
 
 With --remote a vGPU whose GPU is on a GPU server (causeway create --remote) goes to another server, with all of its programs or, if anything is in the
-way, none. What they have at the GPU goes from server to server by this host: memory ahead, in rounds while they run, and what they have written since while
-they stand. With --throttle programs are held back that change memory as fast as it goes. It can go if
+way, none. First each is rehearsed there: what it is made of is made once, and one of which something would come out another is named. What they have at the
+GPU goes from server to server by this host: memory ahead, in rounds while they run, and what they have written since while they stand. With --throttle programs are held back that change memory as fast as it goes. It can go if
   - the other server is among those of this host ("causeway gpus --all"), has room for the vGPU's limits, and a GPU of the same model, with the same
     driver. On a real GPU sessions go only if the lease is migratable ("causeway create --remote NAME --migratable"; else by the server's configuration);
   - no VM with such programs is being migrated, and each of them can: none is stopped, none an RDMA end itself, or started by "causeway run --remote".
