@@ -13,8 +13,8 @@ import (
 
 // Before any of their memory goes to another GPU server, programs are rehearsed there: what they
 // are made of is made once, by workers that end then. What cannot be there as it is keeps all of
-// them where they are; where it is not known, for want of room above all or since one of the servers
-// is of a version without, nothing is promised, and it is found when they stand.
+// them where they are; where it is not known, for want of room above all or since one of the
+// servers is of a version without, nothing is promised, and it is found when they stand.
 
 // rehearsesAtOnce bounds how many programs are rehearsed at a time: each has a driver start there.
 const rehearsesAtOnce = 16

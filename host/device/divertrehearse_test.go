@@ -112,9 +112,9 @@ func TestDivertRehearseInVain(t *testing.T) {
 	}
 }
 
-// TestDivertRehearseAndOthers: a program that ends while it is rehearsed, or is killed, costs nobody
-// anything; one that begins meanwhile, or has not begun at its server, is rehearsed before its own
-// memory goes ahead.
+// TestDivertRehearseAndOthers: a program that ends while it is rehearsed, or is killed, costs
+// nobody anything; one that begins meanwhile, or has not begun at its server, is rehearsed before
+// its own memory goes ahead.
 func TestDivertRehearseAndOthers(t *testing.T) {
 	for name, cause := range map[string]error{"ends": nil, "is killed": errors.New("killed")} {
 		t.Run(name, func(t *testing.T) {

@@ -369,7 +369,7 @@ func (w *fakeWorker) Stop(grace time.Duration) {
 // not answer.
 type relaying struct {
 	rehearse func(ctx context.Context, w *fakeWorker) error // nil: it is not known
-	tried    bool                                           // it is another server's session that is only tried
+	tried    bool                                           // a session of another server's is
 	ahead    func(ctx context.Context, w *fakeWorker) error // nil: without rounds
 	round    func(ctx context.Context, w *fakeWorker) (link.Copied, error)
 	divert   func(ctx context.Context, w *fakeWorker) error

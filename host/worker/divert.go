@@ -90,11 +90,12 @@ func errnoOf(err error) unix.Errno {
 	return unix.EOPNOTSUPP
 }
 
-// divert has another server get the session, or await it, or (tries) rehearse it, beside the link's goroutine, which
-// answers.
+// divert has another server get the session, or await it, or (tries) rehearse it, beside the link's
+// goroutine, which answers.
 func (p *passer) divert(m link.Divert, tries bool) error {
 	session := p.session.Load()
-	if d := p.diversion; d != nil && d.rests() && (d.tries || d.ahead && d.err != nil) { // which came to nothing
+	// One that came to nothing, or was to.
+	if d := p.diversion; d != nil && d.rests() && (d.tries || d.ahead && d.err != nil) {
 		d.cancel()
 		p.diversion = nil
 	}

@@ -106,7 +106,8 @@ func TestServersRehearse(t *testing.T) {
 		t.Error("where it was:", err)
 	}
 	c.is(t, 1)
-	if err := p.Rehearse(ctx, *there.Relay); !errors.As(err, &cannot) { // by the server where it is now
+	// By what the server says where it is now.
+	if err := p.Rehearse(ctx, *there.Relay); !errors.As(err, &cannot) {
 		t.Error("rehearsed from where it went:", err)
 	}
 	if err := ended(t, odd.another(t)); err != nil {

@@ -20,11 +20,11 @@ it is at the other server afterwards.
 
 // Errors of rehearsals.
 var (
-	// ErrCannot says that a session cannot be at a server what it is where it is. The text behind it
-	// is that server's.
+	// ErrCannot says that a session cannot be at a server what it is where it is. The text behind
+	// it is that server's.
 	ErrCannot = errors.New("it cannot be rebuilt there")
-	// ErrNoRehearsal says that a session cannot be rehearsed: one of the two servers is of a version
-	// without.
+	// ErrNoRehearsal says that a session cannot be rehearsed: one of the two servers is of a
+	// version without.
 	ErrNoRehearsal = errors.New("sessions are not rehearsed there")
 )
 

@@ -98,8 +98,8 @@ func (a *rounds) endLocked() {
 // First reports whether it is the first of its rounds, behind which the others go on.
 func (r *Round) First() bool { return r.n == 1 }
 
-// Made reports whether it is to say what the session is made of, for a rehearsal elsewhere, in place
-// of memory.
+// Made reports whether it is to say what the session is made of, for a rehearsal elsewhere, in
+// place of memory.
 func (r *Round) Made() bool { return r.made }
 
 // Over is closed when what went ahead is to be forgotten, or the connection has ended.
@@ -166,7 +166,8 @@ func (c *Carrier) comesAhead(h frame.Header) error {
 	if err := c.arrives(0); err != nil {
 		return err
 	}
-	c.moves.placed, c.moves.rehearsal = false, h.Kind == frame.Rehearse // nobody else has the carrier yet
+	// Nobody else has the carrier yet.
+	c.moves.placed, c.moves.rehearsal = false, h.Kind == frame.Rehearse
 	return c.send(frame.Header{Kind: frame.More}, nil, nil)
 }
 
@@ -188,8 +189,8 @@ func (c *Carrier) arriveFrame(h frame.Header) error {
 // Rehearsal reports whether a session that comes is only to be tried: its ring is nowhere.
 func (c *Carrier) Rehearsal() bool { return c.moves.rehearsal }
 
-// Declare notes a region of a session that is rehearsed, whose guest's end declares none. Nothing of
-// it can be read.
+// Declare notes a region of a session that is rehearsed, whose guest's end declares none, and
+// answers nobody who would read it.
 func (c *Carrier) Declare(id uint32, d remote.Declared) error { return c.mem.declare(id, d) }
 
 // Placed says whether the ring is where the session that comes goes on. Nobody uses it before.

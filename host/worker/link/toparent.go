@@ -281,8 +281,8 @@ type Rehearses struct{ forParent }
 
 func (*Rehearses) fields(*coder) {}
 
-// Diverted answers Divert, Rehearse and Settle, by its number: of two that wait the later may be answered
-// first.
+// Diverted answers Divert, Rehearse and Settle, by its number: of two that wait the later may be
+// answered first.
 type Diverted struct {
 	forParent
 	Number uint64

@@ -380,10 +380,10 @@ func (c *coder) relay(to *Relay) {
 	c.check(!to.Lease.IsZero() && len(to.Addresses) > 0, "a GPU server without lease or addresses")
 }
 
-// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and of
-// which nothing is there afterwards. Answer: Diverted with the same number: success says that it can
-// be made there, EADDRNOTAVAIL what of it cannot, and any other error that it is not known. Divert
-// and Settle may come next.
+// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and
+// of which nothing is there afterwards. Answer: Diverted with the same number: success says that it
+// can be made there, EADDRNOTAVAIL what of it cannot, and any other error that it is not known.
+// Divert and Settle may come next.
 type Rehearse struct {
 	forWorker
 	Number uint64

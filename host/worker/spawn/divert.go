@@ -69,9 +69,9 @@ func (p *Process) Ahead(ctx context.Context, to link.Relay) error {
 	return noRounds(p.divertTo(ctx, to, true))
 }
 
-// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and is
-// nowhere else afterwards. A *Cannot: it cannot be there what it is; other errors: whether it can is
-// not known. If ctx ended Settle(false) has to tell the relay so.
+// Rehearse has another GPU server make once what a relay's session is made of, which runs on, and
+// is nowhere else afterwards. A *Cannot: it cannot be there what it is; other errors: whether it
+// can is not known. If ctx ended Settle(false) has to tell the relay so.
 func (p *Process) Rehearse(ctx context.Context, to link.Relay) error {
 	err := p.goes(ctx, to, false, func(n uint64) link.ToWorker { return link.Rehearse{Number: n, To: to} })
 	if err == nil { // nothing is there any more
