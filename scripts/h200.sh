@@ -193,8 +193,8 @@ phase_ahead() {
   [ -x "$BUILD/bin/causeway-limits" ] || { echo "ahead: build/bin/causeway-limits is not in the pack"; return 3; }
   local rc=0 gib
   [ ! -x "$BUILD/bin/beside" ] || timeout 60 "$BUILD/bin/beside" | tee "$out/beside.lines" || rc=1
-  (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} timeout 60 "$BUILD/bin/causeway-limits" -test.timeout 50s -test.run '^TestPreCopyOnGPU$' -test.v) >"$out/ahead.log" 2>&1 || rc=1
-  grep -E '^ +gpu_move_test|^--- |^panic|rehearsed at|be rebuilt' "$out/ahead.log"
+  (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} timeout 60 "$BUILD/bin/causeway-limits" -test.timeout 50s -test.run '^Test(PreCopy|Servers)OnGPU$' -test.v) >"$out/ahead.log" 2>&1 || rc=1
+  grep -E '^ +gpu_(move|servers)_test|^--- |^panic|rehearsed at|be rebuilt' "$out/ahead.log"
   # shellcheck disable=SC2086 # a list
   for gib in ${GIB:-1 8 32}; do
     (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} CAUSEWAY_TEST_BYTES=$((gib << 30)) timeout 120 "$BUILD/bin/causeway-limits" -test.timeout 110s -test.run '^TestAheadOnGPU$' -test.v) >"$out/ahead-$gib.log" 2>&1 || rc=1

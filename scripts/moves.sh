@@ -112,7 +112,7 @@ item_conformance() {
 item_vm() {
   local test=$BUILD/bin/causeway-limits log=$out/vm.all rc=0
   [ -x "$test" ] || { echo "not in the pack: bin/causeway-limits"; return 3; }
-  (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout -k 5 60 "$test" -test.v -test.run '^Test(Front|(Move|PreCopy)OnGPU)$') >"$log" 2>&1 || rc=$?
+  (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout -k 5 60 "$test" -test.v -test.run '^Test(Front|(Move|PreCopy|Servers)OnGPU)$') >"$log" 2>&1 || rc=$?
   grep -E '^ *--- |_test.go:[0-9]*: [^t]' "$log"
   sed -n 's/.*msg="session \(saved\|loaded\)".*\(bytes=.*\)/\1 \2/p' "$log" | sort | uniq -c | sort -rn | head -4
   [ $rc = 0 ] || tail -n 20 "$log"

@@ -85,7 +85,7 @@ own_tests() {
   inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
-  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run "^Test(Front|(Move|MoveOfShared|PreCopy|Ahead${FORGER:+|Forger})OnGPU)\$") >>"$dir/cuda.log" 2>&1 || rc=$?
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run "^Test(Front|(Move|MoveOfShared|PreCopy|Servers|Ahead${FORGER:+|Forger})OnGPU)\$") >>"$dir/cuda.log" 2>&1 || rc=$?
   # A VM's programs on two GPUs, whose memory each new worker reads from the other: twice four
   # times.
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 120 "$CAUSEWAY" run --gpu soft:2 -- "$dir/device.test" -test.v -test.run '^TestRelocateOnGPU$') >"$dir/linked.log" 2>&1 || rc=$?

@@ -33,6 +33,9 @@ func realBackend(gpu string) (driver.Backend, error, bool) {
 		return soft.NewMany(2), nil, true
 	case differentGPU:
 		return different{}, nil, true
+	case shiftedGPU:
+		b, err := newShifted()
+		return b, err, true
 	case startsGPU:
 		return startingBackend{soft.New()}, nil, true
 	case "cuda":

@@ -40,6 +40,7 @@ type relayServer struct {
 	gpu     string // of its workers
 	rdma    string
 	moves   bool // its sessions go to other servers, and come from them
+	base    uint64
 }
 
 func newRelayServer(t *testing.T) *relayServer {
@@ -147,7 +148,7 @@ func (s *relayServer) serve(c *net.TCPConn, id remote.SessionID) (*spawn.Process
 	}
 	defer f.Close()
 	w := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
-	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma, Migratable: s.moves}, nil, int(f.Fd()))
+	return w.Start(link.Config{Carrier: link.CarrierTCP, GPU: s.gpu, TLS: &s.keys, Session: id, Branches: relayBranches, RDMA: s.rdma, Migratable: s.moves, Base: s.base}, nil, int(f.Fd()))
 }
 
 // TestRelayed: a VM's program on a server's GPU copies and calls by memory that it lends, is
