@@ -124,6 +124,7 @@ var follows = map[string][]string{
 	"room":          {"runs on a connection", "runs on lent memory"},
 	"divert":        {"passes on a connection", "passes on lent memory"},
 	"settle":        {"passes on a connection", "passes on lent memory"},
+	"rehearse":      {"passes on a connection", "passes on lent memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name;
