@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/api"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -160,4 +161,26 @@ func TestDivertRehearseAndOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRehearsedHere: a session of another server's that is only tried here is said to be, and who
+// comes when there are as many as may be waits for its end, as for one that is about to end.
+func TestRehearsedHere(t *testing.T) {
+	x := newLeased(t, api.Limits{Sessions: 1})
+	_ = x.program()
+	x.until("a session", func() bool { return x.running() == 1 })
+	s := x.d.all()[0]
+	if s.ending() {
+		t.Error("it is about to end")
+	}
+	w := x.workers.last()
+	w.mu.Lock()
+	w.relays.tried = true
+	w.mu.Unlock()
+	if st := x.d.Status().Sessions[0].State; st != "rehearsing" || !s.ending() {
+		t.Errorf("a rehearsal is %s, and waited for: %v", st, s.ending())
+	}
+	w.exit(nil)
+	x.until("it is gone", func() bool { return len(x.d.all()) == 0 })
+	x.end()
 }
