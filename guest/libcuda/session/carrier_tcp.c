@@ -62,6 +62,7 @@ void cw_tcp_begin(const struct cw_stream *io)
 {
 	cw_tcp.io = io;
 	cw_tcp.pushed = 0;
+	atomic_store(&cw_tcp.given, 0);
 	cw_tcp.at = cw_tcp.end = 0;
 	memset(cw_tcp.region, 0, sizeof cw_tcp.region);
 	atomic_store(&cw_tcp.gone, 0);

@@ -24,7 +24,8 @@ extern const struct cw_stream cw_tcp_plain;
 struct cw_tcp {
 	const struct cw_stream *io;
 	struct cw_lock send_lock, region_lock;
-	uint64_t pushed; /* ring position, under send_lock */
+	uint64_t pushed;	/* ring position, under send_lock */
+	_Atomic uint64_t given; /* likewise, ahead of what is being sent: the server has no more */
 	struct {
 		uint32_t id;
 		uint8_t *va;

@@ -71,6 +71,7 @@ static void push_locked(struct cw_session *s)
 	size_t first = CW_RING_SIZE - off < len ? CW_RING_SIZE - off : len;
 	struct cw_frame f = {(uint32_t)len, CW_FRAME_RING, 0, from};
 	struct iovec iov[3] = {{&f, sizeof f}, {ring + off, first}, {ring, len - first}};
+	atomic_store_explicit(&cw_tcp.given, tail, memory_order_release); /* the server may answer before all has left */
 	lost(cw_tcp.io->send(s, iov, first == len ? 2 : 3));
 	cw_tcp.pushed = tail;
 }
@@ -168,6 +169,18 @@ static int on_slot(struct cw_session *s, const struct cw_frame *f)
 	return 0;
 }
 
+/* A head beyond what was sent would have records written over others that are not, and more than
+ * the ring be sent: memory behind it. */
+static int on_head(struct cw_session *s, uint64_t head)
+{
+	if (head < s->ctl->head || head > atomic_load_explicit(&cw_tcp.given, memory_order_acquire))
+		return -EPROTO;
+	__atomic_store_n(&s->ctl->head, head, __ATOMIC_RELEASE);
+	atomic_thread_fence(memory_order_seq_cst);
+	wake(&s->ctl->space_waiters);
+	return 0;
+}
+
 static int on_control(struct cw_session *s, uint64_t arg)
 {
 	uint32_t off = (uint32_t)arg, value = (uint32_t)(arg >> 32), *at;
@@ -251,12 +264,8 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 		return -EPROTO;
 	if (f->type == CW_FRAME_CONTROL)
 		return on_control(s, f->arg);
-	if (f->type == CW_FRAME_HEAD) {
-		__atomic_store_n(&s->ctl->head, f->arg, __ATOMIC_RELEASE);
-		atomic_thread_fence(memory_order_seq_cst);
-		wake(&s->ctl->space_waiters);
-		return 0;
-	}
+	if (f->type == CW_FRAME_HEAD)
+		return on_head(s, f->arg);
 	if ((uint32_t)f->arg >= CW_WORD_COUNT)
 		return -EPROTO;
 	atomic_store_explicit((_Atomic uint32_t *)(s->base + CW_WORDS_OFFSET) + (uint32_t)f->arg, (uint32_t)(f->arg >> 32),

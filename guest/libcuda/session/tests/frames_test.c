@@ -109,6 +109,8 @@ static void words(void)
 	_Atomic uint32_t *w = (_Atomic uint32_t *)(cw_s.base + CW_WORDS_OFFSET);
 	begin();
 	cw_s.ctl->space_waiters = 1;
+	atomic_store(&cw_tcp.given, 0x123456789);
+	frame(0, CW_FRAME_HEAD, 0x123456788);
 	frame(0, CW_FRAME_HEAD, 0x123456789);
 	frame(0, CW_FRAME_WORD, 0 | 9ull << 32);
 	frame(0, CW_FRAME_WORD, (CW_WORD_COUNT - 1) | 11ull << 32);
@@ -140,6 +142,34 @@ static void words(void)
 		broken();
 		CHECK(cw_s.ctl->head == 0);
 	}
+}
+
+/* Another thread's frame keeps records of a whole ring from being sent, and the server says that it
+ * has consumed them: there is no room for more, or the ring and the memory behind it would be sent.
+ * Nor does a head go backwards. */
+static void heads(void)
+{
+	struct cw_tx tx;
+	begin();
+	cw_s.tail = cw_s.head_seen = 0;
+	cw_s.carrier = &cw_carrier_tcp;
+	cw_lock_acquire(&cw_tcp.send_lock);
+	for (uint64_t n = 0; n < CW_RING_SIZE; n += tx.size) {
+		CHECK(cw_begin_slot(&cw_s, &tx, CW_OP_SKIP, 4096 - sizeof(struct cw_record), 0, CW_NO_SLOT) == 0);
+		cw_send(&tx);
+	}
+	CHECK(cw_s.ctl->tail == CW_RING_SIZE && cw_tcp.pushed == 0);
+	frame(0, CW_FRAME_HEAD, CW_RING_SIZE);
+	broken();
+	CHECK(cw_s.ctl->head == 0);
+	cw_lock_release(&cw_tcp.send_lock);
+
+	begin();
+	atomic_store(&cw_tcp.given, 4096);
+	frame(0, CW_FRAME_HEAD, 4096);
+	frame(0, CW_FRAME_HEAD, 4064);
+	broken();
+	CHECK(cw_s.ctl->head == 4096);
 }
 
 static void reply(uint32_t len, uint64_t slot, uint32_t payload)
@@ -321,6 +351,7 @@ int main(void)
 	for (size_t i = 0; i < SIZE; i++)
 		region[i] = (uint8_t)(i % 251);
 	words();
+	heads();
 	slots();
 	extents();
 	publishes();
