@@ -25,7 +25,7 @@ type reach struct {
 	by      frame.Reaching // nil: nothing
 	granted map[uint32]frame.Granted
 	under   int  // transfers under way
-	owed    bool // a RECALL waits for its answer
+	owed    bool // a RECALL waits for its answer, or that for its turn to be sent
 }
 
 func newReach(conn frame.Stream) reach {
@@ -77,14 +77,23 @@ func (c *Carrier) recallFrame(h frame.Header) error {
 	}
 	clear(m.reach.granted)
 	if m.reach.owed = true; m.reach.under == 0 {
-		m.reach.owed = false
 		c.wg.Go(c.recalled) // the receiver sends nothing itself
 	}
 	return nil
 }
 
-// recalled answers a RECALL. An error is the receiver's to notice.
-func (c *Carrier) recalled() { _ = c.send(frame.Header{Kind: frame.Recalled}, nil, nil) }
+// recalled answers a RECALL. Until it is its turn there can be no other one: a guest's end that does
+// not read would have as many wait as it likes. An error is the receiver's to notice.
+func (c *Carrier) recalled() {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.mem.mu.Lock()
+	c.mem.reach.owed = false // ahead of the word, behind which there may be
+	c.mem.mu.Unlock()
+	if c.putLocked(frame.Header{Kind: frame.Recalled}, nil, nil) == nil {
+		_ = c.out.Flush()
+	}
+}
 
 // enter begins a transfer, of a region that is granted; false: it is not.
 func (m *memory) enter(id uint32) (g frame.Granted, ok bool) {
@@ -100,10 +109,7 @@ func (m *memory) enter(id uint32) (g frame.Granted, ok bool) {
 func (m *memory) leave() {
 	m.mu.Lock()
 	m.reach.under--
-	answer := m.reach.owed && m.reach.under == 0
-	if answer {
-		m.reach.owed = false
-	}
+	answer := m.reach.owed && m.reach.under == 0 // once: nothing is granted meanwhile
 	m.mu.Unlock()
 	if answer {
 		go m.c.recalled() // who has transferred need not wait for the stream

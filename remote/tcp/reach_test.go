@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -171,4 +172,23 @@ func TestReach(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRecallsInVain: a guest's end that recalls, and reads no answer, has one at a time be made for
+// it, beside one that is on its way: behind them its session ends.
+func TestRecallsInVain(t *testing.T) {
+	guest, host := net.Pipe()
+	s := openOn(t, guest, &reachingPipe{Conn: host})
+	before := runtime.NumGoroutine()
+	many := bytes.Repeat(frame(recall, 0, 0, nil), 10_000)
+	if n, err := guest.Write(many); err == nil {
+		t.Errorf("%d RECALL frames were taken, and there are %d goroutines more", n/16, runtime.NumGoroutine()-before)
+	}
+	if err := s.ended(t); !errors.Is(err, remote.ErrProtocol) {
+		t.Errorf("ended with %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = guest.Close()
 }
