@@ -55,6 +55,15 @@ func (c *Conn) staysLocked() bool { return c.lift.Stays != nil && !c.beside.foun
 
 // agree agrees inside of a connection, which it takes over, on what the stream goes over.
 func (c *Conn) agree(s *frame.Secure) (Way, error) {
+	if !c.client {
+		ctx, over, err := c.agrees.begin(c)
+		if err != nil {
+			s.Abort()
+			return nil, err
+		}
+		defer over()
+		return c.lift.Again(ctx, s)
+	}
 	c.mu.Lock()
 	agree := c.lift.Again
 	if c.staysLocked() {
@@ -62,6 +71,42 @@ func (c *Conn) agree(s *frame.Secure) (Way, error) {
 	}
 	c.mu.Unlock()
 	return agree(c.ctx, s)
+}
+
+// turn is the server's: inside of one connection at a time is agreed on what the stream goes over,
+// as that takes memory and queue pairs that nobody has booked. The newest is what the client goes
+// on with, and has the ones before it end.
+type turn struct {
+	taken  chan struct{}      // one place
+	newest context.CancelFunc // Conn.mu guards it
+}
+
+// errNewer says why an attempt has ended.
+var errNewer = errors.New("the client has made another connection meanwhile")
+
+// begin waits for the turn, which is over when the caller says so, and soon after ctx has ended.
+func (t *turn) begin(c *Conn) (ctx context.Context, over func(), err error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	if t.newest != nil {
+		t.newest()
+	}
+	t.newest = cancel
+	c.mu.Unlock()
+	select {
+	case t.taken <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, errNewer
+	}
+	over = func() {
+		cancel()
+		<-t.taken
+	}
+	if ctx.Err() != nil {
+		over()
+		return nil, nil, errNewer
+	}
+	return ctx, over, nil
 }
 
 // tryBeside has another way be tried beside the connection that there is, if it is to be.
@@ -185,22 +230,27 @@ func (c *Conn) besides(s *frame.Secure, far greeting, bind digest) error {
 		return err
 	}
 	_ = s.SetDeadline(time.Time{})
-	up, err := c.lift.Again(c.ctx, s)
+	ctx, over, err := c.asides.begin(c)
+	if err != nil {
+		return err
+	}
+	defer over()
+	up, err := c.lift.Again(ctx, s)
 	switch {
 	case err != nil:
 		return err
 	case up == Way(s):
 		return errors.Join(errNone, s.Close()) // behind what the client has to read
 	}
-	if err = c.changes(up, bind); err != nil {
+	if err = c.changes(ctx, up, bind); err != nil {
 		up.Abort()
 	}
 	return err
 }
 
 // changes has the stream go on over what was agreed on, when the client says so.
-func (c *Conn) changes(up Way, bind digest) error {
-	defer context.AfterFunc(c.ctx, up.Abort)()
+func (c *Conn) changes(ctx context.Context, up Way, bind digest) error {
+	defer context.AfterFunc(ctx, up.Abort)()
 	_ = up.SetDeadline(time.Now().Add(greetingLimit))
 	far, err := readGreeting(up)
 	switch {

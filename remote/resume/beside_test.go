@@ -274,3 +274,55 @@ func TestProofBeside(t *testing.T) {
 		})
 	}
 }
+
+// TestOneAgreesAtATime: a client that is who it should be, and makes connection after connection
+// without agreeing on anything inside of them, has the server's end try one at a time beside the
+// stream, and one for it.
+func TestOneAgreesAtATime(t *testing.T) {
+	for name, as := range map[string]string{"for it": fromClient, "beside it": fromClientBeside} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, minute, nil)
+			r.client.stand() // who makes connections is the test
+			var begun, now, most atomic.Int64
+			r.server.mu.Lock()
+			r.server.lift.Again = func(ctx context.Context, s *frame.Secure) (Way, error) {
+				begun.Add(1)
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				<-ctx.Done() // as adapters wait for packets that do not come
+				s.Abort()
+				return nil, ctx.Err()
+			}
+			r.server.mu.Unlock()
+			const tries = 8
+			var last chan error
+			for n := range tries {
+				s, accepted := r.stranger(t)
+				bind, err := derived(s, labelBind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g := greeting{Attempt: uint64(n + 1), Got: 0}
+				g.Proof = g.proof(r.client.secret, bind, as)
+				if _, err := s.Write(g.encode()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := readGreeting(s); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "it is not tried", func() bool { return begun.Load() == int64(n+1) })
+				if last != nil && most.Load() == 1 {
+					if err := <-last; err == nil {
+						t.Error("one before it was taken")
+					}
+				}
+				last = accepted
+			}
+			if most.Load() != 1 {
+				t.Errorf("%d of %d are tried at once", most.Load(), tries)
+			}
+		})
+	}
+}

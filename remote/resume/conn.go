@@ -72,6 +72,8 @@ type Conn struct {
 	// Of the first connection; in a process that the stream came to its Way comes later.
 	lift    Lifted
 	beside  beside
+	agrees  turn       // on what the stream's connection is
+	asides  turn       // on what may be, beside that
 	granted func()     // told of that; nil: nobody is
 	pending []net.Conn // the server's: shake hands, the oldest first
 
@@ -124,7 +126,8 @@ func bareConn(secret digest, limit time.Duration) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
 		secret: secret, limit: limit, now: limit, patient: readable, ctx: ctx, cancel: cancel, window: Window,
-		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), beside: beside{agreed: make(chan *agreedWay)}, in: bufio.NewReaderSize(nil, 4<<10),
+		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), beside: beside{agreed: make(chan *agreedWay)},
+		agrees: turn{taken: make(chan struct{}, 1)}, asides: turn{taken: make(chan struct{}, 1)}, in: bufio.NewReaderSize(nil, 4<<10),
 	}
 	c.changed, c.kept.pin = sync.NewCond(&c.mu), noPin
 	return c
