@@ -235,6 +235,11 @@ func (s *State) check(window uint64) error {
 	case s.Attempt>>moveShift >= mostMoves:
 		return fmt.Errorf("%w: attempt %#x", ErrState, s.Attempt)
 	}
+	// Within a frame what is written waits for no room.
+	var last boundary
+	if last.pass(s.Kept[s.Reached-s.Start:]); last.left > frame.Max {
+		return fmt.Errorf("%w: within a frame that it sends, %d bytes to come", ErrState, last.left)
+	}
 	return nil
 }
 

@@ -162,6 +162,7 @@ func TestImportRefuses(t *testing.T) {
 		"sent too little":  {Start: 5, Kept: []byte{1, 2}, Reached: 4},
 		"a whole header":   {Head: make([]byte, frame.HeaderSize)},
 		"a long frame":     {Left: frame.Max + 1},
+		"to send a longer": {Kept: frame.Header{Len: frame.Max + 1}.Append(nil)},
 		"two frames":       {Head: []byte{1}, Left: 1},
 		"no more attempt":  {Attempt: mostMoves << moveShift},
 		"many branches":    {Branches: make([]State, MostBranches+1)},
