@@ -114,11 +114,15 @@ type Upstream struct {
 	State     *LeaseState   `json:"state,omitempty"` // at Renewed
 	Error     string        `json:"error,omitempty"` // why it is not renewed now
 	Lost      bool          `json:"lost,omitempty"`  // it has ended: programs get errors
+	// Revoked: the last renewal was not asked for, as the server's certificate is.
+	Revoked bool `json:"revoked,omitempty"`
 }
 
 // UpstreamState tells a device process how its GPU server is.
 type UpstreamState struct {
 	Why string `json:"why,omitempty"` // no program can begin; empty: they can
+	// Ends: nor does any go on there, whatever the server says of that.
+	Ends bool `json:"ends,omitempty"`
 }
 
 // Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT
@@ -193,7 +197,7 @@ func NewServerClient(address string, identity func(host string) (*tls.Config, er
 			}
 			return nil, err
 		}
-		return conn, raw.SetDeadline(time.Time{})
+		return &judged{conn, host, identity}, raw.SetDeadline(time.Time{})
 	}
 	t := &http.Transport{DialTLSContext: connect, MaxIdleConns: 2, MaxConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10}
 	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, nobody: errNoServer}, nil

@@ -441,3 +441,38 @@ func TestLeaseRevoked(t *testing.T) {
 	server.d.EndOverdue()
 	gone(t, "its program", p)
 }
+
+// TestServerRevoked: a GPU server whose certificate is revoked while a host is connected to it is
+// asked nothing more, over the connection that there is or another.
+func TestServerRevoked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server, _ := leaseServer(t, dir)
+	c := caller(t, server, hostFiles(t, dir, "hosta"))
+	l, err := ask(t, c, api.LeaseWish{VM: "vm1", Name: "gpu0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() error {
+		return c.Do(t.Context(), http.MethodPost, "/v1/leases/"+l.ID.String()+"/renew", api.LeaseRenewal{}, nil)
+	}
+	if err := renew(); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(server.files().Certificate, server.files().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := mtls.LoadAuthority(dir)
+	if err == nil {
+		_, err = a.Revoke(cert.Leaf.Subject.CommonName)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := renew(); !errors.Is(err, mtls.ErrRevoked) || !strings.Contains(err.Error(), "causeway ca issue") {
+			t.Errorf("it is renewed, or %v", err)
+		}
+	}
+}

@@ -309,6 +309,7 @@ func (d *Daemon) renewOnce(c *api.Client, server string, v *vgpu, log *slog.Logg
 	default:
 		next.Error, next.Lost = err.Error(), time.Since(next.Renewed) > api.LeaseTerm
 	}
+	next.Revoked = errors.Is(err, mtls.ErrRevoked)
 	switch {
 	case next.Lost && !up.Lost:
 		log.Error("the GPU server of a vGPU is lost: its programs get errors", "why", next.Error)
@@ -320,7 +321,7 @@ func (d *Daemon) renewOnce(c *api.Client, server string, v *vgpu, log *slog.Logg
 	d.mu.Lock()
 	tell := v.mute
 	if v.up == up {
-		v.up, v.renew, tell = &next, came == leaseHolds, tell || next.Lost != up.Lost
+		v.up, v.renew, tell = &next, came == leaseHolds, tell || next.Lost != up.Lost || next.Lost && next.Revoked && !up.Revoked
 	} else { // it has another by now
 		came = leaseHolds
 	}
@@ -345,15 +346,15 @@ func (d *Daemon) tellUpstream(v *vgpu) {
 	if up == nil {
 		return
 	}
-	why := ""
-	if up.Lost {
-		why = "the GPU server " + up.Server + " is lost: " + up.Error
+	st := api.UpstreamState{}
+	if up.Lost { // a server that is what it should be has ended its programs, too
+		st = api.UpstreamState{Why: "the GPU server " + up.Server + " is lost: " + up.Error, Ends: up.Revoked}
 	}
 	c := api.NewClient(spec.ControlPath(d.run))
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(d.ctx, askTimeout)
 	defer cancel()
-	err := c.Do(ctx, http.MethodPut, "/v1/upstream", api.UpstreamState{Why: why}, nil)
+	err := c.Do(ctx, http.MethodPut, "/v1/upstream", st, nil)
 	d.mu.Lock()
 	v.mute = err != nil
 	d.mu.Unlock()

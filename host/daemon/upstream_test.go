@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/lease"
 	"causeway/host/limit"
+	"causeway/remote/mtls"
 )
 
 // servesAt answers at a Unix socket as handle does, until the test ends.
@@ -69,6 +71,7 @@ type farVGPU struct {
 	state  api.LeaseState
 	took   []api.LeaseRenewal // what it was asked
 	told   []string           // what the device process heard
+	ends   bool               // and whether its programs are to end
 	runs   bool               // a program does
 	meet   func()             // happens while the server answers
 }
@@ -112,6 +115,7 @@ func newFarVGPU(t *testing.T) *farVGPU {
 		var s api.UpstreamState
 		_ = json.NewDecoder(req.Body).Decode(&s)
 		f.told = append(f.told, req.URL.Path+" "+s.Why)
+		f.ends = s.Ends
 	})
 	f.c = api.NewClient(server)
 	t.Cleanup(f.c.Close)
@@ -404,5 +408,39 @@ func TestFoundLeases(t *testing.T) {
 	}
 	if err := (&Daemon{run: t.TempDir()}).upstreamFound(&vgpu{rec: record{Spec: api.Spec{VM: "vm1", Name: "gpu0"}}}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("nothing is written down: %v", err)
+	}
+}
+
+// TestRevokedServerEnds: programs do not go on for longer than a lease's term at a server whose
+// certificate is revoked, as that may be who ends no lease. At one that is lost for another reason
+// they may.
+func TestRevokedServerEnds(t *testing.T) {
+	revoked, err := api.NewServerClient("127.0.0.1:1", func(string) (*tls.Config, error) { return nil, mtls.ErrRevoked })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, lost := range map[string]bool{"renewed before": false, "lost before": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarVGPU(t)
+			late := func() { f.v.up.Renewed = time.Now().Add(-api.LeaseTerm - time.Minute) }
+			if lost {
+				late()
+				if f.status = http.StatusServiceUnavailable; f.renew() != leaseHolds || len(f.told) != 1 || f.ends {
+					t.Errorf("told %q, ends: %v", f.told, f.ends)
+				}
+			}
+			f.c = revoked
+			if f.renew(); !lost && len(f.told) != 0 {
+				t.Errorf("told %q", f.told)
+			}
+			late()
+			if f.renew(); !f.ends || !f.v.up.Lost {
+				t.Errorf("told %q, ends: %v", f.told, f.ends)
+			}
+			n := len(f.told)
+			if f.renew(); len(f.told) != n {
+				t.Error("it is told again")
+			}
+		})
 	}
 }

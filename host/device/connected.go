@@ -274,11 +274,17 @@ func (s *session) fixed() error {
 }
 
 // SetUpstream says how the GPU server is where the programs' sessions run. While it is lost no
-// session begins.
+// session begins, and none goes on if that is said.
 func (d *Device) SetUpstream(s api.UpstreamState) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.unreached = s.Why
+	d.mu.Unlock()
+	if !s.Ends {
+		return
+	}
+	for _, x := range d.all() { // those that begin meanwhile are refused
+		x.fail(fmt.Errorf("%w: %s", errUnreached, s.Why))
+	}
 }
 
 // errUnreached refuses a session whose GPU server is lost.

@@ -267,6 +267,20 @@ func TestLeased(t *testing.T) {
 	}
 }
 
+// TestUpstreamEnds: of a GPU server that is lost, sessions end where that is said.
+func TestUpstreamEnds(t *testing.T) {
+	x := newLeased(t, api.Limits{Sessions: 2})
+	x.program()
+	x.until("a session", func() bool { return x.running() == 1 })
+	x.d.SetUpstream(api.UpstreamState{Why: "it is lost"})
+	if x.running() != 1 {
+		t.Error("it has ended")
+	}
+	x.d.SetUpstream(api.UpstreamState{Why: "it is lost: the certificate is revoked", Ends: true})
+	x.until("it has ended", func() bool { return len(x.d.all()) == 0 })
+	x.end()
+}
+
 // TestUnreached: while its GPU server is lost a virtual GPU's programs are told so.
 func TestUnreached(t *testing.T) {
 	d, err := New(Options{Worker: link.Config{GPU: "soft"}, Leased: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})

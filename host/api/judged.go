@@ -1,0 +1,48 @@
+package api
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+)
+
+// judged is a connection to another host's causewayd that stays between requests: what that has
+// shown is judged as a handshake would now, whenever something is said to it. So a certificate that
+// was revoked meanwhile is refused at the next request.
+type judged struct {
+	*tls.Conn
+	host     string
+	identity func(host string) (*tls.Config, error)
+}
+
+var _ net.Conn = (*judged)(nil)
+
+// Write implements net.Conn.
+func (c *judged) Write(p []byte) (int, error) {
+	if err := c.judge(); err != nil {
+		_ = c.Close()
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *judged) judge() error {
+	cfg, err := c.identity(c.host)
+	if err != nil {
+		return err
+	}
+	s := c.ConnectionState()
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the other host has shown no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, cert := range s.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	s.VerifiedChains, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: cfg.RootCAs, Intermediates: between, DNSName: c.host})
+	if err != nil {
+		return err
+	}
+	return cfg.VerifyConnection(s)
+}
