@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "session/internal.h"
+#include "session/printable.h"
 
 void cw_why(struct cw_session *s, const char *fmt, ...)
 {
@@ -161,9 +162,13 @@ int cw_welcome_check(struct cw_session *s, const void *msg, size_t n)
 		return -EPROTONOSUPPORT;
 	}
 	if (h.status != 0) {
-		size_t text = n - sizeof h < h.text_len ? n - sizeof h : h.text_len;
-		if (text > 0)
-			cw_why(s, "the host refused the session: %.*s", (int)text, (const char *)msg + sizeof h);
+		char text[sizeof s->why];
+		size_t len = n - sizeof h < h.text_len ? n - sizeof h : h.text_len;
+		len = len < sizeof text ? len : sizeof text - 1;
+		memcpy(text, (const char *)msg + sizeof h, len);
+		cw_printable(text, len);
+		if (len > 0)
+			cw_why(s, "the host refused the session: %s", text);
 		else
 			cw_why(s, "the host refused the session: %s", strerror((int)(h.status & 0x7fffffff)));
 		return h.status <= 4095 ? -(int)h.status : -EPROTO;

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "session/loan.h"
+#include "session/printable.h"
 #include "session/rdma.h"
 
 /*
@@ -57,10 +58,12 @@ static void explain(struct cw_session *s, const char *mount, const char *what, i
 {
 	char text[320];
 	ssize_t n = pread(s->fd, text, sizeof text - 1, CW_FILE_ERROR);
-	if (n > 0)
-		cw_why(s, "%s: the host refused the session: %.*s", mount, (int)n, text);
-	else
+	if (n > 0) {
+		cw_printable(text, (size_t)n);
+		cw_why(s, "%s: the host refused the session: %s", mount, text);
+	} else {
 		cw_why(s, "%s: %s: %s", mount, what, strerror(-err));
+	}
 }
 
 /* The number behind "name=" in the info file's text, or 0. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "session/printable.h"
 #include "session/rdma.h"
 
 enum { OFFER = 64, REASON = 400, ANSWER_MS = 30000 };
@@ -112,15 +113,6 @@ static int sound(const struct cw_rdma_offer *o)
 	       o->size <= CW_RDMA_WINDOW && (o->size & (o->size - 1)) == 0 && o->address + o->size >= o->address;
 }
 
-/* A reason of the other end's goes to a terminal. Ends it behind n bytes. */
-static void printable(char *text, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			text[i] = '?';
-	text[n] = 0;
-}
-
 int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o)
 {
 	uint8_t b[OFFER] = {0};
@@ -135,7 +127,7 @@ int cw_rdma_offer_recv(struct cw_session *s, struct cw_rdma_offer *o)
 		cw_why(s, "the GPU server says nothing of its RDMA: %s", strerror(-err));
 		return err;
 	}
-	printable(reason, n);
+	cw_printable(reason, n);
 	if (n > 0) {
 		cw_why(s, "the GPU server: %.200s", reason);
 		return -EOPNOTSUPP;
@@ -173,7 +165,7 @@ int cw_rdma_agree(struct cw_session *s, const char *own)
 	char text[REASON + 1];
 	if (err == 0)
 		err = cw_rdma_oob_recv(s, text, n, cw_now_ms() + ANSWER_MS);
-	printable(text, err == 0 ? n : 0);
+	cw_printable(text, err == 0 ? n : 0);
 	if (own[0])
 		cw_why(s, "%s", own);
 	else if (err != 0)

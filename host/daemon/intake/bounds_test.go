@@ -3,6 +3,7 @@ package intake
 import (
 	"maps"
 	"math/rand/v2"
+	"net"
 	"testing"
 )
 
@@ -39,5 +40,44 @@ func TestBoundsByChance(t *testing.T) {
 				t.Fatalf("%s: %d, %v, not %d, %v", what, got, each, all, of)
 			}
 		}
+	}
+}
+
+// TestOneMachine: a machine counts as one by all addresses that it may take in its network.
+func TestOneMachine(t *testing.T) {
+	at := func(text string) string {
+		a, err := net.ResolveTCPAddr("tcp", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return address(a)
+	}
+	for _, same := range [][2]string{
+		{"192.0.2.1:1", "192.0.2.1:2"},
+		{"192.0.2.1:1", "[::ffff:192.0.2.1]:2"},
+		{"[2001:db8:0:1::1]:1", "[2001:db8:0:1:ffff::2]:2"},
+		{"[fe80::1%lo]:1", "[fe80::2%lo]:2"},
+	} {
+		if a, b := at(same[0]), at(same[1]); a != b || a == "" {
+			t.Errorf("%v are %q and %q", same, a, b)
+		}
+	}
+	for _, others := range [][2]string{
+		{"192.0.2.1:1", "192.0.2.2:1"},
+		{"[2001:db8:0:1::1]:1", "[2001:db8:0:2::1]:1"},
+		{"[fe80::1%lo]:1", "[fe80::1%eth0]:1"},
+	} {
+		if a, b := at(others[0]), at(others[1]); a == b {
+			t.Errorf("%v are both %q", others, a)
+		}
+	}
+	i, many := &Intake{}, 0
+	for n := range mostWaiting {
+		if i.enter(address(&net.TCPAddr{IP: net.IP{0: 0x20, 1: 1, 14: byte(n >> 8), 15: byte(n)}})) {
+			many++
+		}
+	}
+	if many > mostFromOne || !i.enter(at("192.0.2.1:1")) {
+		t.Errorf("one machine has %d of %d places", many, mostWaiting)
 	}
 }

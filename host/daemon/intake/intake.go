@@ -140,7 +140,7 @@ func (i *Intake) accept(ctx context.Context, ln *net.TCPListener) error {
 			}
 			return err
 		}
-		from := address(c)
+		from := address(c.RemoteAddr())
 		if !i.enter(from) {
 			i.Log.Warn("a connection is refused", "address", c.RemoteAddr(), "error", errTooMany)
 			_ = c.Close()
@@ -150,11 +150,20 @@ func (i *Intake) accept(ctx context.Context, ln *net.TCPListener) error {
 	}
 }
 
-func address(c *net.TCPConn) string {
-	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return a.IP.String()
+// address is whose connection it is, as far as bounds go: one machine has as many addresses of a
+// network of IPv6 as it likes.
+func address(remote net.Addr) string {
+	a, ok := remote.(*net.TCPAddr)
+	if !ok {
+		return ""
 	}
-	return ""
+	at := a.AddrPort().Addr().Unmap()
+	if at.Is6() {
+		if network, err := at.Prefix(64); err == nil {
+			return network.String() + "%" + at.Zone()
+		}
+	}
+	return at.String()
 }
 
 func (i *Intake) enter(from string) bool {

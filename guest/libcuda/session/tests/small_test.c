@@ -211,6 +211,10 @@ static void welcomes(void)
 	SAID((m.h.status = EBUSY, m.h.text_len = 3, memcpy(m.text, "no room", 8)), all + 7, -EBUSY, "the host refused the session: no ");
 	SAID((m.h.status = EBUSY, m.h.text_len = 99, memcpy(m.text, "no room", 8)), all + 7, -EBUSY,
 	     "the host refused the session: no room");
+	static const char steers[] = "a\x1b[2J\r\n\xc2\x9b"
+				     "b\xc3\xa9\x7f";
+	SAID((m.h.status = EBUSY, m.h.text_len = sizeof steers - 1, memcpy(m.text, steers, sizeof steers)), all + sizeof steers - 1, -EBUSY,
+	     "the host refused the session: a?[2J? ??b\xc3\xa9?");
 	SAID((m.h.status = EBUSY, m.h.text_len = 99), all, -EBUSY, "the host refused the session: Device or resource busy");
 	SAID((m.h.status = 4095, m.h.text_len = 1, m.text[0] = 'x'), all + 1, -4095, "the host refused the session: x");
 	SAID((m.h.status = 4096, m.h.text_len = 1, m.text[0] = 'x'), all + 1, -EPROTO, "the host refused the session: x");

@@ -127,6 +127,7 @@ static void fails(void)
 	} refused[] = {
 		{CW_MSG_HELLO, "cannot open a session: Permission denied", ""},
 		{CW_MSG_HELLO, "/mnt/gpu: the host refused the session: too many", "too many"},
+		{CW_MSG_HELLO, "/mnt/gpu: the host refused the session: no ?[2JGPU", "no \x1b[2JGPU"},
 		{CW_MSG_START, "the worker did not start: Permission denied", ""},
 		{CW_MSG_START, "/mnt/gpu: the host refused the session: no GPU", "no GPU"},
 	};
