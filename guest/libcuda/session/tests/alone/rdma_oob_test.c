@@ -117,7 +117,7 @@ static void test_reasons(void)
 	size_t n = encoded(b, sizeof b, &good, "no \033[31madapter\n\177");
 	begin();
 	packet(b, n);
-	CHECK(cw_rdma_offer_recv(s, &got) == -EOPNOTSUPP && !strcmp(s->why, "the GPU server: no ?[31madapter??"));
+	CHECK(cw_rdma_offer_recv(s, &got) == -EOPNOTSUPP && !strcmp(s->why, "the GPU server: no ?[31madapter ?"));
 	end();
 	begin();
 	packet("\x05\0a\tb\0c", 7);
