@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -325,4 +326,28 @@ func TestOneAgreesAtATime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBesideEveryByte cuts the connection on which both ends agree beside the stream's at each byte
+// of its beginning, of either end's: no byte is lost, they agree again, and nobody waits for it for
+// ever.
+func TestBesideEveryByte(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for _, ofServer := range []bool{false, true} {
+		for at := 0; at < 2400; at += 79 {
+			r := newRig(t, minute, func(n int, c net.Conn, server bool) net.Conn {
+				if n == 2 && server == ofServer {
+					return &cutting{Conn: c, left: at}
+				}
+				return c
+			})
+			r.agreeing(func(int64) byte { return 'y' })
+			r.lose()
+			exchange(t, r.client, r.server, 10_000)
+			until(t, "they never agree", r.both)
+			exchange(t, r.client, r.server, 10_000)
+			_, _ = r.client.Close(), r.server.Close()
+		}
+	}
+	until(t, "somebody waits still", func() bool { return runtime.NumGoroutine() <= before })
 }
