@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"time"
 )
 
 // judged is a connection to another host's causewayd that stays between requests: what that has
@@ -14,15 +15,23 @@ type judged struct {
 	*tls.Conn
 	host     string
 	identity func(host string) (*tls.Config, error)
+	last     time.Time // one goroutine writes at a time
 }
+
+// judgedFor is how long it is not judged again: how far a host is is measured by requests that
+// follow one another.
+const judgedFor = 100 * time.Millisecond
 
 var _ net.Conn = (*judged)(nil)
 
 // Write implements net.Conn.
 func (c *judged) Write(p []byte) (int, error) {
-	if err := c.judge(); err != nil {
-		_ = c.Close()
-		return 0, err
+	if time.Since(c.last) > judgedFor {
+		if err := c.judge(); err != nil {
+			_ = c.Close()
+			return 0, err
+		}
+		c.last = time.Now()
 	}
 	return c.Conn.Write(p)
 }

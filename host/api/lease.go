@@ -197,7 +197,7 @@ func NewServerClient(address string, identity func(host string) (*tls.Config, er
 			}
 			return nil, err
 		}
-		return &judged{conn, host, identity}, raw.SetDeadline(time.Time{})
+		return &judged{Conn: conn, host: host, identity: identity, last: time.Now()}, raw.SetDeadline(time.Time{})
 	}
 	t := &http.Transport{DialTLSContext: connect, MaxIdleConns: 2, MaxConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10}
 	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, nobody: errNoServer}, nil
