@@ -82,8 +82,8 @@ func (c *Carrier) recallFrame(h frame.Header) error {
 	return nil
 }
 
-// recalled answers a RECALL. Until it is its turn there can be no other one: a guest's end that does
-// not read would have as many wait as it likes. An error is the receiver's to notice.
+// recalled answers a RECALL. Until it is its turn there can be no other one: a guest's end that
+// does not read would have as many wait as it likes. An error is the receiver's to notice.
 func (c *Carrier) recalled() {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()

@@ -71,7 +71,8 @@ static void push_locked(struct cw_session *s)
 	size_t first = CW_RING_SIZE - off < len ? CW_RING_SIZE - off : len;
 	struct cw_frame f = {(uint32_t)len, CW_FRAME_RING, 0, from};
 	struct iovec iov[3] = {{&f, sizeof f}, {ring + off, first}, {ring, len - first}};
-	atomic_store_explicit(&cw_tcp.given, tail, memory_order_release); /* the server may answer before all has left */
+	/* The server may answer before all has left. */
+	atomic_store_explicit(&cw_tcp.given, tail, memory_order_release);
 	lost(cw_tcp.io->send(s, iov, first == len ? 2 : 3));
 	cw_tcp.pushed = tail;
 }
