@@ -45,6 +45,16 @@ func NewIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
 	return i
 }
 
+// NewFarIdle is NewIdle for a ring whose next record comes a round trip of a link behind the last
+// answer. Where cores are few, whoever brings it needs the one that polling takes.
+func NewFarIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
+	i := NewIdle(ring, bell, pending)
+	if i.giveWay {
+		i.spin = 0
+	}
+	return i
+}
+
 // Patience is how long Spin is worth while: not at all while others want this core.
 func (i *Idle) Patience() time.Duration {
 	if i.crowded > 0 {

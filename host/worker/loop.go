@@ -69,7 +69,11 @@ func (w *Worker) loop(ctx context.Context) error {
 		}
 	}
 	w.ring.SetState(remote.WorkerPolling)
-	idle := remote.NewIdle(w.ring, w.bell, w.pending.Load)
+	newIdle := remote.NewIdle
+	if w.early != nil { // the guest is across a link
+		newIdle = remote.NewFarIdle
+	}
+	idle := newIdle(w.ring, w.bell, w.pending.Load)
 	behind := false // the next record waits already
 	for {
 		if w.pending.Load() {

@@ -55,7 +55,7 @@ func (s *Session) pump(ctx context.Context) error {
 		return err
 	}
 	s.ring.SetState(remote.WorkerPolling)
-	idle := remote.NewIdle(s.ring, s.bell, s.pending.Load)
+	idle := remote.NewFarIdle(s.ring, s.bell, s.pending.Load)
 	for ctx.Err() == nil {
 		if s.pending.Swap(false) {
 			if err := s.aside(ctx); err != nil {

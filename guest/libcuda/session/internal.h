@@ -137,6 +137,7 @@ void cw_console_drain(struct cw_session *s);
 /* Gives the calling thread's preferred slot. */
 uint32_t *cw_thread_slot(void);
 int cw_spin_calibrate(struct cw_session *s);
+void cw_spin_far(struct cw_session *s);
 
 /* moving.c: files that take the place of adopted memory. Each is written by a thread of its own:
  * one file takes one writer at a time. */

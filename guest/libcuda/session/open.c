@@ -121,6 +121,8 @@ __attribute__((destructor)) static void at_exit(void)
 		cw_s.carrier->close(&cw_s);
 }
 
+enum { PLENTY = 4 /* cores */, FAR_US = 5 };
+
 /* How long a pause takes on this machine, and whether spinning helps at all. */
 int cw_spin_calibrate(struct cw_session *s)
 {
@@ -139,8 +141,17 @@ int cw_spin_calibrate(struct cw_session *s)
 	s->spin_max = s->cpus > 1 ? s->spins_per_us * s->carrier->spin_us : 0;
 	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare
 	 * it is worth some ms, as the bare driver does. */
-	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 30000 : s->spin_max;
+	s->spin_most = s->cpus >= PLENTY ? s->spins_per_us * 30000 : s->spin_max;
 	return 0;
+}
+
+/* A worker of another machine answers after a round trip of the link. Where cores are few, whoever
+ * passes the call on and brings the answer may need this one: it is given up at once. */
+void cw_spin_far(struct cw_session *s)
+{
+	uint32_t brief = s->spins_per_us * FAR_US;
+	if (s->cpus < PLENTY && s->spin_max > brief)
+		s->spin_max = s->spin_most = brief;
 }
 
 /* Path of the file that this code was loaded from: "lo-hi perms offset dev inode path" in
@@ -280,6 +291,8 @@ static CUresult take_info(struct cw_session *s, const struct cw_reply *rep)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(d, rep->data + r.devices.off, want);
 	s->info = (struct cw_info){(int)r.driver_version, r.device_count, r.caps, r.mem_limit, d};
+	if (!(r.caps & CW_CAP_MAP))
+		cw_spin_far(s);
 	return 0;
 }
 
