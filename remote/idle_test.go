@@ -61,3 +61,17 @@ func TestSpin(t *testing.T) {
 		t.Error("what came was not found")
 	}
 }
+
+// TestFarIdle: a ring across a link is not polled where cores are few, also after sleeps that were
+// short.
+func TestFarIdle(t *testing.T) {
+	i := NewFarIdle(&slowRing{}, silentBell{}, func() bool { return false })
+	for range 3 {
+		if polls := i.Patience() > 0; polls == i.giveWay {
+			t.Fatalf("few cores %v: patience %v", i.giveWay, i.Patience())
+		}
+		if err := i.Sleep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -83,6 +83,12 @@ func (e *early) look(head uint64, known func(region uint32) bool) {
 // askLocked asks for as much as there is room for. What waits for a copy that did not come, when
 // many others have, makes room: it was refused.
 func (e *early) askLocked() {
+	begun := false
+	defer func() {
+		if begun { // all with one write
+			e.memory.Ask()
+		}
+	}()
 	for len(e.waits) > 0 {
 		c := e.waits[0]
 		if e.bytes+c.Size > earlyMost {
@@ -99,7 +105,7 @@ func (e *early) askLocked() {
 			e.room.Put(f.p) // the copy's own attempt says why
 			continue
 		}
-		e.came, e.bytes = append(e.came, f), e.bytes+c.Size
+		e.came, e.bytes, begun = append(e.came, f), e.bytes+c.Size, true
 	}
 }
 

@@ -28,6 +28,7 @@ func (r *comingRing) Behind(at uint64, in *remote.Incoming) (uint64, bool) {
 type comingMemory struct {
 	remote.GuestMemory
 	asked  []uint64 // offsets
+	left   []int    // how many had been, each time that they left
 	open   []func(err error)
 	refuse error
 }
@@ -44,6 +45,8 @@ func (m *comingMemory) Begin(region uint32, p []byte, off uint64) (<-chan error,
 	})
 	return done, nil
 }
+
+func (m *comingMemory) Ask() { m.left = append(m.left, len(m.asked)) }
 
 func newComing(t *testing.T, copies ...wire.MemcpyStagedArgs) (*early, *comingRing, *comingMemory) {
 	t.Helper()
@@ -88,6 +91,9 @@ func TestEarly(t *testing.T) {
 	p := make([]byte, 1<<20)
 	for i := range n {
 		e.look(uint64(i*each), second)
+		if want := min(i+1, n-earlyMost>>20+1); len(m.left) != want || m.left[want-1] != len(m.asked) {
+			t.Fatalf("before copy %d: %d were asked for, and left as %v", i, len(m.asked), m.left)
+		}
 		if want := min(i+earlyMost>>20, n); len(m.asked) != want || m.asked[want-1] != uint64(want-1)<<20 {
 			t.Fatalf("before copy %d: asked for %x", i, m.asked)
 		}

@@ -54,11 +54,11 @@ func TestRelayTraffic(t *testing.T) {
 					}
 				}
 			}
-			// A MiB with TLS goes over other connections, in parts of 256 KiB, of which each is
-			// more than one write.
+			// A MiB with TLS goes over other connections, in parts of 256 KiB, of which each is two
+			// writes.
 			most, wide := [3]int64{9, 3, 5}, int64(0)
 			if secure {
-				most, wide = [3]int64{14, 7, 14}, remotetest.Branches
+				most, wide = [3]int64{9, 7, 10}, remotetest.Branches
 			}
 			for n := 0; conns.Load() <= wide && wide > 0 || n < 4; n++ {
 				staged(0, size)()

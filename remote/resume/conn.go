@@ -31,9 +31,9 @@ const (
 const (
 	// More than a carrier's buffer: a copy of 64 KiB, and the first of a larger one, wakes nobody.
 	bulk  = 96 << 10
-	part  = 128 << 10 // is kept at once
-	batch = 256 << 10 // is sent at once
-	ahead = 1 << 20   // may be kept, and not be sent, while there is a connection
+	part  = 128 << 10    // is kept at once
+	batch = 2*part + 512 // is sent at once: of a copy's frames no end is left over
+	ahead = 1 << 20      // may be kept, and not be sent, while there is a connection
 )
 
 // ErrLost says that a connection was lost, and none came in its place in time.

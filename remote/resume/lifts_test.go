@@ -118,6 +118,26 @@ func TestLifted(t *testing.T) {
 	}
 }
 
+// TestLeavesWhole: what goes by one of several connections, 256 KiB of a copy with the heads of its
+// frames, leaves at once: an end that is left over is a write, a record and a wake-up of its own.
+func TestLeavesWhole(t *testing.T) {
+	for name, bytes := range map[string]uint64{
+		"a READ's answer, in two frames": 256<<10 + 2*frame.HeaderSize,
+		"a WRITE":                        256<<10 + frame.HeaderSize + frame.ExtentSize,
+	} {
+		c := bareConn(digest{}, minute)
+		c.up = newWay()
+		c.kept.added(c.kept.grow(nil, int(bytes)), true)
+		c.mu.Lock()
+		c.sendLocked(1)
+		if c.sent != bytes {
+			t.Errorf("%s: %d of %d bytes", name, c.sent, bytes)
+		}
+		c.mu.Unlock()
+		c.end(ErrLost)
+	}
+}
+
 // TestSends: all that is kept leaves, up to where somebody asked; what came meanwhile is for the
 // routine, and who waits for room or for a hold is told. Where it does not leave it stays kept.
 func TestSends(t *testing.T) {

@@ -259,6 +259,13 @@ func (c *Carrier) send(h frame.Header, a, b []byte) error {
 	return c.out.Flush()
 }
 
+// flush sends what was put.
+func (c *Carrier) flush() error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	return c.out.Flush()
+}
+
 // put is send of a frame that nobody looks for before another comes behind it.
 func (c *Carrier) put(h frame.Header, a, b []byte) error {
 	c.writeMu.Lock()

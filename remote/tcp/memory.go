@@ -155,7 +155,9 @@ func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
 	}
 	done, err := m.fetch(id, p, off)
 	if !done {
-		err = <-m.request(id, p, off)
+		answer := m.request(id, p, off)
+		m.Ask()
+		err = <-answer
 	}
 	if err != nil {
 		return fmt.Errorf("read region %d: %w", id, err)
@@ -177,7 +179,9 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 			err := m.reach.by.Fetch(p, g, off)
 			m.leave()
 			if errors.Is(err, frame.ErrUnreached) {
-				err = <-m.request(id, p, off)
+				answer := m.request(id, p, off)
+				m.Ask()
+				err = <-answer
 			}
 			done <- err
 		}()
@@ -186,9 +190,16 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 	return m.request(id, p, off), nil
 }
 
-// request sends READs of p, which is not empty. The list and the connection have the same order,
-// which orderMu keeps: mu must not be held while sending, because the receiver takes it. Once
-// listed, each is answered, by fail if need be.
+// Ask implements remote.EarlyMemory.
+func (m *memory) Ask() {
+	if err := m.c.flush(); err != nil {
+		_ = m.c.conn.Close() // the receiver ends, and answers
+	}
+}
+
+// request puts READs of p, which is not empty, for Ask to send. The list and the connection have
+// the same order, which orderMu keeps: mu must not be held while putting, because the receiver
+// takes it. Once listed, each is answered, by fail if need be.
 func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
 	part := m.c.wide.part(len(p))
 	w := &whole{left: (len(p) + part - 1) / part, done: make(chan error, 1)}
@@ -210,11 +221,8 @@ func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
 		r.id = m.lastID
 		m.reads = append(m.reads, r)
 		m.mu.Unlock()
-		send := m.c.send
-		if p = p[n:]; len(p) > 0 {
-			send = m.c.put // with the last
-		}
-		if err := send(frame.Header{Kind: frame.Read, Arg: r.id}, frame.Extent{Region: id, Offset: off, Size: n}.Append(nil), nil); err != nil {
+		p = p[n:]
+		if err := m.c.put(frame.Header{Kind: frame.Read, Arg: r.id}, frame.Extent{Region: id, Offset: off, Size: n}.Append(nil), nil); err != nil {
 			_ = m.c.conn.Close() // the receiver ends, and answers
 		}
 		off += n

@@ -136,7 +136,7 @@ func TestReach(t *testing.T) {
 	reads := make(chan error, 2)
 	go func() { reads <- m.ReadAt(1, p[:64], 5) }()
 	<-begun
-	early, err := m.(remote.EarlyMemory).Begin(1, p[1000:][:10], 5)
+	early, err := m.(remote.EarlyMemory).Begin(1, p[1000:][:10], 5) // which needs no Ask
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,15 @@ func TestTurnsOfReads(t *testing.T) {
 			}
 			done = append(done, d)
 		}
+		if early := conn.sent(); len(early) != 0 {
+			t.Errorf("%+v left before they were all there", early)
+		}
+		writes := conn.writes
+		c.mem.Ask()
 		asked := conn.sent()
+		if conn.writes != writes+1 {
+			t.Errorf("they left with %d writes", conn.writes-writes)
+		}
 		if len(asked) != 3 || asked[0].Arg == asked[1].Arg || asked[1].Arg == asked[2].Arg || asked[0].Arg == asked[2].Arg || asked[0].Arg == 0 {
 			t.Fatalf("%+v", asked)
 		}
@@ -137,6 +145,7 @@ func TestCutAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.mem.Ask()
 	id := conn.sent()[0].Arg
 	if err := c.mem.data(frame.Header{Kind: frame.Data, Arg: id, Len: 8}, bufio.NewReader(bytes.NewReader(make([]byte, 3))), trunk); !errors.Is(err, io.ErrUnexpectedEOF) || len(done) != 0 {
 		t.Error(err)
@@ -256,6 +265,7 @@ func TestParts(t *testing.T) {
 	for _, most := range []int{0, 2} {
 		c, conn := bare(t, most)
 		_ = c.mem.request(1, make([]byte, 2*wideLeast+1), 5)
+		c.mem.Ask()
 		if conn.writes != 1 {
 			t.Errorf("%d branches: the READs leave by %d writes", most, conn.writes)
 		}

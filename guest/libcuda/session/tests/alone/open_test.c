@@ -287,6 +287,23 @@ static void calibration(void)
 	      cw_s.head_seen == 0);
 }
 
+/* Of a worker of another machine an answer is looked for briefly where cores are few, and as ever
+ * where they are plenty, or where the worker is here. */
+static void far(void)
+{
+	static const struct {
+		int cpus;
+		uint32_t caps, max, most;
+	} all[] = {{1, 4, 0, 0}, {2, 4, 500, 500}, {3, 4, 500, 500}, {4, 4, 5000, 3000000}, {2, 5, 5000, 5000}, {4, 5, 5000, 3000000}};
+	pause_ns = 20000; /* 2000 pauses: 100 in a us */
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		cpus = all[i].cpus;
+		memcpy(reply + offsetof(struct cw_out_SessionInit, caps), &all[i].caps, sizeof all[i].caps);
+		atomic_store(&cw_g.state, CW_CLOSED);
+		CHECK(cw_session_open() == 0 && cw_s.spin_max == all[i].max && cw_s.spin_most == all[i].most);
+	}
+}
+
 static void *second(void *arg)
 {
 	uint32_t *got = arg;
@@ -316,8 +333,8 @@ static void threads(void)
 
 int main(void)
 {
-	void (*const all[])(void) = {where, results,	told,	roomy,	     answers,	 dead_or_not, exits,
-				     forks, forks_open, direct, direct_unix, direct_tcp, calibration, threads};
+	void (*const all[])(void) = {where,	 results, told,	       roomy,	   answers,	dead_or_not, exits,  forks,
+				     forks_open, direct,  direct_unix, direct_tcp, calibration, far,	     threads};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		int st = -1;
 		pid_t p = fork();
