@@ -240,6 +240,7 @@ const struct cw_carrier cw_carrier_unix = {
 	.name = "unix",
 	.private_after_fork = 1,
 	.spin_us = 50,
+	.spin_far_us = 5,
 	.open = unix_open,
 	.add_region = unix_add_region,
 	.end_region = unix_end_region,

@@ -20,6 +20,9 @@ struct cw_carrier {
 	 * to what may not. */
 	int scarce;
 	uint32_t spin_us; /* how long a waiter spins at most before it sleeps */
+	/* The same where cores are few, whoever passes calls on to another machine runs on them,
+	 * and the worker is there; 0: as ever. */
+	uint32_t spin_far_us;
 	/* Allocates region 0 (s->base), shakes hands, returns when the worker consumes. target:
 	 * what followed the scheme. */
 	int (*open)(struct cw_session *s, const char *target);

@@ -121,7 +121,7 @@ __attribute__((destructor)) static void at_exit(void)
 		cw_s.carrier->close(&cw_s);
 }
 
-enum { PLENTY = 4 /* cores */, FAR_US = 5 };
+enum { PLENTY = 4 /* cores */ };
 
 /* How long a pause takes on this machine, and whether spinning helps at all. */
 int cw_spin_calibrate(struct cw_session *s)
@@ -145,12 +145,13 @@ int cw_spin_calibrate(struct cw_session *s)
 	return 0;
 }
 
-/* A worker of another machine answers after a round trip of the link. Where cores are few, whoever
- * passes the call on and brings the answer may need this one: it is given up at once. */
+/* A worker of another machine answers after a round trip of the link. Where whoever passes the
+ * call on and brings the answer may need this core, it is given up at once. A VM's cores are not
+ * that. */
 void cw_spin_far(struct cw_session *s)
 {
-	uint32_t brief = s->spins_per_us * FAR_US;
-	if (s->cpus < PLENTY && s->spin_max > brief)
+	uint32_t brief = s->spins_per_us * s->carrier->spin_far_us;
+	if (s->cpus < PLENTY && brief > 0 && s->spin_max > brief)
 		s->spin_max = s->spin_most = brief;
 }
 

@@ -89,8 +89,10 @@ static void c_forked(struct cw_session *s, int owned)
 	owned_ = owned;
 }
 
-#define CARRIER(of) {.name = of, .spin_us = 50, .open = c_open, .abandon = c_abandon, .close = c_close, .forked = c_forked}
-const struct cw_carrier cw_carrier_unix = CARRIER("unix"), cw_carrier_virtiofs = CARRIER("virtiofs"), cw_carrier_tcp = CARRIER("tcp");
+#define CARRIER(of, far) \
+	{.name = of, .spin_us = 50, .spin_far_us = far, .open = c_open, .abandon = c_abandon, .close = c_close, .forked = c_forked}
+const struct cw_carrier cw_carrier_unix = CARRIER("unix", 5), cw_carrier_virtiofs = CARRIER("virtiofs", 0),
+			cw_carrier_tcp = CARRIER("tcp", 0);
 
 static int rdma_wanted, rdma_err, rdma_opens;
 static const char *rdma_mount;
