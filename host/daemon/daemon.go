@@ -78,7 +78,10 @@ type Daemon struct {
 	leases  lease.Book // that other hosts have here
 	fleet   *lease.Reserved
 	finder  *discover.Finder
-	missing string // the last Reading.Missing; gpuBook.mu is held
+	// Of GPU servers. A new lease takes as long as a process there needs to start, so that renewals
+	// have connections of their own.
+	renewing, leasing serverClients
+	missing           string // the last Reading.Missing; gpuBook.mu is held
 
 	ctx      context.Context // of what runs in the background
 	stop     context.CancelFunc
@@ -158,6 +161,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		opt: o, run: o.Config.RunDir, log: o.Log, started: time.Now(), lock: lock, cfg: o.Config, policy: policy,
 		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{}, finder: discover.New(o.Lookup),
 	}
+	d.renewing.connect, d.leasing.connect = d.server, d.server
 	d.leases.Term, d.leases.Now = api.LeaseTerm, o.Now
 	if o.Now == nil {
 		d.leases.Now = time.Now

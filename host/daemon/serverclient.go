@@ -1,21 +1,72 @@
 package daemon
 
-import "causeway/host/api"
+import (
+	"sync"
+
+	"causeway/host/api"
+)
+
+// serverClients are clients of GPU servers that several goroutines share, one for each server. A
+// server takes few connections of one host, fewer than it gives leases: what each lease asks goes by
+// the same.
+type serverClients struct {
+	connect func(name string) (*api.Client, error)
+
+	mu     sync.Mutex
+	shared map[string]*sharedClient
+}
+
+// sharedClient is there as long as somebody has it.
+type sharedClient struct {
+	*api.Client
+	users int
+}
+
+// take is the client of a server, which whoever has it leaves.
+func (s *serverClients) take(name string) (*api.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.shared[name]
+	if c == nil {
+		made, err := s.connect(name)
+		if err != nil {
+			return nil, err
+		}
+		if s.shared == nil {
+			s.shared = map[string]*sharedClient{}
+		}
+		c = &sharedClient{Client: made}
+		s.shared[name] = c
+	}
+	c.users++
+	return c.Client, nil
+}
+
+// leave gives a server's client back. The last one's closes it.
+func (s *serverClients) leave(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.shared[name]
+	if c.users--; c.users == 0 {
+		delete(s.shared, name)
+		c.Close()
+	}
+}
 
 // serverClient is the client of one GPU server at a time. It is one goroutine's.
 type serverClient struct {
-	connect func(name string) (*api.Client, error)
+	clients *serverClients
 	name    string
 	c       *api.Client // nil: none yet
 }
 
-// of is the client of a server: the one that there is, unless that is of another, which is closed
+// of is the client of a server: the one that there is, unless that is of another, which is left
 // then. With an error it stays.
 func (s *serverClient) of(name string) (*api.Client, error) {
 	if s.c != nil && s.name == name {
 		return s.c, nil
 	}
-	c, err := s.connect(name)
+	c, err := s.clients.take(name)
 	if err != nil {
 		return nil, err
 	}
@@ -26,6 +77,6 @@ func (s *serverClient) of(name string) (*api.Client, error) {
 
 func (s *serverClient) close() {
 	if s.c != nil {
-		s.c.Close()
+		s.clients.leave(s.name)
 	}
 }

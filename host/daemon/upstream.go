@@ -36,8 +36,7 @@ const (
 
 // server is a client of a GPU server that the configuration names.
 func (d *Daemon) server(address string) (*api.Client, error) {
-	files := d.identity()
-	return api.NewServerClient(address, func(host string) (*tls.Config, error) { return files.Client(api.RemoteProtocol, host) })
+	return api.NewServerClient(address, func(host string) (*tls.Config, error) { return d.identity().Client(api.RemoteProtocol, host) })
 }
 
 // called asks a server, and reads its answer by a check.
@@ -161,11 +160,11 @@ func (d *Daemon) askLease(ctx context.Context, spec *api.Spec, name string, chan
 	if err != nil {
 		return nil, none, err
 	}
-	c, err := d.server(name)
+	c, err := d.leasing.take(name)
 	if err != nil {
 		return nil, none, err
 	}
-	defer c.Close()
+	defer d.leasing.leave(name)
 	wish := api.LeaseWish{VM: spec.VM, Name: spec.Name, GPU: spec.GPU, MIG: spec.MIG, Change: change, Protocol: remote.ProtocolVersion, Key: own}
 	if spec.Migratable { // else as the server is configured, as for its own vGPUs
 		wish.Migratable = &spec.Migratable
@@ -242,7 +241,7 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 		return
 	}
 	rec, _ := d.copyOf(v)
-	servers := serverClient{connect: d.server}
+	servers := serverClient{clients: &d.renewing}
 	defer servers.close()
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
