@@ -95,6 +95,20 @@ func TestUnreached(t *testing.T) {
 			t.Errorf("a device process: %v: %v", cause, err)
 		}
 	}
+	far, err := NewServerClient("gpu1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	for word, cause := range map[string]error{
+		"remote.listen": dial(syscall.ECONNREFUSED), "firewall": dial(syscall.EHOSTUNREACH), "lets this port through": dial(os.ErrDeadlineExceeded), "is up": context.DeadlineExceeded,
+		"/etc/hosts": dial(&net.DNSError{Err: "no such host", Name: "gpu1", IsTimeout: true}), "the log of its causewayd": io.EOF, "another service": syscall.ECONNRESET,
+	} {
+		if err := far.unreached(&url.Error{Op: "Get", URL: "https://gpu1:7745/v1/gpus", Err: cause}); !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "gpu1:7745") {
+			t.Errorf("a GPU server: %v: %v", cause, err)
+		}
+	}
 	late := c.unreached(&url.Error{Op: "Get", URL: "http://causeway/v1/gpus", Err: context.DeadlineExceeded})
 	if !errors.Is(late, context.DeadlineExceeded) || !strings.Contains(late.Error(), "/run/x.sock has not answered in time") || !strings.Contains(late.Error(), "journalctl -u causewayd") {
 		t.Errorf("no answer in time: %v", late)

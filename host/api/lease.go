@@ -204,4 +204,4 @@ func NewServerClient(address string, identity func(host string) (*tls.Config, er
 }
 
 // errNoServer says that no GPU server can be reached.
-var errNoServer = fmt.Errorf("no GPU server listens there: on that host set remote.listen in %s, or run `causeway serve`", ConfigFile)
+var errNoServer = fmt.Errorf("no GPU server listens there: on that host start causewayd with remote.listen in %s, or run `causeway serve`; its port may be another one", ConfigFile)

@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -144,10 +145,25 @@ func (c *Client) unreachedFar(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%s: %w", c.socket, c.nobody)
 	}
-	if remedy := mtls.Remedy(err); remedy != "" {
+	if remedy := cmp.Or(mtls.Remedy(err), farRemedy(err)); remedy != "" {
 		return fmt.Errorf("%s: %w: %s", c.socket, err, remedy)
 	}
 	return fmt.Errorf("%s: %w", c.socket, err)
+}
+
+// farRemedy says what an operator does about a host that is not reached, or does not answer.
+func farRemedy(err error) string {
+	var name *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &name):
+		return "enter its name in DNS or /etc/hosts, or call it by its address"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return "the other end closes the connection: the log of its causewayd says why; or another service has that port"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.As(err, &timeout) && timeout.Timeout():
+		return "see whether that host is up, and whether the network, or a firewall, lets this port through"
+	}
+	return ""
 }
 
 // Arriving is what a host asks another to make ready for memory that goes ahead of a VM.

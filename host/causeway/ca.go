@@ -83,7 +83,7 @@ addresses beside it. A certificate that it has already holds until it expires or
 		RunE: func(cmd *cobra.Command, names []string) error {
 			a, err := mtls.LoadAuthority(f.dir)
 			if err != nil {
-				return fmt.Errorf("%w (`causeway ca init` makes one)", err)
+				return err
 			}
 			return issue(cmd.OutOrStdout(), a, days, names)
 		},
@@ -99,7 +99,14 @@ func issue(out io.Writer, a *mtls.Authority, days int, names []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s and %s, of the authority %s, hold for %d days\n", f.Certificate, f.Key, f.CA, days)
+	until := fmt.Sprintf("hold for %d days", days)
+	switch end := a.End(); {
+	case days <= 0:
+		until = fmt.Sprintf("have expired: --days %d", days)
+	case end.Before(time.Now().AddDate(0, 0, days)):
+		until = "hold until " + end.Format(time.DateOnly) + ", when the authority ends: another one is made in another folder (causeway ca init)"
+	}
+	_, err = fmt.Fprintf(out, "%s and %s, of the authority %s, %s\n", f.Certificate, f.Key, f.CA, until)
 	return err
 }
 

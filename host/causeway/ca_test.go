@@ -37,9 +37,12 @@ func TestCA(t *testing.T) {
 	must("192.0.2.1", "list")
 	must("revoked: gpu1", "revoke", "gpu1")
 	must("nothing that was not", "revoke", "gpu1")
+	must("hold for 825 days", "issue", "hosta")
+	must("when the authority ends", "issue", "hosta", "--days", "36500")
+	must("have expired: --days 0", "issue", "hostb", "--days", "0")
 	must(`"revoked": "2`, "list", "--json")
-	if _, err := run("revoke", "gpu2"); err == nil {
-		t.Error("a host that there is not was revoked")
+	if _, err := run("revoke", "gpu2"); err == nil || !strings.Contains(err.Error(), "ca list") {
+		t.Errorf("a host that there is not was revoked: %v", err)
 	}
 	st, err := os.Stat(filepath.Join(dir, "ca-key.pem"))
 	if err != nil || st.Mode().Perm() != 0o600 {

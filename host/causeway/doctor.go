@@ -19,7 +19,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Check whether this host can give vGPUs to VMs, and say what to do",
 		Long: `Checks the kernel, KVM, QEMU, libvirt and its hook, AppArmor and SELinux, the NVIDIA driver and its libraries (loaded by a child
 process), MIG, what kernels on the GPU can address, huge pages, limits of locked memory, what confines workers (control groups, seccomp, Landlock, namespaces), and
-causewayd: its configuration, folders, disk space, sockets, the scheduler and the vGPUs.
+causewayd: its configuration, folders, disk space, sockets, the scheduler, the certificate by which other hosts know this one, GPU servers and the vGPUs.
 
 Each check says ok, warning (something works less well) or failed (vGPUs will not work), and what to do. It changes nothing.
 The exit status is 1 if a check failed.`,
@@ -37,6 +37,9 @@ The exit status is 1 if a check failed.`,
 				m.RunDir = cfg.RunDir
 			}
 			m.StateDir, m.LogDir, m.ReachWorker = cfg.StateDir, cfg.LogDir, cfg.Isolation.KernelsReachWorker
+			if cfg.MeetsHosts() {
+				m.Identity = cfg.Migration.Files()
+			}
 			m.Daemon = api.NewClient(api.Socket(m.RunDir))
 			defer m.Daemon.Close()
 			results := doctor.Examine(cmd.Context(), m)

@@ -82,6 +82,7 @@ func TestNodeCommands(t *testing.T) {
 		"inspect":         {[]string{"inspect", "vm1/gpu0"}, []string{"vm1/gpu0: connected", "<source socket='/s'/>"}, "vm1/gpu1", 0},
 		"inspect both":    {[]string{"inspect", "vm1"}, []string{"vm1/gpu0: connected", "vm1/gpu1: waiting"}, "", 0},
 		"inspect nothing": {[]string{"inspect", "vm2"}, nil, "", exitUnknown},
+		"on no server":    {[]string{"create", "vm9", "--remote", ""}, nil, "", exitFailed},
 		"logs":            {[]string{"logs", "vm1/gpu0"}, []string{"one\ntwo\nthree?[2J\n"}, "\x1b", 0},
 		"logs -n":         {[]string{"logs", "vm1/gpu0", "-n", "2"}, []string{"two\nthree"}, "one", 0},
 		"logs of which":   {[]string{"logs", "vm1"}, nil, "", exitFailed},

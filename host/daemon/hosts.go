@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -33,11 +32,11 @@ func (d *Daemon) hostListener() (net.Listener, error) {
 	}
 	cfg, err := m.Files().Server(api.HostProtocol)
 	if err != nil {
-		return nil, fmt.Errorf("migration.listen: %w", err)
+		return nil, notServed("migration.listen", err)
 	}
 	ln, err := net.Listen("tcp", m.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("migration.listen: %w", err)
+		return nil, notServed("migration.listen", err)
 	}
 	d.log.Info("other hosts are awaited", "address", ln.Addr())
 	return tls.NewListener(netutil.LimitListener(ln, mostHosts), cfg), nil

@@ -89,7 +89,7 @@ func (d *Daemon) mayMoveServer(ctx context.Context, v *vgpu, to string) (string,
 	case beside != nil:
 		return "", refuse(http.StatusConflict, "try again in a moment; `causeway inspect "+key+"` shows whether its device process answers", "whether %s has moved to %s is not known yet", key, beside.Server)
 	case up == nil || up.Lost:
-		return "", refuse(http.StatusConflict, "attach it again", "the GPU server %s of %s is lost", rec.Spec.Remote, key)
+		return "", refuse(http.StatusConflict, "it has another lease by itself once that server is back and its programs have ended (`causeway inspect` shows it), or is deleted and made elsewhere", "the GPU server %s of %s is lost", rec.Spec.Remote, key)
 	}
 	name, err := d.named(ctx, to)
 	if err != nil {
@@ -162,7 +162,7 @@ func (d *Daemon) noStrays(ctx context.Context, v *vgpu, up *api.Upstream) error 
 			return nil
 		}
 		if time.Now().After(end) {
-			return refuse(http.StatusConflict, "end them first", "%d programs under `causeway run --remote` use the lease of %s on %s, and would end with it", n, v.rec.Spec.Key(), up.Server)
+			return refuse(http.StatusConflict, "end them first", "programs under `causeway run --remote` use the lease of %s on %s, and would end with it (sessions: %d)", v.rec.Spec.Key(), up.Server, n)
 		}
 		select {
 		case <-time.After(strayLook):

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"syscall"
 
 	"causeway/host/api"
 	"causeway/host/daemon/intake"
@@ -24,14 +26,29 @@ func (d *Daemon) remoteListener() (*net.TCPListener, error) {
 		return nil, nil
 	}
 	if _, err := d.identity().Server(api.RemoteProtocol); err != nil {
-		return nil, fmt.Errorf("remote.listen: %w", err)
+		return nil, notServed("remote.listen", err)
 	}
 	ln, err := net.Listen("tcp", r.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("remote.listen: %w", err)
+		return nil, notServed("remote.listen", err)
 	}
 	d.log.Info("other hosts' vGPUs are served", "address", ln.Addr())
 	return ln.(*net.TCPListener), nil
+}
+
+// notServed is why other hosts cannot be listened to by a key, with what to do.
+func notServed(key string, err error) error {
+	remedy := mtls.Remedy(err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		remedy = "another process has that port (`ss -ltnp` names it): end it, or configure another port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		remedy = "this host has no such address (`ip address` lists them)"
+	}
+	if remedy == "" {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return fmt.Errorf("%s: %w: %s", key, err, remedy)
 }
 
 // identity is who this host is to others.

@@ -206,6 +206,9 @@ func (d *Daemon) release(ctx context.Context, key string, unused bool) error {
 			break
 		}
 		if time.Since(start) > unusedPatience || ctx.Err() != nil {
+			if h := rec.Spec.Lease; h != "" {
+				return refuse(http.StatusConflict, "end them there, or delete it by force (causeway delete --force): they get errors then", "programs of %s use %s", h, key)
+			}
 			return refuse(http.StatusConflict, "end the VM or detach the device first", "a VM is connected to %s", key)
 		}
 	}

@@ -29,6 +29,7 @@ var checks = []check{
 	{"systemd units", units},
 	{"causewayd", daemon},
 	{"scheduler", scheduler},
+	{"certificate", certificate},
 	{"GPU servers", servers},
 	{"sockets", sockets},
 	{"vGPUs", vgpus},

@@ -13,6 +13,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/doctor/kvm"
+	"causeway/remote/mtls"
 	"causeway/remote/sys"
 )
 
@@ -29,10 +30,14 @@ type Machine struct {
 	Landlock func() (version int, err error)  // of the kernel's Landlock
 	Space    func(path string) (Space, error) // of the file system that holds path
 	Config   func() error                     // reads causewayd's configuration
-	Daemon   *api.Client
-	Program  []string // this program: runs children that may load drivers
-	Version  string   // of this program
-	UID      int
+	// Identity is who this host is to others by the configuration; nil: it has to do with none.
+	Identity interface {
+		Standing() (mtls.Standing, error)
+	}
+	Daemon  *api.Client
+	Program []string // this program: runs children that may load drivers
+	Version string   // of this program
+	UID     int
 	// ReachWorker: the configuration permits GPUs whose kernels address all of a worker's memory.
 	ReachWorker bool
 	RunDir      string

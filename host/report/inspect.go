@@ -54,7 +54,9 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 	if v.Status != nil {
 		inspectStatus(p, r, v)
 	}
-	inspectAttach(p, AttachTo(v))
+	if v.Spec.Lease == "" { // else it is another host's: what attaches it is to be had there
+		inspectAttach(p, AttachTo(v))
+	}
 	return p.err
 }
 

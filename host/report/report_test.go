@@ -98,6 +98,21 @@ func TestAttachIsXML(t *testing.T) {
 	}
 }
 
+// TestInspectLease: a vGPU of another host's is not attached to a VM of this one, and nothing says
+// how.
+func TestInspectLease(t *testing.T) {
+	v := api.VGPU{Spec: api.Spec{VM: "hosta", Name: "vm1:gpu0", Lease: "hosta"}, Socket: "/run/causeway/hosta/vm1:gpu0.sock"}
+	var b strings.Builder
+	if err := Inspect(&b, &Reading{}, &v); err != nil || !strings.Contains(b.String(), "leased by   hosta") {
+		t.Errorf("%s, %v", b.String(), err)
+	}
+	for _, word := range []string{"<filesystem", "QEMU", "mount -t"} {
+		if strings.Contains(b.String(), word) {
+			t.Errorf("%s in:\n%s", word, b.String())
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 B", 5: "5 B", 1023: "1023 B", 1 << 10: "1 KiB", 3 << 29: "1.5 GiB", 150 << 30: "150 GiB", 1<<40 + 1<<39: "1.5 TiB", 1<<64 - 1: "16777216 TiB"} {
 		if got := Bytes(n); got != want {

@@ -16,6 +16,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"causeway/remote/sys"
@@ -56,6 +58,9 @@ func NewAuthority(dir string, valid time.Duration) (*Authority, error) {
 // LoadAuthority uses the authority in a folder; fs.ErrNotExist: there is none.
 func LoadAuthority(dir string) (*Authority, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("authority in %s: %w (`causeway ca init` makes one; --dir says where it is)", dir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("authority in %s: %w", dir, err)
 	}
@@ -83,13 +88,19 @@ func newAuthority(dir string, valid time.Duration, use x509.KeyUsage) error {
 	return write(dir, caName, caKey, t, t, key, key)
 }
 
+// End is when the authority's own certificate ends, and all that it has issued.
+func (a *Authority) End() time.Time { return a.cert.NotAfter }
+
 // Issue makes the certificate and key of a host in the folder, with its names and addresses, of
-// which the first names the files.
+// which the first names the files. It holds for so long, and no longer than the authority.
 func (a *Authority) Issue(valid time.Duration, names ...string) (Files, error) {
-	if len(names) == 0 || filepath.Base(names[0]) != names[0] || names[0] == "ca" {
-		return Files{}, fmt.Errorf("%q is no host's name", names)
+	if err := checkNames(names); err != nil {
+		return Files{}, err
 	}
 	t := template(names[0], valid)
+	if end := a.End(); t.NotAfter.After(end) {
+		t.NotAfter = end
+	}
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for _, n := range names {
@@ -109,6 +120,27 @@ func (a *Authority) Issue(valid time.Duration, names ...string) (Files, error) {
 		err = a.note(cert)
 	}
 	return Files{filepath.Join(a.dir, caName), filepath.Join(a.dir, cert), filepath.Join(a.dir, keyFile)}, err
+}
+
+// hostName is how a host may be called, beside its addresses. One that stands for many, as
+// *.example.net, would let that host be any of them.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?$`)
+
+// checkNames wants names and addresses of a host, of which the first is that of files, too.
+func checkNames(names []string) error {
+	if len(names) == 0 || names[0] == "ca" {
+		return fmt.Errorf("%q is no host's name", names)
+	}
+	for i, n := range names {
+		if i > 0 && net.ParseIP(n) != nil {
+			continue
+		}
+		last := n[strings.LastIndexByte(n, '.')+1:]
+		if number := strings.Trim(last, "0123456789") == ""; !hostName.MatchString(n) || number && net.ParseIP(n) == nil {
+			return fmt.Errorf("%q is no host's name or address: write it as in gpu1.example.net or 192.0.2.1", n)
+		}
+	}
+	return nil
 }
 
 func template(name string, valid time.Duration) *x509.Certificate {

@@ -139,7 +139,7 @@ func (a *Authority) Revoke(who string) ([]Issued, error) {
 	}
 	of := slices.DeleteFunc(slices.Clone(all), func(i Issued) bool { return i.Host != who && !strings.EqualFold(i.Serial, who) })
 	if len(of) == 0 {
-		return nil, fmt.Errorf("%w: %s", ErrNotIssued, who)
+		return nil, fmt.Errorf("%w: %s: `causeway ca list` lists them", ErrNotIssued, who)
 	}
 	of = slices.DeleteFunc(of, func(i Issued) bool { return !i.Revoked.IsZero() })
 	return of, a.writeList(of)

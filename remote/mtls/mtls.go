@@ -10,10 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // ErrIdentity says that a host has no certificate that others could know it by.
 var ErrIdentity = errors.New("no usable certificate of this host")
+
+// errReadable: who reads a host's key can be that host.
+var errReadable = errors.New("others may read or write the key")
 
 // Files are where a host's identity is, as PEM: the authority's certificate, its own, and its own
 // key.
@@ -44,10 +48,10 @@ func (f Files) load() (*identity, error) {
 		return nil, err
 	}
 	if st, err := os.Stat(f.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: others may read or write the key %s: chmod 600 it", ErrIdentity, f.Key)
+		return nil, fmt.Errorf("%w: %w %s", ErrIdentity, errReadable, f.Key)
 	}
 	if id.own, err = tls.LoadX509KeyPair(f.Certificate, f.Key); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIdentity, err)
+		return nil, fmt.Errorf("%w: %s with %s: %w", ErrIdentity, f.Certificate, f.Key, err)
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if _, err := id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
@@ -111,6 +115,35 @@ func (f Files) Client(protocol, host string) (*tls.Config, error) {
 	c := id.config(protocol)
 	c.ServerName = host
 	return c, nil
+}
+
+// Standing is who a host is to others, and until when: its own certificate's end, or an earlier one
+// of its authority's.
+type Standing struct {
+	Host  string
+	Until time.Time
+}
+
+// Standing says how others know the host now; an error is what they would see as well.
+func (f Files) Standing() (s Standing, err error) {
+	id, err := f.load()
+	if err != nil {
+		return s, err
+	}
+	chains, err := id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	if err == nil {
+		err = id.revoked.checkAny(chains)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrIdentity, err)
+	}
+	s = Standing{id.own.Leaf.Subject.CommonName, id.own.Leaf.NotAfter}
+	for _, c := range chains[0] {
+		if c.NotAfter.Before(s.Until) {
+			s.Until = c.NotAfter
+		}
+	}
+	return s, nil
 }
 
 // Peer names the host at the other end of a connection, for logs.

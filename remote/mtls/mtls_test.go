@@ -135,6 +135,21 @@ func TestIdentity(t *testing.T) {
 		t.Error(err)
 	} else if _, err := au.Issue(time.Hour, "../x"); err == nil {
 		t.Error("a path was taken for a host")
+	} else {
+		for _, names := range [][]string{{}, {""}, {"ca"}, {"*.example.net"}, {"a b"}, {"hosta", "*"}, {"hosta", "b/c"}, {"hosta", "192.0.2.400"}, {"-x"}, {"::1"}} {
+			if _, err := au.Issue(time.Hour, names...); err == nil {
+				t.Errorf("%q was taken for a host", names)
+			}
+		}
+		for _, names := range [][]string{{"h_1.example.net", "::1", "192.0.2.1", "node-7"}, {"192.0.2.1"}} {
+			f, err := au.Issue(1000*time.Hour, names...)
+			if err != nil {
+				t.Errorf("%q: %v", names, err)
+			}
+			if s, err := f.Standing(); err != nil || s.Host != names[0] || !s.Until.Equal(au.End()) {
+				t.Errorf("%q: %+v, %v: the authority ends %v", names, s, err, au.End())
+			}
+		}
 	}
 	if err := os.Remove(dir + "/ca-key.pem"); err != nil {
 		t.Fatal(err)

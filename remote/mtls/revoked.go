@@ -154,7 +154,7 @@ func Remedy(err error) string {
 	case errors.Is(err, ErrList):
 		return "copy the authority's file " + listName + " anew to where ca.pem is"
 	case errors.Is(err, ErrIdentity):
-		return "issue this host a certificate (causeway ca issue), and name its files in [migration] of causewayd.toml"
+		return ownRemedy(err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "look at both hosts' clocks; issue the host a new certificate: causeway ca issue"
 	case errors.As(err, &foreign):
@@ -169,4 +169,19 @@ func Remedy(err error) string {
 		return "that host offers no TLS 1.3"
 	}
 	return ""
+}
+
+// ownRemedy says what to do about this host's own files.
+func ownRemedy(err error) string {
+	var invalid x509.CertificateInvalidError
+	var foreign x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, errReadable):
+		return "chmod 600 it"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "issue this host a new certificate (causeway ca issue), and copy it and its key here; or look at this host's clock"
+	case errors.As(err, &foreign):
+		return "it and ca.pem are of two authorities: copy both, and the key, from the folder of one"
+	}
+	return "issue this host a certificate (causeway ca issue), copy it, its key and ca.pem here, and name the files in [migration] of causewayd.toml"
 }

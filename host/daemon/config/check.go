@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,8 +91,8 @@ func (c *Config) Check() error {
 	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
 	for key, l := range map[string][2]string{"metrics.listen": {c.Metrics.Listen, "127.0.0.1:9435"}, "migration.listen": {c.Migration.Listen, ":7744"}, "remote.listen": {c.Remote.Listen, ":7745"}} {
 		_, port, err := net.SplitHostPort(l[0])
-		n, _ := strconv.ParseUint(port, 10, 16)
-		bad(l[0] != "" && (err != nil || n == 0), key, strconv.Quote(l[0]), fmt.Sprintf("write ADDRESS:PORT as in %q, or nothing", l[1]))
+		n, notPort := strconv.ParseUint(port, 10, 16)
+		bad(l[0] != "" && (err != nil || notPort != nil || n == 0), key, strconv.Quote(l[0]), fmt.Sprintf("write ADDRESS:PORT as in %q, or nothing", l[1]))
 	}
 	for _, name := range c.Remote.Allow {
 		bad(!api.IsName(name), "remote.allow", strconv.Quote(name), "write the names in the hosts' certificates")
@@ -103,11 +104,14 @@ func (c *Config) Check() error {
 		errs = append(errs, fmt.Errorf("%w: remote.unreserved: %w", ErrValue, err))
 	}
 	bad(c.Remote.Unreserved != 0 && len(c.Remote.Fleet) == 0, "remote.unreserved", c.Remote.Unreserved, "without remote.fleet hosts lease what there is: leave it out")
-	for _, name := range c.Remote.Servers {
+	for i, name := range c.Remote.Servers {
+		again := slices.ContainsFunc(c.Remote.Servers[:i], func(n string) bool { return api.ServerAddress(n) == api.ServerAddress(name) })
+		bad(again, "remote.servers", strconv.Quote(name), "it is listed twice")
 		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}
-	bad(c.Remote.Domain != "" && !api.IsName(c.Remote.Domain), "remote.domain", strconv.Quote(c.Remote.Domain), `write a domain, as in "example.net", or nothing`)
-	bad(!rdma.MatchString(c.Remote.RDMA), "remote.rdma", strconv.Quote(c.Remote.RDMA), `use "off", "auto", or an RDMA device or one port of it, as in "mlx5_0" or "mlx5_0/1"`)
+	bad(c.Remote.Domain != "" && (!api.IsName(c.Remote.Domain) || strings.HasPrefix(c.Remote.Domain, "_")), "remote.domain", strconv.Quote(c.Remote.Domain),
+		`write a domain, as in "example.net", without _causeway._tcp, or nothing`)
+	bad(!rdma.MatchString(c.Remote.RDMA) || slices.Contains([]string{"on", "yes", "true"}, c.Remote.RDMA), "remote.rdma", strconv.Quote(c.Remote.RDMA), `use "off", "auto", or an RDMA device or one port of it, as in "mlx5_0" or "mlx5_0/1"`)
 	if _, err := verbs.ParsePartition(c.Remote.RDMAPartition); err != nil {
 		errs = append(errs, wrong("remote.rdma_partition", strconv.Quote(c.Remote.RDMAPartition), `write the partition's P_Key, as in "0x8001", or nothing`))
 	}

@@ -144,6 +144,11 @@ func (m *Migration) Files() mtls.Files {
 	return mtls.Files{CA: m.CA, Certificate: m.Certificate, Key: m.Key}
 }
 
+// MeetsHosts says whether this host has to do with others, and so needs an identity.
+func (c *Config) MeetsHosts() bool {
+	return c.Migration.Listen != "" || len(c.Migration.Peers) > 0 || c.Remote.Listen != "" || len(c.Remote.Servers) > 0 || c.Remote.Domain != ""
+}
+
 // Values of Remote.RDMA besides a device's name.
 const (
 	RDMAOff  = "off"

@@ -91,6 +91,16 @@ func TestWrong(t *testing.T) {
 		"[metrics]\nlisten = '127.0.0.1'":                           {"metrics.listen", "127.0.0.1:9435"},
 		"[metrics]\nlisten = ':0'":                                  {"metrics.listen"},
 		"[metrics]\nlisten = ':http'":                               {"metrics.listen"},
+		"[metrics]\nlisten = ':94350'":                              {"metrics.listen", "127.0.0.1:9435"},
+		"[remote]\nlisten = ':77450'":                               {"remote.listen", ":7745"},
+		"[remote]\nlisten = 7745":                                   {"line 2", "remote.listen", "a TOML integer", "quotes"},
+		"[remote]\nallow = 'hosta'":                                 {"line 2", "remote.allow", "a list"},
+		"[remote]\nrdma = true":                                     {"line 2", "remote.rdma", "quotes"},
+		"[remote]\nrdma = 'yes'":                                    {"remote.rdma", "auto"},
+		"[remote]\ngpu_direct = 'on'":                               {"line 2", "remote.gpu_direct", "true or false"},
+		"[remote]\ncopy_connections = '4'":                          {"line 2", "remote.copy_connections", "a number"},
+		"[remote]\nservers = ['gpu1', 'gpu1:7745']":                 {"remote.servers", "gpu1:7745", "twice"},
+		"[remote]\ndomain = '_causeway._tcp.example.net'":           {"remote.domain", "example.net", "without _causeway._tcp"},
 		// All at once.
 		"[devices]\nwarm_workers = -1\nlog = 'x'": {"devices.warm_workers = -1", "devices.log"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -110,9 +111,28 @@ func explain(err error) error {
 		if key := strings.Join(wrong.Key(), "."); key != "" {
 			at = fmt.Sprintf("line %d, key %s", line, key)
 		}
-		return fmt.Errorf("%s: %s", at, strings.TrimPrefix(wrong.Error(), "toml: "))
+		return fmt.Errorf("%s: %s", at, plain(strings.TrimPrefix(wrong.Error(), "toml: ")))
 	}
 	return err
+}
+
+// mismatch is what the decoder says of a value of another kind than the key's.
+var mismatch = regexp.MustCompile(`^cannot decode TOML (\w+) into struct field \S+ of type (\S+)$`)
+
+// plain says of a value of the wrong kind what to write, without the names of our types.
+func plain(text string) string {
+	m := mismatch.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	write := map[string]string{
+		"string": `write text in quotes, as in "auto"`, "[]string": `write a list, as in ["one", "two"]`, "bool": "write true or false, without quotes",
+		"int": "write a number, without quotes", "uint32": "write a number, without quotes", "float64": "write a number, as in 1.5, without quotes",
+	}[m[2]]
+	if write == "" {
+		return text
+	}
+	return "a TOML " + m[1] + " stands there: " + write
 }
 
 // nearest is the known key that is most like a wrong one.
