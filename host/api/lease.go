@@ -199,7 +199,12 @@ func NewServerClient(address string, identity func(host string) (*tls.Config, er
 		}
 		return &judged{Conn: conn, host: host, identity: identity, last: time.Now()}, raw.SetDeadline(time.Time{})
 	}
-	t := &http.Transport{DialTLSContext: connect, MaxIdleConns: 2, MaxConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10}
+	t := &certified{
+		begin: func() *http.Transport {
+			return &http.Transport{DialTLSContext: connect, MaxIdleConns: 2, MaxConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10}
+		},
+		identity: func() (*tls.Config, error) { return identity(host) },
+	}
 	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, nobody: errNoServer}, nil
 }
 

@@ -161,7 +161,6 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		opt: o, run: o.Config.RunDir, log: o.Log, started: time.Now(), lock: lock, cfg: o.Config, policy: policy,
 		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{}, finder: discover.New(o.Lookup),
 	}
-	d.renewing.connect, d.leasing.connect = d.server, d.server
 	d.leases.Term, d.leases.Now = api.LeaseTerm, o.Now
 	if o.Now == nil {
 		d.leases.Now = time.Now

@@ -223,10 +223,6 @@ func (d *Daemon) handleRemote(mux *http.ServeMux, pattern string, who func(*http
 		h, err := who(r)
 		if err == nil {
 			err = do(d, w, r, h)
-		} else {
-			// It was the connection's certificate that was judged: who has another by now shows it
-			// on the next one.
-			w.Header().Set("Connection", "close")
 		}
 		if err != nil {
 			d.log.Warn("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)

@@ -10,8 +10,6 @@ import (
 // server takes few connections of one host, fewer than it gives leases: what each lease asks goes by
 // the same.
 type serverClients struct {
-	connect func(name string) (*api.Client, error)
-
 	mu     sync.Mutex
 	shared map[string]*sharedClient
 }
@@ -22,13 +20,13 @@ type sharedClient struct {
 	users int
 }
 
-// take is the client of a server, which whoever has it leaves.
-func (s *serverClients) take(name string) (*api.Client, error) {
+// take is the client of a server, which whoever has it leaves; connect makes one.
+func (s *serverClients) take(name string, connect func(name string) (*api.Client, error)) (*api.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.shared[name]
 	if c == nil {
-		made, err := s.connect(name)
+		made, err := connect(name)
 		if err != nil {
 			return nil, err
 		}
@@ -56,6 +54,7 @@ func (s *serverClients) leave(name string) {
 // serverClient is the client of one GPU server at a time. It is one goroutine's.
 type serverClient struct {
 	clients *serverClients
+	connect func(name string) (*api.Client, error)
 	name    string
 	c       *api.Client // nil: none yet
 }
@@ -66,7 +65,7 @@ func (s *serverClient) of(name string) (*api.Client, error) {
 	if s.c != nil && s.name == name {
 		return s.c, nil
 	}
-	c, err := s.clients.take(name)
+	c, err := s.clients.take(name, s.connect)
 	if err != nil {
 		return nil, err
 	}

@@ -32,13 +32,13 @@ func TestServerClient(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 	}
 	no, made := errors.New("no such server"), 0
-	s := &serverClient{clients: &serverClients{connect: func(name string) (*api.Client, error) {
+	s := &serverClient{clients: &serverClients{}, connect: func(name string) (*api.Client, error) {
 		if closed[name] == nil {
 			return nil, no
 		}
 		made++
 		return api.NewClient(filepath.Join(dir, name)), nil
-	}}}
+	}}
 	s.close() // none yet
 	if _, err := s.of("gpu3"); !errors.Is(err, no) {
 		t.Error(err)

@@ -160,7 +160,7 @@ func (d *Daemon) askLease(ctx context.Context, spec *api.Spec, name string, chan
 	if err != nil {
 		return nil, none, err
 	}
-	c, err := d.leasing.take(name)
+	c, err := d.leasing.take(name, d.server)
 	if err != nil {
 		return nil, none, err
 	}
@@ -241,7 +241,7 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 		return
 	}
 	rec, _ := d.copyOf(v)
-	servers := serverClient{clients: &d.renewing}
+	servers := serverClient{clients: &d.renewing, connect: d.server}
 	defer servers.close()
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()

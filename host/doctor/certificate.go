@@ -24,7 +24,7 @@ func certificate(_ context.Context, m *Machine) Result {
 	case errors.Is(err, fs.ErrPermission):
 		return warning("Run this as root.", "its key may not be read by this user: not looked at")
 	case err != nil:
-		return failed("No other host knows this one, nor this one any other. "+cmp.Or(mtls.Remedy(err), "docs/REMOTE.md has a table of errors.")+".", "%v", err)
+		return failed("No other host knows this one, nor this one any other: "+cmp.Or(mtls.Remedy(err), "docs/REMOTE.md has a table of errors")+".", "%v", err)
 	case time.Until(s.Until) < renewBefore:
 		return warning("Issue this host a new one (causeway ca issue "+s.Host+"), and copy it and its key here: they are read at each connection, and nothing is started anew. An authority that ends is followed by another.",
 			"%s is known until %s, and then by no other host", s.Host, s.Until.Format(time.DateOnly))
