@@ -44,7 +44,7 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			once := !cmd.Flags().Changed("warm")
 			if cmd.Flags().Changed("remote") {
-				if remote == "" { // a script's variable that is not set, say: not in silence on a GPU of this host
+				if remote == "" { // a script's variable that is not set, say
 					return runFailed(errors.New("--remote names no vGPU: `causeway create VM --remote SERVER` makes one on a GPU server; without --remote the GPU is this host's"))
 				}
 				vm, name := api.ParseKey(remote)

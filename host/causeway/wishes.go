@@ -19,7 +19,7 @@ func (w *wishes) register(c *cobra.Command, node *nodeFlags) {
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
 	c.Flags().StringVar(&w.wish.MIG, "mig", "", "`PROFILE` of a MIG slice, as in 1g.18gb")
 	c.Flags().Func("remote", "GPU `SERVER` of causewayd's configuration (remote.servers, remote.domain) on which the vGPU is to lie, or any: the nearest that has room (default: this host)", func(v string) error {
-		if v == "" { // a script's variable that is not set, say: it is not to be had on this host in silence
+		if v == "" { // a script's variable that is not set, say
 			return errors.New("no server is named: `causeway gpus --all` lists them, any is the nearest that has room; without --remote the GPU is this host's")
 		}
 		w.wish.Remote = v

@@ -7,8 +7,8 @@ import (
 )
 
 // serverClients are clients of GPU servers that several goroutines share, one for each server. A
-// server takes few connections of one host, fewer than it gives leases: what each lease asks goes by
-// the same.
+// server takes fewer connections of one host than it gives leases: what each lease asks goes by the
+// same.
 type serverClients struct {
 	mu     sync.Mutex
 	shared map[string]*sharedClient

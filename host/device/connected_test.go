@@ -116,6 +116,9 @@ func TestLeasedReady(t *testing.T) {
 		if got := x.workers.last().spare; got != ready {
 			t.Errorf("session %d: a worker that waited may serve it: %v, not %v", n, got, ready)
 		}
+		if !x.workers.last().cfg.Tied {
+			t.Errorf("session %d would go on without its device process", n)
+		}
 	}
 	x.end()
 }

@@ -10,8 +10,8 @@ import (
 	"causeway/remote/mtls"
 )
 
-// renewBefore is how long before its end a certificate should have a successor: connections of hosts
-// end with it, and with them what programs have on GPU servers.
+// renewBefore is how long before its end a certificate should have a successor: leases of GPU
+// servers end with it, and with them what programs have there.
 const renewBefore = 30 * 24 * time.Hour
 
 // certificate is by what other hosts know this one: its files as a handshake would find them now.

@@ -86,7 +86,7 @@ func (f *Format) Write(w io.Writer, r *Reading) error {
 func psRow(r *Reading, v *api.VGPU) PsRow {
 	row := PsRow{
 		Key: clean(v.Spec.Key()), VM: clean(v.Spec.VM), Name: clean(v.Spec.Name), GPU: r.gpuOf(v), State: string(v.State), Used: "-", Memory: "none",
-		Share: shareOf(v), Cap: capOf(v), Sessions: "-", Age: ageOf(r, v), PID: number(v.PID), Socket: v.Socket, UUID: v.GPU, Why: clean(v.Why),
+		Share: shareOf(v), Cap: capOf(v), Sessions: "-", Age: ageOf(r, v), PID: number(v.PID), Socket: v.Socket, UUID: v.GPU, Why: sentence(v.Why),
 	}
 	if s := v.Status; s != nil {
 		row.Used, row.Sessions = Bytes(s.Memory), number(len(s.Sessions))

@@ -23,7 +23,7 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 	p := &paper{w: w}
 	p.title("%s: %s", clean(v.Spec.Key()), v.State)
 	if v.Why != "" {
-		p.line("why", clean(v.Why))
+		p.line("why", sentence(v.Why))
 	}
 	gpu := r.gpuOf(v)
 	if v.GPU != "" && v.GPU != gpu {
@@ -49,7 +49,7 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 	inspectLimits(p, limitsOf(v))
 	p.line("profile", v.Spec.Profile)
 	if v.Status != nil && v.Status.Unheld != "" {
-		p.line("not held", "share and cap: "+clean(v.Status.Unheld))
+		p.line("not held", "share and cap: "+sentence(v.Status.Unheld))
 	}
 	if v.Status != nil {
 		inspectStatus(p, r, v)
@@ -149,16 +149,16 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.block(b.String())
 	for _, o := range s.Sessions {
 		if o.StoredIn != "" {
-			p.line("suspended", fmt.Sprintf("process %d into a file in %s", o.GuestPID, clean(o.StoredIn)))
+			p.line("suspended", fmt.Sprintf("process %d into a file in %s", o.GuestPID, sentence(o.StoredIn)))
 		}
 		if o.Peer != "" {
-			p.line("connected by", fmt.Sprintf("process %d: %s", o.GuestPID, clean(o.Peer)))
+			p.line("connected by", fmt.Sprintf("process %d: %s", o.GuestPID, sentence(o.Peer)))
 		}
 		if o.Carrier != "" {
-			p.line("carrier", fmt.Sprintf("process %d: %s", o.GuestPID, clean(o.Carrier)))
+			p.line("carrier", fmt.Sprintf("process %d: %s", o.GuestPID, sentence(o.Carrier)))
 		}
 		if o.Unmovable != "" {
-			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, clean(o.Unmovable)))
+			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, sentence(o.Unmovable)))
 		}
 	}
 }

@@ -25,7 +25,7 @@ func Profiles(w io.Writer, list []api.Profile, gpus []api.GPU) error {
 				room = "-"
 			}
 			if on.Why != "" {
-				memory, room = "-", "0: "+clean(on.Why)
+				memory, room = "-", "0: "+sentence(on.Why)
 			}
 			rows = append(rows, append(slices.Clone(head), name, memory, room))
 		}

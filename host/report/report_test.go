@@ -113,6 +113,27 @@ func TestInspectLease(t *testing.T) {
 	}
 }
 
+// TestInspectSentences: how a session goes and why it stays are as long as they are, and end
+// somewhere.
+func TestInspectSentences(t *testing.T) {
+	carrier := "RoCE v2 by mlx5_0 port 1, MTU 4096, copies one-sided, 1 queue pair for them: mlx5_0/1; not by mlx5_1/1: the RDMA connection failed: retry exceeded"
+	stays := strings.Repeat("why ", 400)
+	v := api.VGPU{Spec: api.Spec{VM: "vm1", Name: "gpu0"}, Why: "its device process 27236 is gone: signal 9 (killed) ended it; it had said: no memory\x1b",
+		Status: &api.Status{Sessions: []api.Session{{GuestPID: 7, Carrier: carrier, Unmovable: stays}}}}
+	var b strings.Builder
+	if err := Inspect(&b, &Reading{}, &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"process 7: " + carrier + "\n", "it had said: no memory?\n", "why why"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), stays[:longestSentence+1]) || !strings.Contains(b.String(), "…\n") {
+		t.Error("a sentence has no end")
+	}
+}
+
 func TestText(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 B", 5: "5 B", 1023: "1023 B", 1 << 10: "1 KiB", 3 << 29: "1.5 GiB", 150 << 30: "150 GiB", 1<<40 + 1<<39: "1.5 TiB", 1<<64 - 1: "16777216 TiB"} {
 		if got := Bytes(n); got != want {

@@ -109,7 +109,7 @@ func GPUs(w io.Writer, r *Reading) error {
 	for i := range r.GPUs {
 		if g := &r.GPUs[i]; g.Drained {
 			fmt.Fprintf(w, "note: GPU %s is drained (%s): `causeway gpus resume %s` has it take vGPUs again\n",
-				GPUNumber(g), cmp.Or(clean(g.Why), "nobody said why"), GPUNumber(g))
+				GPUNumber(g), cmp.Or(sentence(g.Why), "nobody said why"), GPUNumber(g))
 		}
 	}
 	return err
@@ -133,7 +133,7 @@ func Notes(w io.Writer, r *Reading) {
 	for i := range r.VGPUs {
 		v := &r.VGPUs[i]
 		if v.Status != nil && v.Status.Unheld != "" {
-			fmt.Fprintf(w, "note: share and cap of %s do not hold: %s\n", clean(v.Spec.Key()), clean(v.Status.Unheld))
+			fmt.Fprintf(w, "note: share and cap of %s do not hold: %s\n", clean(v.Spec.Key()), sentence(v.Status.Unheld))
 		}
 		if v.Status != nil && v.Status.Copy != nil {
 			fmt.Fprintf(w, "note: %s: %s\n", clean(v.Spec.Key()), copyText(v.Status.Copy))
@@ -147,7 +147,7 @@ func Notes(w io.Writer, r *Reading) {
 		}
 		if v.State == api.Lost {
 			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",
-				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(clean(v.Why)), "its device process ended"))
+				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(sentence(v.Why)), "its device process ended"))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func copyText(c *api.Copy) string {
 		text += fmt.Sprintf("; programs are held back for %d %% of the time", c.Throttled)
 	}
 	if c.Why != "" {
-		text += "; not of all programs: " + clean(c.Why)
+		text += "; not of all programs: " + sentence(c.Why)
 	}
 	return text
 }

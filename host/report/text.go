@@ -104,10 +104,18 @@ const longest = 64
 
 // clean makes a name from a guest harmless to a terminal: control and invisible characters become
 // ?, and it ends somewhere.
-func clean(s string) string {
+func clean(s string) string { return atMost(s, longest) }
+
+// longestSentence is how much of a foreign sentence is shown: how something is, or why it is not.
+const longestSentence = 1000
+
+// sentence is clean for what is more than a name.
+func sentence(s string) string { return atMost(s, longestSentence) }
+
+func atMost(s string, most int) string {
 	s = whole(s)
-	if r := []rune(s); len(r) > longest {
-		return string(r[:longest-1]) + "…"
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
 	}
 	return s
 }
