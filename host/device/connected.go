@@ -229,8 +229,8 @@ func (s *session) connectWorker(conn *os.File, carry func(*link.Config)) error {
 	}
 	defer started()
 	cfg := s.config()
-	// Its connection would carry it on without this process, which holds its limits, by which a lease
-	// ends it, and without which nobody knows of it.
+	// Its connection would carry it on without this process, which holds its limits and has it end
+	// with its lease, and without which nobody knows of it.
 	cfg.Tied = true
 	if !s.dev.opts.Leased { // programs of a container stay
 		cfg.Migratable, cfg.Base = false, 0
