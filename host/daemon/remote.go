@@ -88,10 +88,10 @@ func (d *Daemon) asker(r *http.Request) (h lease.Host, err error) {
 	if !ok {
 		return h, refuse(http.StatusForbidden, "", "nobody is known to ask")
 	}
-	if err := d.identity().Check(c.Certificate); err != nil {
+	if err := d.identity().Check(c.Shown); err != nil {
 		return h, refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
 	}
-	return lease.HostOf(c.Certificate)
+	return lease.HostOf(c.Shown[0])
 }
 
 // allowed is asker for what hosts may ask.

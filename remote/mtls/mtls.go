@@ -27,6 +27,7 @@ type Files struct{ CA, Certificate, Key string }
 type identity struct {
 	pool    *x509.CertPool
 	own     tls.Certificate
+	between []*x509.Certificate // shown with it
 	revoked revoked
 }
 
@@ -53,12 +54,33 @@ func (f Files) load() (*identity, error) {
 	if id.own, err = tls.LoadX509KeyPair(f.Certificate, f.Key); err != nil {
 		return nil, fmt.Errorf("%w: %s with %s: %w", ErrIdentity, f.Certificate, f.Key, err)
 	}
+	for _, der := range id.own.Certificate[1:] {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrIdentity, f.Certificate, err)
+		}
+		id.between = append(id.between, c)
+	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if _, err := id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+		if _, err := id.chains(use); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrIdentity, f.Certificate, err)
 		}
 	}
 	return id, nil
+}
+
+// chains lead from the host's own certificate to its authority's.
+func (id *identity) chains(use x509.ExtKeyUsage) ([][]*x509.Certificate, error) {
+	return id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: poolOf(id.between), KeyUsages: []x509.ExtKeyUsage{use}})
+}
+
+// poolOf is what lies between a host's certificate and its authority's: shown, but not trusted.
+func poolOf(between []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range between {
+		pool.AddCert(c)
+	}
+	return pool
 }
 
 // certificates are those in PEM; what else is there is not looked at.
@@ -130,7 +152,7 @@ func (f Files) Standing() (s Standing, err error) {
 	if err != nil {
 		return s, err
 	}
-	chains, err := id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	chains, err := id.chains(x509.ExtKeyUsageServerAuth)
 	if err == nil {
 		err = id.revoked.checkAny(chains)
 	}

@@ -111,9 +111,11 @@ func (r revoked) check(chain []*x509.Certificate) error {
 	return nil
 }
 
+var errNone = errors.New("no certificate was verified")
+
 // checkAny wants a chain of which nothing is revoked.
 func (r revoked) checkAny(chains [][]*x509.Certificate) error {
-	err := errors.New("no certificate was verified")
+	err := errNone
 	for _, chain := range chains {
 		if err = r.check(chain); err == nil {
 			return nil
@@ -122,13 +124,17 @@ func (r revoked) checkAny(chains [][]*x509.Certificate) error {
 	return err
 }
 
-// Check judges a certificate that was shown some time ago as a handshake would now.
-func (f Files) Check(cert *x509.Certificate) error {
+// Check judges what a host showed some time ago as a handshake would now: its certificate first,
+// then those between that and its authority's.
+func (f Files) Check(shown []*x509.Certificate) error {
+	if len(shown) == 0 {
+		return errNone
+	}
 	id, err := f.load()
 	if err != nil {
 		return err
 	}
-	chains, err := cert.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := shown[0].Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: poolOf(shown[1:]), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ func TestRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if se, ce := met(t, b, a, "hostb"); se != nil || ce != nil || b.Check(shown.Leaf) != nil {
-		t.Fatal(se, ce, b.Check(shown.Leaf))
+	if se, ce := met(t, b, a, "hostb"); se != nil || ce != nil || b.Check([]*x509.Certificate{shown.Leaf}) != nil {
+		t.Fatal(se, ce, b.Check([]*x509.Certificate{shown.Leaf}))
 	}
 	if list, err := au.Revoke("hosta"); err != nil || len(list) != 1 {
 		t.Fatal(list, err)
@@ -62,7 +62,7 @@ func TestRevoked(t *testing.T) {
 	if se, ce := met(t, a, b, "hosta"); se == nil || !errors.Is(ce, ErrRevoked) {
 		t.Errorf("as server: %v, %v", se, ce)
 	}
-	if err := b.Check(shown.Leaf); !errors.Is(err, ErrRevoked) {
+	if err := b.Check([]*x509.Certificate{shown.Leaf}); !errors.Is(err, ErrRevoked) {
 		t.Errorf("what was shown: %v", err)
 	}
 	if list, err := au.Revoke("hosta"); err != nil || len(list) != 0 {

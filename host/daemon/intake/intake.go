@@ -55,10 +55,10 @@ type Intake struct {
 // Control is a control connection.
 type Control struct {
 	net.Conn
-	// Host is who it is, Certificate what they have shown.
-	Host        string
-	Certificate *x509.Certificate
-	free        func()
+	// Host is who it is, Shown its certificate and those between that and its authority's.
+	Host  string
+	Shown []*x509.Certificate
+	free  func()
 }
 
 // Close implements net.Conn.
@@ -256,7 +256,7 @@ func (i *Intake) shake(ctx context.Context, c *net.TCPConn) (*Control, error) {
 		return nil, errTooMany
 	}
 	_ = c.SetDeadline(time.Time{})
-	return &Control{t, host, s.PeerCertificates[0], sync.OnceFunc(func() { i.leaveHost(host) })}, nil
+	return &Control{t, host, s.PeerCertificates, sync.OnceFunc(func() { i.leaveHost(host) })}, nil
 }
 
 func (i *Intake) enterHost(host string) bool {
