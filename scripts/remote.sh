@@ -20,7 +20,10 @@
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
 #               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's
-#               monitor alone; serversvm: programs of a VM that move between two GPU servers;
+#               monitor alone; moverdma: likewise by causeway migrate, while the bytes of the VM's
+#               programs go by RDMA (MODES: of guest/tests/rounds), which a libibverbs of the tests
+#               has between processes of this host (scripts/rdma/onehost.c); serversvm: programs of
+#               a VM that move between two GPU servers;
 #               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they
 #               stand for that; serversthrottled: likewise, of which one changes its memory (MIB)
 #               faster than the link carries it (RATE, as tc(8) has it; it needs a network
@@ -35,6 +38,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/remote-move.sh"
+. "$ROOT/scripts/lib/remote-rdma.sh"
 . "$ROOT/scripts/lib/remote-servers.sh"
 
 kernel=6.12 programs="vectoradd streams events pinned reduce" phases=() gpu=soft here= image=
@@ -86,7 +90,7 @@ on_exit cleanup
 
 stay_on() { # HOST COMMAND...: becomes it
   [ -z "$here" ] || exec "${@:2}" 9>&-
-  exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&-
+  exec nsenter -t "${net_pid[$1]}" -n ${net_pid[$1.mounts]:+--mount="/proc/${net_pid[$1.mounts]}/ns/mnt"} -- "${@:2}" 9>&-
 }
 on() { (stay_on "$@"); }
 cli() { on "$1" "$CAUSEWAY" "${@:2}" --run-dir "$tmp/$1"; }
@@ -118,6 +122,7 @@ config() { # HOST: its configuration
     '[placement]' "software_memory = '2GiB'" '[migration]' "ca = '$tmp/$1/pki/ca.pem'" "certificate = '$tmp/$1/pki/host.pem'" "key = '$tmp/$1/pki/host-key.pem'" \
     "listen = '${address[$1]}:7744'" '[remote]' "servers = ['${address[gpu1]}']" >"$tmp/$1.toml"
   [[ $1 != gpu* ]] || sed -i '$d' "$tmp/$1.toml"
+  rdma_config "$1"
   [[ $1 != gpu* || $gpu != nested ]] || sed -i "s#^\[devices\]#[isolation]\nsandbox = 'off'\n&\nenvironment = { CAUSEWAY_OUTER = '$below', LD_LIBRARY_PATH = '$BUILD/lib' }#" "$tmp/$1.toml"
 }
 start_causewayd() { # HOST

@@ -5,7 +5,7 @@
 second_host() {
   [ -z "${daemon_pid[hostm]:-}" ] || return 0
   net_pid[hostm]=${net_pid[hosta]}
-  on hosta ip address add "${address[hostm]}/24" dev wire && ca issue hostm "${address[hostm]}" >/dev/null && config hostm && start_causewayd hostm
+  on hosta ip address add "${address[hostm]}/24" dev wire && { [ -z "$onehost" ] || adapter_of hostm "${address[hostm]}" "${address[hosta]}"; } && ca issue hostm "${address[hostm]}" >/dev/null && config hostm && start_causewayd hostm
 }
 # move_vm HOST [ARGS...]: a QEMU there, whose process is in started.
 move_vm() {
