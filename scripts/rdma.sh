@@ -11,8 +11,8 @@
 #                     (server, client). Lines are marked with it
 #   --kernel SERIES   6.12 (default) or 7.2
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
-#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --stall, --quiet: as
-#   scripts/vm.sh has them (--mem 768M here)
+#   --socket, --share, --device, --accel, --mem, --smp, --timeout, --stall, --make-image, --quiet:
+#   as scripts/vm.sh has them (--mem 768M here)
 #
 # COMMAND is a file of this machine, copied to /app, or a name looked up in the guest: busybox,
 # rdma-core's programs, perftest, rdma; iproute2 as /usr/bin/ip and /usr/bin/tc. It finds
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
     --pair) pair=1; shift ;;
     --check | --registers) check=$1; shift ;;
     --file) files+=(--file "$2"); shift 2 ;;
-    --socket | --share | --device | --accel | --mem | --smp | --timeout | --stall) args+=("$1" "$2"); shift 2 ;;
+    --socket | --share | --device | --accel | --mem | --smp | --timeout | --stall | --make-image) args+=("$1" "$2"); shift 2 ;;
     --quiet) args+=("$1"); shift ;;
     --) shift; break ;;
     -h | --help) header; exit ;;

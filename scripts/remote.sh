@@ -22,13 +22,13 @@
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's
 #               monitor alone; moverdma: likewise by causeway migrate, while the bytes of the VM's
 #               programs go by RDMA (MODES: of guest/tests/rounds), which a libibverbs of the tests
-#               has between processes of this host (scripts/rdma/onehost.c); serversvm: programs of
-#               a VM that move between two GPU servers;
-#               serverslarge: likewise, of which one has much memory (LARGE: MiB), and how long they
-#               stand for that; serversthrottled: likewise, of which one changes its memory (MIB)
-#               faster than the link carries it (RATE, as tc(8) has it; it needs a network
-#               namespace), without --throttle and with it; serverskilled: likewise, and the host's
-#               causewayd, or the server to which they go, is killed in the middle
+#               has between processes of this host (scripts/rdma/onehost); serversvm: programs of a
+#               VM that move between two GPU servers; serverslarge: likewise, of which one has much
+#               memory (LARGE: MiB), and how long they stand for that; serversthrottled: likewise,
+#               of which one changes its memory (MIB) faster than the link carries it (RATE, as
+#               tc(8) has it; it needs a network namespace), without --throttle and with it;
+#               serverskilled: likewise, and the host's causewayd, or the server to which they go,
+#               is killed in the middle
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd:
 # gpu1, a GPU server with the software GPU, and hosta. The status is 0 if every check passed. Needs

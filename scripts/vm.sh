@@ -17,6 +17,8 @@
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
+#   --make-image FILE no VM: what it would boot with goes into FILE
+#   --image FILE      boots with that, which has its PROGRAM, and --vmlinuz FILE
 #   --timeout SECONDS ends the VM (default 900), status 124
 #   --stall SECONDS   likewise, once the guest has said nothing for so long; then there is no
 #                     --timeout unless it is given
@@ -50,7 +52,7 @@ forward() {
     -netdev hubport,id=port1,hubid=0,netdev=here -netdev hubport,id=port2,hubid=0,netdev=wire -netdev hubport,id=nic,hubid=0)
 }
 
-kernel=6.12 socket= share= wire=wire nic= forward= accel=auto mem=1G smp=2 timeout= stall= quiet=
+kernel=6.12 socket= share= wire=wire nic= forward= accel=auto mem=1G smp=2 timeout= stall= quiet= image= make_image= vmlinuz=
 files=() devices=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -64,6 +66,9 @@ while [ $# -gt 0 ]; do
     --mem) mem=$2; shift 2 ;;
     --smp) smp=$2; shift 2 ;;
     --file) files+=("$2"); shift 2 ;;
+    --image) image=$2; shift 2 ;;
+    --make-image) make_image=$2; shift 2 ;;
+    --vmlinuz) vmlinuz=$2; shift 2 ;;
     --timeout) timeout=$2; shift 2 ;;
     --stall) stall=$2; shift 2 ;;
     --quiet) quiet=1; shift ;;
@@ -72,13 +77,13 @@ while [ $# -gt 0 ]; do
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
-[ $# -gt 0 ] || die "nothing to run: see $0 --help"
+[ $# -gt 0 ] || [ -n "$image" ] || die "nothing to run: see $0 --help"
 [ -z "$forward" ] || forward "$forward"
 [ -z "$nic" ] || nic "$nic"
 
 qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
 [ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-vmlinuz=$BUILD/kernels/$kernel/vmlinuz
+vmlinuz=${vmlinuz:-$BUILD/kernels/$kernel/vmlinuz}
 [ -f "$vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
 [ -z "$socket" ] || [ -S "$socket" ] || die "$socket is not a socket: start \`causeway device --socket $socket\` first"
 
@@ -97,24 +102,37 @@ on_exit cleanup
 
 # Base image, rebuilt when any of its ingredients is newer.
 base=$BUILD/images/base-$kernel.cpio
-if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" "$vmlinuz" "$BUILD/tools" -newer "$base" -print -quit 2>/dev/null)" ]; then
-  "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
-fi
+make_base() {
+  if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" "$vmlinuz" "$BUILD/tools" -newer "$base" -print -quit 2>/dev/null)" ]; then
+    "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
+  fi
+}
 
-# The layer: the program, what it needs, and the line that runs it.
-cmd=$1; shift
-case $cmd in
-  */*)
-    [ -f "$cmd" ] || die "$cmd is not a file"
-    files+=("$cmd")
-    for so in "$(dirname "$cmd")"/libcudart.so.*; do [ -f "$so" ] && files+=("$so"); done
-    cmd=/app/$(basename "$cmd") ;;
-esac
-printf 'exec' >"$tmp/run"
-printf " '%s'" "$cmd" "${@//\'/\'\\\'\'}" >>"$tmp/run"
-chmod 755 "$tmp/run"
-"$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "${files[@]}" "$tmp/run:/app/run"
-cat "$base" "$tmp/layer" >"$tmp/initrd"; rm "$tmp/layer"
+# make_initrd PROGRAM [ARG...]: the base, and a layer: the program, what it needs, and the line that
+# runs it.
+make_initrd() {
+  local cmd=$1 so; shift
+  case $cmd in
+    */*)
+      [ -f "$cmd" ] || die "$cmd is not a file"
+      files+=("$cmd")
+      for so in "$(dirname "$cmd")"/libcudart.so.*; do [ -f "$so" ] && files+=("$so"); done
+      cmd=/app/$(basename "$cmd") ;;
+  esac
+  printf 'exec' >"$tmp/run"
+  printf " '%s'" "$cmd" "${@//\'/\'\\\'\'}" >>"$tmp/run"
+  chmod 755 "$tmp/run"
+  "$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "${files[@]}" "$tmp/run:/app/run"
+  cat "$base" "$tmp/layer" >"$tmp/initrd"; rm "$tmp/layer"
+}
+if [ -n "$image" ]; then
+  base=$image # it has all of it
+  ln -s "$(realpath "$image")" "$tmp/initrd"
+else
+  make_base
+  make_initrd "$@"
+fi
+if [ -n "$make_image" ]; then mv "$tmp/initrd" "$make_image"; exit; fi
 
 append=$guest_append
 machine() { # ACCEL MEM: the arguments that every guest shares

@@ -1,6 +1,6 @@
 # A VM that moves while its programs' bytes go to their GPU server by RDMA: the phase moverdma of
 # remote.sh, whose functions and those of remote-move.sh it uses. Processes of one host are joined
-# by a libibverbs of the tests (scripts/rdma/onehost.c says what that is, and what it is not).
+# by a libibverbs of the tests (scripts/rdma/onehost/verbs.c says what that is, and what it is not).
 
 onehost= # the folder of that library, once hosts are to have it
 rdma_of() { echo "one_$1"; } # HOST: its adapter
@@ -35,7 +35,7 @@ rdma_config() {
 with_rdma() {
   local h
   mkdir -p "$tmp/fabric" "$BUILD/rdma/onehost"
-  cc -shared -fPIC -O2 -std=gnu11 -Wall -Wextra -Werror -I "$ROOT/remote/verbs/ibv" -o "$BUILD/rdma/onehost/libibverbs.so.1" "$ROOT/scripts/rdma/onehost.c" -lpthread || return
+  cc -shared -fPIC -O2 -std=gnu11 -Wall -Wextra -Werror -I "$ROOT/remote/verbs/ibv" -o "$BUILD/rdma/onehost/libibverbs.so.1" "$ROOT"/scripts/rdma/onehost/*.c -lpthread || return
   onehost=$BUILD/rdma/onehost
   for h in hosta gpu1; do
     end "${daemon_pid[$h]}"; daemon_pid[$h]=

@@ -305,11 +305,13 @@ stage_migrate() {
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
 stage_guest() { scripts/guest.sh && scripts/errors.sh --vm; }
 
-# What has an RDMA device or virtual functions only in a guest of its own.
+# What has an RDMA device or virtual functions only in a guest of its own, and a VM that moves with
+# RDMA, which has neither.
 stage_rdma() {
   local bad=0
   scripts/rdma.sh --check || bad=1
   scripts/verbs.sh --own vectoradd copies threads || bad=1
+  scripts/remote.sh moverdma || bad=1
   scripts/vf.sh || bad=1
   return $bad
 }
