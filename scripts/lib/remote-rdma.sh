@@ -46,7 +46,6 @@ with_rdma() {
 # carriers HOST VGPU: what the bytes of its sessions go over, each once.
 carriers() { cli "$1" inspect "$2" --json 2>/dev/null | python3 -c 'import json, sys; print(*sorted({s.get("carrier", "nothing") for s in json.load(sys.stdin)[0]["status"]["sessions"] if s.get("worker")}), sep="; ")'; }
 all_by() { [ "$(carriers "$1" "$2" | grep -c "^RoCE v2 by $(rdma_of "$1") port 1, MTU 1024, copies one-sided\(, GPU memory [^;]*\)\?$")" = 1 ]; } # HOST VGPU
-by_rdma() { until_true 20 all_by "$1" vm1 && until_true 20 all_by gpu1 "$2"; } # HOST VGPU-AT-SERVER
 # goes_by_rdma: the programs make rounds, all right, and bytes go by RDMA meanwhile.
 goes_by_rdma() {
   local before; before=$(by_rdma_bytes)
@@ -68,7 +67,7 @@ phase_moverdma() {
   move_vm hosta && qemu_pid=$started && guest_up; row "a VM at hosta" "" || return
   programs start; row "programs run in it: $modes" "" || return
   worker=$(vgpu gpu1 $there status sessions 0 worker)
-  by_rdma hosta $there; row "causeway inspect at hosta and gpu1: by RDMA" "$(keep carriers hosta vm1) | $(keep carriers gpu1 $there)" || return
+  until_true 20 all_by hosta vm1 && until_true 20 all_by gpu1 $there; row "causeway inspect at hosta and gpu1: by RDMA" "$(keep carriers hosta vm1) | $(keep carriers gpu1 $there)" || return
   goes_by_rdma; row "their bytes go by it" "$more bytes in two rounds and more" || return
 
   moves_by_rdma hosta hostm "" || return
@@ -88,7 +87,7 @@ phase_moverdma() {
 moves_by_rdma() {
   local pairs; pairs=$(fabric_counts | awk '{print $6}')
   moves "$1" "$2"; row "the VM moves$3 to $2" "QEMU stands ${downtime:-?} ms" || return
-  by_rdma "$2" $there; row "causeway inspect at $2 and gpu1: by RDMA, $2's adapter" "$(keep carriers "$2" vm1)" || return
+  until_true 20 all_by "$2" vm1; row "causeway inspect at $2: by RDMA, $2's adapter" "$(keep carriers "$2" vm1), gpu1: $(keep carriers gpu1 $there)" || return
   goes_by_rdma; row "the programs go on by it, all results right" "$more bytes, $(($(keep fabric_counts | awk '{print $6}') - pairs)) queue pairs" || return
   until_true 30 server_has "$2"; row "the lease is $2's" ""
 }
