@@ -39,9 +39,10 @@ make_image() {
   ln -s "$BUILD/qb" "$dir/qb"
   # shellcheck disable=SC2154 # tcg_cpu and guest_append are of common.sh
   (cd "$dir" && sh "$ROOT/images/rdma-move" save "$dir/state" "$tcg_cpu" "$guest_append") || die "the VM that moves is not saved"
+  strip --strip-debug -o "$dir/causeway" "$causeway"
   # What has booted needs no more of these than that QEMU knows what they are.
   truncate -s 1M "$dir/vmlinuz" && truncate -s 4K "$dir/initrd"
-  "$ROOT/scripts/rdma.sh" --kernel "$kernel" --make-image "$image" --file "$causeway" --file "$BUILD/lib:/app/lib" --file "$BUILD/qb:/app/qb" \
+  "$ROOT/scripts/rdma.sh" --kernel "$kernel" --make-image "$image" --file "$dir/causeway:/app/bin/causeway" --file "$BUILD/lib:/app/lib" --file "$BUILD/qb:/app/qb" \
     --file "$dir/vmlinuz" --file "$dir/initrd" --file "$dir/state" -- "$ROOT/images/rdma-move" move "$mode" "$tcg_cpu" "$guest_append"
   cp "$BUILD/kernels/$kernel-full/vmlinuz" "$made/"
   rm -r "$dir"
