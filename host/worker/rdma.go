@@ -62,30 +62,32 @@ func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resum
 
 // overTold is over of a session of which the parent may be told later.
 func (s *starter) overTold(ctx context.Context, c *frame.Secure, client bool, to *telling) (resume.Lifted, error) {
+	turn := to.begin()
 	if c.ConnectionState().NegotiatedProtocol != mtls.VerbsProtocol {
 		what := onTCP
 		if s.cfg.RDMA != "" {
 			what += ": the other host has RDMA off"
 		}
-		return resume.Lifted{}, to.carried(c, what)
+		return resume.Lifted{}, to.carried(turn, c, what)
 	}
 	up, err := verbs.UpgradeWide(ctx, c, s.rdma.adapters, s.rdma.why, client, s.cfg.Pairs)
 	if conn, ok := up.(*verbs.Conn); ok {
 		s.gpuOver(conn, client)
 	}
-	way, err := to.upgraded(c, up, err)
+	way, err := to.upgraded(turn, c, up, err)
 	conn, ok := way.(*verbs.Conn)
 	if err != nil || !ok {
 		return resume.Lifted{}, err
 	}
 	s.alone = !client && conn.Alone()
 	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+		turn := to.begin()
 		up, err := conn.Again(ctx, c, client)
 		if conn.Alone() && errors.Is(err, verbs.ErrStays) { // a guest has no keys: it makes another
 			c.Abort()
 			return nil, err
 		}
-		return to.upgraded(c, up, err)
+		return to.upgraded(turn, c, up, err)
 	}
 	return resume.Lifted{Way: conn, Again: again}, nil
 }
@@ -102,6 +104,7 @@ func (s *starter) elsewhere(to *telling) resume.Lifted {
 	var first *verbs.Conn // which others are by the port of; one connection is agreed on at a time
 	why := cmp.Or(s.rdma.why, noRDMA)
 	l := resume.Lifted{Again: func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+		turn := to.begin()
 		var up net.Conn
 		var err error
 		if first != nil {
@@ -109,7 +112,7 @@ func (s *starter) elsewhere(to *telling) resume.Lifted {
 		} else {
 			up, err = verbs.Rejoin(ctx, c, s.rdma.adapters, why, s.cfg.Pairs)
 		}
-		way, err := to.upgraded(c, up, err)
+		way, err := to.upgraded(turn, c, up, err)
 		if conn, ok := way.(*verbs.Conn); ok && first == nil {
 			first = conn
 		}
@@ -117,26 +120,41 @@ func (s *starter) elsewhere(to *telling) resume.Lifted {
 	}}
 	if len(s.rdma.adapters) > 0 {
 		l.Stays = func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+			turn := to.begin()
 			up, err := verbs.Stay(ctx, c, noneYet)
-			return to.upgraded(c, up, err)
+			return to.upgraded(turn, c, up, err)
 		}
 	}
 	return l
 }
 
 // telling is what the parent is told of a stream's ways: at once, or, where the session may never
-// go over it, when it does.
+// go over it, when it does. Each agreement has its turn from when it begins, as one beside a
+// connection may end before the one that the connection began with: what the parent was told of a
+// later turn stays.
 type telling struct {
 	s *starter
 
-	mu    sync.Mutex
-	later bool
-	last  func(o *carriedOver)
+	mu          sync.Mutex
+	later       bool
+	last        func(o *carriedOver)
+	began, told uint64 // turns
 }
 
-func (t *telling) tell(change func(o *carriedOver)) error {
+func (t *telling) begin() (turn uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.began++
+	return t.began
+}
+
+func (t *telling) tell(turn uint64, change func(o *carriedOver)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if turn < t.told {
+		return nil
+	}
+	t.told = turn
 	if t.later {
 		t.last = change
 		return nil
@@ -156,19 +174,19 @@ func (t *telling) now() error {
 
 // upgraded tells what both ends have agreed on: the way that the stream goes, which may be the
 // connection.
-func (t *telling) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
+func (t *telling) upgraded(turn uint64, c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
 	s := t.s
 	switch {
 	case errors.Is(err, verbs.ErrStays):
 		s.log.Info("frames stay on TCP", "why", err)
-		return c, t.carried(c, onTCP+": "+err.Error())
+		return c, t.carried(turn, c, onTCP+": "+err.Error())
 	case err != nil:
 		return nil, err
 	}
 	s.log.Info("frames go by RDMA", "over", fmt.Sprint(up))
 	way := up.(*verbs.Conn)
 	way.Watch(func(about string) { s.railLost(way, about) })
-	err = t.tell(func(o *carriedOver) { o.by, o.frame = way, way.String() })
+	err = t.tell(turn, func(o *carriedOver) { o.by, o.frame = way, way.String() })
 	if err != nil {
 		c.Abort()
 		way.Abort()
@@ -178,8 +196,8 @@ func (t *telling) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way,
 }
 
 // carried tells the parent. If that fails nothing is left of the connection.
-func (t *telling) carried(c *frame.Secure, what string) error {
-	err := t.tell(func(o *carriedOver) { o.by, o.frame = nil, what })
+func (t *telling) carried(turn uint64, c *frame.Secure, what string) error {
+	err := t.tell(turn, func(o *carriedOver) { o.by, o.frame = nil, what })
 	if err != nil {
 		c.Abort()
 	}

@@ -169,26 +169,30 @@ func meetsAndStays(t *testing.T, server, client *side, at, by resume.Lifted) {
 }
 
 // TestTellsLater: what a stream goes over to which a session may never come is told when it does,
-// the last of it, and from then on at once.
+// the last of it, and from then on at once; an agreement that ends after one that began later is
+// not told.
 func TestTellsLater(t *testing.T) {
 	s := newSide(t, mtls.Pinned{}, true, link.Config{}, rdma{})
 	to := &telling{s: s.starter, later: true}
-	says := func(what string) {
+	says := func(turn uint64, what string) {
 		t.Helper()
-		if err := to.tell(func(o *carriedOver) { o.frame = what }); err != nil {
+		if err := to.tell(turn, func(o *carriedOver) { o.frame = what }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	says("first")
-	says("second")
+	first, second, third := to.begin(), to.begin(), to.begin()
+	says(second, "second")
+	says(first, "first, which ended after it")
 	if err := s.tell(func(o *carriedOver) { o.frame = "where it is" }); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.now(); err != nil {
 		t.Fatal(err)
 	}
-	says("third")
-	for _, want := range []string{"where it is", "second", "third"} {
+	says(third, "third")
+	says(second, "second, which ended after it")
+	says(to.begin(), "fourth")
+	for _, want := range []string{"where it is", "second", "third", "fourth"} {
 		if got := s.told(t); got != want {
 			t.Errorf("%q is told, not %q", got, want)
 		}

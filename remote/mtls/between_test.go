@@ -17,11 +17,18 @@ import (
 // sites have them: each host's file holds both.
 func site(t *testing.T, dir string, names ...string) (Files, []*x509.Certificate) {
 	t.Helper()
-	root, err := OpenAuthority(dir, time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if _, err := os.Stat(filepath.Join(dir, caName)); err != nil { // Causeway's own has none below it
+		c := template("site", time.Hour)
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
+		if err := write(dir, caName, caKey, c, c, key, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := OpenAuthority(dir, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
