@@ -21,7 +21,8 @@ func site(t *testing.T, dir string, names ...string) (Files, []*x509.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, caName)); err != nil { // Causeway's own has none below it
+	// Causeway's own has none below it.
+	if _, err := os.Stat(filepath.Join(dir, caName)); err != nil {
 		c := template("site", time.Hour)
 		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
 		if err := write(dir, caName, caKey, c, c, key, key); err != nil {
