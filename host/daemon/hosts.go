@@ -30,9 +30,9 @@ func (d *Daemon) hostListener() (net.Listener, error) {
 	if m.Listen == "" {
 		return nil, nil
 	}
-	cfg, err := m.Files().Server(api.HostProtocol)
+	cfg, err := d.hostsTLS("migration.listen", api.HostProtocol)
 	if err != nil {
-		return nil, notServed("migration.listen", err)
+		return nil, err
 	}
 	ln, err := net.Listen("tcp", m.Listen)
 	if err != nil {

@@ -33,6 +33,10 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
 	defer signal.Stop(hup)
+	all, err := d.listen(ln)
+	if err != nil {
+		return err
+	}
 	o.Log.Info("causewayd is ready", "version", o.Version, "socket", ln.Addr(), "vgpus", len(d.vgpus))
 	tell(sdnotify.SdNotifyReady)
 	go func() {
@@ -45,43 +49,57 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 			}
 		}
 	}()
-	err = d.serveAll(ctx, ln, o.Config.Metrics.Listen)
+	g, serving := errgroup.WithContext(ctx)
+	for _, s := range all {
+		g.Go(func() error { return s.serve(serving) })
+	}
+	err = g.Wait()
 	tell(sdnotify.SdNotifyStopping)
 	o.Log.Info("causewayd ends; what it started goes on")
 	return err
 }
 
-// serveAll serves the API, and metrics over TCP if there is an address, until ctx ends or one of
-// them fails.
-func (d *Daemon) serveAll(ctx context.Context, ln net.Listener, metrics string) error {
-	g, ctx := errgroup.WithContext(ctx)
-	if metrics != "" {
-		tcp, err := net.Listen("tcp", metrics)
+// served is a listener, and who serves it until ctx ends.
+type served struct {
+	net.Listener
+	serve func(ctx context.Context) error
+}
+
+// listen has all listeners of the configuration beside the API's, which it takes over: all of them,
+// or none.
+func (d *Daemon) listen(ln net.Listener) (all []served, err error) {
+	all = append(all, served{ln, func(ctx context.Context) error { return d.Serve(ctx, ln) }})
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, s := range all {
+			_ = s.Close()
+		}
+	}()
+	if at := d.opt.Config.Metrics.Listen; at != "" {
+		tcp, err := net.Listen("tcp", at)
 		if err != nil {
-			_ = ln.Close()
-			return fmt.Errorf("metrics.listen: %w", err)
+			return all, fmt.Errorf("metrics.listen: %w", err)
 		}
 		d.log.Info("metrics are served", "address", tcp.Addr())
-		g.Go(func() error { return d.ServeMetrics(ctx, tcp) })
+		all = append(all, served{tcp, func(ctx context.Context) error { return d.ServeMetrics(ctx, tcp) }})
 	}
 	hosts, err := d.hostListener()
 	if err != nil {
-		_ = ln.Close()
-		return err
+		return all, err
 	}
 	if hosts != nil {
-		g.Go(func() error { return d.ServeHosts(ctx, hosts) })
+		all = append(all, served{hosts, func(ctx context.Context) error { return d.ServeHosts(ctx, hosts) }})
 	}
 	others, err := d.remoteListener()
 	if err != nil {
-		_ = ln.Close()
-		return err
+		return all, err
 	}
 	if others != nil {
-		g.Go(func() error { return d.ServeRemote(ctx, others) })
+		all = append(all, served{others, func(ctx context.Context) error { return d.ServeRemote(ctx, others) }})
 	}
-	g.Go(func() error { return d.Serve(ctx, ln) })
-	return g.Wait()
+	return all, nil
 }
 
 // tell tells the service manager, if there is one.

@@ -25,8 +25,8 @@ func (d *Daemon) remoteListener() (*net.TCPListener, error) {
 	if r.Listen == "" {
 		return nil, nil
 	}
-	if _, err := d.identity().Server(api.RemoteProtocol); err != nil {
-		return nil, notServed("remote.listen", err)
+	if _, err := d.hostsTLS("remote.listen", api.RemoteProtocol); err != nil {
+		return nil, err
 	}
 	ln, err := net.Listen("tcp", r.Listen)
 	if err != nil {
@@ -34,6 +34,21 @@ func (d *Daemon) remoteListener() (*net.TCPListener, error) {
 	}
 	d.log.Info("other hosts' vGPUs are served", "address", ln.Addr())
 	return ln.(*net.TCPListener), nil
+}
+
+// hostsTLS is for connections of other hosts, by a key. A certificate of this host that is out of
+// its time keeps them away, and nobody else, until there is another.
+func (d *Daemon) hostsTLS(key, protocol string) (*tls.Config, error) {
+	f := d.identity()
+	cfg, err := f.Server(protocol)
+	switch {
+	case mtls.OutOfTime(err):
+		d.log.Error("other hosts are refused until this one's certificate is renewed", "listens", key, "error", err, "remedy", mtls.Remedy(err))
+		return f.Later(protocol), nil
+	case err != nil:
+		return nil, notServed(key, err)
+	}
+	return cfg, nil
 }
 
 // notServed is why other hosts cannot be listened to by a key, with what to do.

@@ -265,6 +265,19 @@ func (d *Daemon) Counts() metrics.Counts {
 	return c
 }
 
+// Certificate implements metrics.Source.
+func (d *Daemon) Certificate() (end time.Time, needed bool) {
+	c := d.config()
+	if !c.MeetsHosts() {
+		return end, false
+	}
+	s, err := d.identity().Standing()
+	if err != nil || time.Now().After(s.Until) {
+		return time.Time{}, true
+	}
+	return s.Until, true
+}
+
 // ServeMetrics serves GET /metrics, and nothing else, to anybody who connects, until ctx ends.
 func (d *Daemon) ServeMetrics(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()

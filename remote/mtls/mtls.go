@@ -118,14 +118,26 @@ func (f Files) Server(protocol string) (*tls.Config, error) {
 		return nil, err
 	}
 	c := id.config(protocol)
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	c.GetConfigForClient = f.Later(protocol).GetConfigForClient
+	return c, nil
+}
+
+// Later is Server where the files cannot be used now: connections are refused until they can.
+func (f Files) Later(protocol string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		id, err := f.load()
 		if err != nil {
 			return nil, err
 		}
 		return id.config(protocol), nil
-	}
-	return c, nil
+	}}
+}
+
+// OutOfTime reports whether a host's files cannot be used since time has passed, or its clock is
+// wrong: its certificate has ended or not begun, or the revocation list is to be copied anew.
+func OutOfTime(err error) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.Is(err, ErrList) || errors.Is(err, ErrIdentity) && errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }
 
 // Client is for a connection to a host, whose certificate must have that name or address.

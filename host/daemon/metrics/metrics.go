@@ -27,6 +27,9 @@ type Source interface {
 	Version() api.Version
 	// Counts is of requests to the API, and how often the scheduler was started again.
 	Counts() Counts
+	// Certificate is when the certificate ends by which other hosts know this one; the zero time:
+	// none knows it now. needed: it has to do with others.
+	Certificate() (end time.Time, needed bool)
 }
 
 // Counts of a causewayd, since its start.
@@ -60,7 +63,7 @@ type Collector struct {
 	gpus  []metric[api.GPU]
 	vgpus []metric[api.VGPU]
 
-	gpuInfo, vgpuInfo, vgpuServer, vgpuState, build, started, requests, restarts, schedulerUp, failed *prometheus.Desc
+	gpuInfo, vgpuInfo, vgpuServer, vgpuState, build, started, requests, restarts, schedulerUp, certificate, failed *prometheus.Desc
 }
 
 // Labels of a GPU's and a vGPU's series.
@@ -85,6 +88,7 @@ func New(src Source, log *slog.Logger) *Collector {
 		requests:    one("api_requests_total", "Requests to causewayd's API: ok, failed, or refused for want of a role.", "result"),
 		restarts:    one("scheduler_restarts_total", "How often the scheduler was started again because it had ended."),
 		schedulerUp: one("scheduler_up", "1 if the scheduler runs."),
+		certificate: one("certificate_end_time_seconds", "When the certificate ends by which other hosts know this one, in seconds since 1970; 0 if none knows it now."),
 		failed:      one("scrape_failed", "1 if the GPUs or vGPUs could not be read for this answer.", "what"),
 	}
 }
@@ -225,7 +229,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range c.vgpus {
 		ch <- m.desc
 	}
-	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuServer, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.failed} {
+	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuServer, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.certificate, c.failed} {
 		ch <- d
 	}
 }
@@ -267,6 +271,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.build, 1, ver.Version)
 	gauge(c.started, float64(ver.Started.UnixMilli())/1000)
 	gauge(c.schedulerUp, flag(n.SchedulerUp))
+	if end, needed := c.src.Certificate(); needed && end.IsZero() {
+		gauge(c.certificate, 0)
+	} else if needed {
+		gauge(c.certificate, float64(end.Unix()))
+	}
 	for result, v := range map[string]uint64{"ok": n.OK, "failed": n.Failed, "refused": n.Refused} {
 		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(v), result)
 	}

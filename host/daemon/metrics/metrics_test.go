@@ -18,12 +18,20 @@ type fake struct {
 	gpus  []api.GPU
 	vgpus []api.VGPU
 	err   error
+	ends  *time.Time
 }
 
 func (f *fake) GPUs(context.Context) ([]api.GPU, error)   { return f.gpus, nil }
 func (f *fake) VGPUs(context.Context) ([]api.VGPU, error) { return f.vgpus, f.err }
 func (f *fake) Version() api.Version                      { return api.Version{Version: "1.2", Started: time.Unix(1000, 0)} }
 func (f *fake) Counts() Counts                            { return Counts{OK: 3, Failed: 1, Refused: 2, SchedulerUp: true} }
+
+func (f *fake) Certificate() (time.Time, bool) {
+	if f.ends == nil {
+		return time.Time{}, false
+	}
+	return *f.ends, true
+}
 
 func full() *fake {
 	status := &api.Status{
@@ -92,6 +100,24 @@ func TestFails(t *testing.T) {
 	for _, want := range []string{`causeway_scrape_failed{what="vgpus"} 1`, `causeway_scrape_failed{what="gpus"} 0`, `causeway_gpu_memory_bytes{gpu="GPU-1"} 100`} {
 		if rec.Code != 200 || !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("status %d, no %s", rec.Code, want)
+		}
+	}
+}
+
+// TestCertificate: its end is told where other hosts are to know this one, and that none does.
+func TestCertificate(t *testing.T) {
+	const name = "\ncauseway_certificate_end_time_seconds "
+	end := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		ends *time.Time
+		want string
+	}{{nil, ""}, {&end, name + "1.7e+09\n"}, {new(time.Time), name + "0\n"}} {
+		f := full()
+		f.ends = c.ends
+		rec := httptest.NewRecorder()
+		Handler(f, slog.Default()).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		if body := rec.Body.String(); c.want == "" && strings.Contains(body, name) || !strings.Contains(body, c.want) {
+			t.Errorf("%v: %s", c.ends, body)
 		}
 	}
 }

@@ -1,0 +1,102 @@
+package daemon_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon"
+	"causeway/host/daemon/config"
+	"causeway/host/daemon/daemontest"
+	"causeway/remote/mtls"
+)
+
+// listening is a host whose causewayd is to await others at a port, with a certificate that ended a
+// minute ago, and what issues another.
+func listening(t *testing.T) (h *host, again func()) {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := mtls.OpenAuthority(dir, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(valid time.Duration) mtls.Files {
+		t.Helper()
+		f, err := a.Issue(valid, "gpu1", "127.0.0.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	h = newHost(t, daemontest.Soft(1<<30)).knownAs(issue(-time.Minute))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.address = ln.Addr().String()
+	_ = ln.Close()
+	h.cfg.Remote.Listen = h.address
+	return h, func() { issue(time.Hour) }
+}
+
+// main runs causewayd as its command does, until the test ends or the function is called.
+func (h *host) main() (end func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	o := h.options()
+	go func() { done <- daemon.Main(ctx, o, func() (config.Config, error) { return o.Config, nil }) }()
+	h.c = api.NewClient(api.Socket(h.cfg.RunDir))
+	h.t.Cleanup(cancel)
+	return func() error { cancel(); return <-done }
+}
+
+// TestCertificateEnded: a causewayd whose certificate has ended manages its own host's vGPUs as
+// ever; other hosts are refused, until it has another certificate, and then served, without its
+// being started anew.
+func TestCertificateEnded(t *testing.T) {
+	t.Parallel()
+	h, again := listening(t)
+	end := h.main()
+	until(t, "it answers", func() bool { _, err := h.c.VGPUs(t.Context()); return err == nil })
+	h.ensure(one)
+	if !h.log.has("other hosts are refused until this one's certificate is renewed") {
+		t.Error("nothing is said of its certificate")
+	}
+	other := caller(t, h, hostFiles(t, filepath.Dir(h.cfg.Migration.CA), "hosta"))
+	call := func() error { return other.Do(t.Context(), http.MethodGet, "/v1/leases", nil, nil) }
+	if err := call(); err == nil {
+		t.Error("another host is served")
+	}
+	again()
+	until(t, "another host is served", func() bool { return call() == nil })
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPortTaken: a causewayd that cannot have a port ends before it has said that it is ready.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	h, again := listening(t)
+	again()
+	ln, err := net.Listen("tcp", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o := h.options()
+	err = daemon.Main(ctx, o, func() (config.Config, error) { return o.Config, nil })
+	if err == nil || !strings.Contains(err.Error(), "remote.listen") || !strings.Contains(err.Error(), "another process has that port") {
+		t.Errorf("it says %v", err)
+	}
+	if h.log.has("causewayd is ready") {
+		t.Error("it has said that it is ready")
+	}
+}
