@@ -30,6 +30,9 @@ func (w *Worker) Console(text []byte) { w.print(&w.console.text, text) }
 func (w *Worker) ConsoleError(text []byte) { w.print(&w.console.errs, text) }
 
 func (w *Worker) print(to *[]byte, text []byte) {
+	if w.replays.Load() {
+		return
+	}
 	w.guestMu.RLock()
 	defer w.guestMu.RUnlock()
 	c := &w.console

@@ -9,9 +9,11 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/drivertest"
@@ -188,5 +190,43 @@ func TestRehearsedOfAHost(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, c.says)
 		}
 		_ = a.carrier.Close()
+	}
+}
+
+// tellingGPU says something to the guest while a context is reset, as a driver does: that it is
+// poisoned no more, and what the reset has printed.
+type tellingGPU struct {
+	*plainGPU
+	host driver.Host
+}
+
+func (g tellingGPU) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	g.host.SetSticky(cuda.ErrorLaunchFailed)
+	g.host.SetSticky(cuda.Success)
+	g.host.Console([]byte("printed"))
+	g.host.ConsoleError([]byte("printed"))
+	return g.plainGPU.PrimaryCtxReset(c, a)
+}
+
+// TestRehearsedReset: what a driver says to the guest while a session is made keeps nobody waiting,
+// who would be the one to let the guest hear of it, and the guest hears nothing of it.
+func TestRehearsedReset(t *testing.T) {
+	made := newRecorded(t)
+	made.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1}, &wire.PrimaryCtxResetArgs{Ctx: 1})
+	s, a, heard := comesToRehearse(t, func(d driver.Session) driver.Session {
+		return tellingGPU{newPlain(d), d.(*drivertest.Session).Host}
+	}, outlineOf(t, made.w.outline(&virtiofsState{}), nil))
+	tried := make(chan error, 1)
+	go func() { tried <- s.rehearsed(a) }()
+	select {
+	case err := <-tried:
+		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the worker of a rehearsal stays")
+	}
+	if m, ok := <-heard; !ok || m.Status != 0 {
+		t.Errorf("the answer is %+v, %v", m, ok)
 	}
 }

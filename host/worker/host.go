@@ -32,6 +32,9 @@ func (w *Worker) CompleteWord(word, value uint32) {
 
 // SetSticky implements driver.Host. The first error stays.
 func (w *Worker) SetSticky(res cuda.Result) {
+	if w.replays.Load() {
+		return
+	}
 	if res == cuda.Success {
 		w.sticky.Store(0) // the driver reset what was poisoned
 	} else if !w.sticky.CompareAndSwap(0, uint32(res)) {

@@ -426,7 +426,9 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	c := &w.call
 	*c = wire.Call{Op: op, Ctx: hdr.Ctx, Thread: hdr.Thread, Replay: true, Placed: slices.Clone(r.Placed)}
 	w.extra = 0
+	w.replays.Store(true)
 	payload, res, err := w.dispatch.Dispatch(w.front, c, r.Record, images)
+	w.replays.Store(false)
 	if err == nil && res != cuda.Success {
 		err = res
 	}

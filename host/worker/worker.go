@@ -59,8 +59,11 @@ type Worker struct {
 
 	questions atomic.Int32 // link.Measure that wait for their answer
 
-	slots    [remote.SlotCount]slot
-	guestMu  sync.RWMutex // held for writing while guest memory is out of reach
+	slots   [remote.SlotCount]slot
+	guestMu sync.RWMutex // held for writing while guest memory is out of reach
+	// A request is made again, by who may hold guestMu. Of what the driver says of that the guest
+	// hears nothing: errors and text are those that come with the session.
+	replays  atomic.Bool
 	deferred atomic.Uint32
 	sticky   atomic.Uint32
 	console  console
