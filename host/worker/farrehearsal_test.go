@@ -230,3 +230,35 @@ func TestRehearsedReset(t *testing.T) {
 		t.Errorf("the answer is %+v, %v", m, ok)
 	}
 }
+
+// TestArrivalWithoutParent: a session comes, or is rehearsed, whose guest's end says nothing more,
+// in a worker whose parent was killed: the worker ends.
+func TestArrivalWithoutParent(t *testing.T) {
+	s, a, heard := comesToRehearse(t, func(d driver.Session) driver.Session { return newPlain(d) }, nil)
+	parent, worker := ends(t)
+	defer worker.Close()
+	s.link, s.cfg.Tied = worker, true
+	nothing, says := io.Pipe()
+	defer says.Close()
+	a.state = nothing
+	over := make(chan error, 1)
+	go func() { over <- s.arrive(t.Context(), a) }()
+	if r, err := parent.Receive(); err != nil || r.Message() != (link.Rehearses{}) {
+		t.Errorf("the parent hears %v, %v", r, err)
+	}
+	if worker.Gone() {
+		t.Error("its parent is gone")
+	}
+	_ = parent.Close()
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		t.Fatal("the worker stays")
+	}
+	if m, ok := <-heard; !ok || m.Status == 0 {
+		t.Errorf("the answer is %+v, %v", m, ok)
+	}
+	if !worker.Gone() {
+		t.Error("its parent is there")
+	}
+}

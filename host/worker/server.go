@@ -212,10 +212,16 @@ const refusedLimit = 10 * time.Second
 // arrive makes the session that comes, answers, and runs it.
 func (s *starter) arrive(ctx context.Context, a arrival) error {
 	runtime.LockOSThread() // as in adopt
+	came := make(chan struct{})
+	if s.cfg.Tied {
+		go s.routineParent(a, came)
+	}
 	if a.carrier.Rehearsal() {
+		defer close(came)
 		return s.rehearsed(a)
 	}
 	w, err := s.arrived(a)
+	close(came)
 	_ = a.state.Close() // what is left of a session that does not come to be is passed over
 	if err != nil {
 		err = fmt.Errorf("a session from another server: %w", err)
@@ -227,6 +233,25 @@ func (s *starter) arrive(ctx context.Context, a arrival) error {
 		return errors.Join(fmt.Errorf("welcome: %w", err), w.close())
 	}
 	return s.run(ctx, w)
+}
+
+// parentEach is how often a worker in which a session comes looks whether its parent is gone.
+const parentEach = 250 * time.Millisecond
+
+// routineParent gives a session up that comes to a worker whose parent is gone: until it has come
+// nobody follows the link, and its guest's end takes as long as it likes.
+func (s *starter) routineParent(a arrival, came <-chan struct{}) {
+	t := time.NewTicker(parentEach)
+	defer t.Stop()
+	for !s.link.Gone() {
+		select {
+		case <-t.C:
+		case <-came:
+			return
+		}
+	}
+	s.log.Info("the session that comes is given up: its parent is gone")
+	_ = a.state.Close()
 }
 
 // answerLast answers, and leaves it to the guest's end to go.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/remote/sys"
 )
 
@@ -72,6 +74,22 @@ func (c *Conn[Out, In]) Receive() (Received[In], error) {
 		return Received[In]{}, fmt.Errorf("link: %w", err)
 	}
 	return decode(c.in, b, files)
+}
+
+// Gone reports whether the other side is, while whoever receives does something else: what it said
+// last may wait to be received.
+func (c *Conn[Out, In]) Gone() bool {
+	raw, err := c.uc.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		at := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(at, 0)
+		gone = err == nil && n > 0 && at[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+	})
+	return gone || err != nil
 }
 
 // Close ends the link.
