@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,6 +23,7 @@ func (nothing) GPUs(context.Context) ([]api.GPU, error)   { return nil, nil }
 func (nothing) VGPUs(context.Context) ([]api.VGPU, error) { return nil, nil }
 func (nothing) Version() api.Version                      { return api.Version{} }
 func (nothing) Counts() metrics.Counts                    { return metrics.Counts{} }
+func (nothing) Certificate() (time.Time, bool)            { return time.Time{}, false }
 
 // exported are the names and labels that causewayd has.
 func exported(t *testing.T) map[string][]string {
