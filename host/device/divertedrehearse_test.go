@@ -8,6 +8,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/api"
 	"causeway/host/device"
+	"causeway/host/driver/soft/softtest"
 )
 
 // TestDivertedRehearsed: a program of which something would come out another at another GPU server
@@ -16,7 +17,7 @@ import (
 func TestDivertedRehearsed(t *testing.T) {
 	one, two := newRelayServer(t), newRelayServer(t)
 	for _, s := range []*relayServer{one, two} {
-		s.moves, s.gpu = true, differentGPU
+		s.moves, s.gpu = true, softtest.DifferentGPU
 	}
 	parts := make(chan string, 64)
 	v := bootWith(t, func(o *device.Options) {
@@ -41,7 +42,7 @@ func TestDivertedRehearsed(t *testing.T) {
 	}
 	works()
 	var m wire.MemAllocReply
-	must(t, list[1].Guest, &wire.MemAllocArgs{Size: wanders}, &m)
+	must(t, list[1].Guest, &wire.MemAllocArgs{Size: softtest.Wanders}, &m)
 	c := control(t, v, func() {})
 	goes := func() (did api.Relocated, err error) {
 		return did, c.Do(context(), http.MethodPost, "/v1/divert", two.diversion(), &did)

@@ -16,6 +16,7 @@ import (
 	"causeway/host/driver"
 	cudadriver "causeway/host/driver/cuda"
 	"causeway/host/driver/soft"
+	"causeway/host/driver/soft/softtest"
 	"causeway/host/inventory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/workertest"
@@ -31,8 +32,8 @@ func realBackend(gpu string) (driver.Backend, error, bool) {
 		return soft.New(), nil, true
 	case "soft:2":
 		return soft.NewMany(2), nil, true
-	case differentGPU:
-		return different{}, nil, true
+	case softtest.DifferentGPU:
+		return softtest.Different{}, nil, true
 	case shiftedGPU:
 		b, err := newShifted()
 		return b, err, true

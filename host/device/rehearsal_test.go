@@ -4,53 +4,18 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/device"
-	"causeway/host/driver"
-	"causeway/host/driver/soft"
+	"causeway/host/driver/soft/softtest"
 	"causeway/host/worker/link"
 	"causeway/virtio/fs/fstest"
 )
-
-// differentGPU is the software GPU, on which memory of one size never comes out where it was.
-const differentGPU = "different"
-
-// wanders is that size.
-const wanders = 3 << 20
-
-type different struct{}
-
-func (different) Name() string { return "soft" }
-
-func (different) Devices() ([]driver.DeviceSummary, error) { return soft.New().Devices() }
-
-func (different) Open(h driver.Host, o driver.Options) (driver.Session, error) {
-	s, err := soft.New().Open(h, o)
-	if err != nil {
-		return nil, err
-	}
-	return differentSession{s, s.(driver.Precopier)}, nil
-}
-
-type differentSession struct {
-	driver.Session
-	driver.Precopier
-}
-
-func (s differentSession) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
-	if c.Replay && a.Size == wanders {
-		c.Because("the memory comes out beside where it was")
-		return cuda.ErrorNotSupported
-	}
-	return s.Session.MemAlloc(c, a, r)
-}
 
 // TestRehearsal: what would come out another at the other host is said while programs run, by name,
 // and the VM stays; when it is gone the VM moves.
 func TestRehearsal(t *testing.T) {
 	set := func(o *device.Options) {
-		o.Worker = link.Config{GPU: differentGPU, Migratable: true, Base: link.DrawBase()}
+		o.Worker = link.Config{GPU: softtest.DifferentGPU, Migratable: true, Base: link.DrawBase()}
 	}
 	from, to := bootWith(t, set), bootWith(t, set)
 	if err := to.Kill(); err != nil {
@@ -59,7 +24,7 @@ func TestRehearsal(t *testing.T) {
 	to.Guest = nil
 	stays, moves := hold(t, from, 1), hold(t, from, 2)
 	var m wire.MemAllocReply
-	must(t, stays.Guest, &wire.MemAllocArgs{Size: wanders}, &m)
+	must(t, stays.Guest, &wire.MemAllocArgs{Size: softtest.Wanders}, &m)
 
 	c := precopy(t, from, to, device.CopyOptions{})
 	eventually(t, "the other host finds nothing", func() bool { return c.status().Unmovable != "" })

@@ -17,6 +17,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/soft"
+	"causeway/host/driver/soft/softtest"
 	"causeway/host/sandbox"
 	"causeway/host/worker"
 	"causeway/host/worker/link"
@@ -53,8 +54,8 @@ func TestMain(m *testing.M) {
 				return &warmBackend{}, nil
 			case softGPU:
 				return soft.New(), nil
-			case differentGPU:
-				return different{}, nil
+			case softtest.DifferentGPU:
+				return softtest.Different{}, nil
 			}
 			return nil, fmt.Errorf("no GPU named %s", name)
 		},

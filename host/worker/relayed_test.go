@@ -15,6 +15,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/soft/softtest"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
@@ -114,7 +115,7 @@ func (s *gpuServer) config() link.Config {
 		cfg.GPU = softGPU
 	}
 	if s.differs.Load() {
-		cfg.GPU = differentGPU
+		cfg.GPU = softtest.DifferentGPU
 	}
 	return cfg
 }

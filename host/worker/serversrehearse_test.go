@@ -8,44 +8,10 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/driver"
-	"causeway/host/driver/soft"
+	"causeway/host/driver/soft/softtest"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
-
-// differentGPU is the software GPU, on which memory of one size never comes out where it was.
-const differentGPU = "different"
-
-// wanders is that size.
-const wanders = 3 << 20
-
-type different struct{}
-
-func (different) Name() string { return "soft" }
-
-func (different) Devices() ([]driver.DeviceSummary, error) { return soft.New().Devices() }
-
-func (different) Open(h driver.Host, o driver.Options) (driver.Session, error) {
-	s, err := soft.New().Open(h, o)
-	if err != nil {
-		return nil, err
-	}
-	return differentSession{s, s.(driver.Precopier)}, nil
-}
-
-type differentSession struct {
-	driver.Session
-	driver.Precopier
-}
-
-func (s differentSession) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
-	if c.Replay && a.Size == wanders {
-		c.Because("the memory comes out beside where it was")
-		return cuda.ErrorNotSupported
-	}
-	return s.Session.MemAlloc(c, a, r)
-}
 
 // TestServersRehearse: what a program is made of is made once at another server, while the program
 // runs; what would come out another there is said by name, and the program goes elsewhere.
@@ -79,7 +45,7 @@ func TestServersRehearse(t *testing.T) {
 	can(two, other)
 	can(odd, there)
 	var m wire.MemAllocReply
-	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: wanders}, &m)
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: softtest.Wanders}, &m)
 	var cannot *spawn.Cannot
 	if err := p.Rehearse(ctx, *there.Relay); !errors.As(err, &cannot) || !strings.Contains(cannot.Why, "gpu1") || !strings.Contains(cannot.Why, "comes out beside where it was") {
 		t.Errorf("where memory comes out beside: %v", err)
