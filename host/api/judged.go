@@ -2,10 +2,10 @@ package api
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"net"
 	"time"
+
+	"causeway/remote/mtls"
 )
 
 // judged is a connection to another host's causewayd that stays between requests: what that has
@@ -41,17 +41,5 @@ func (c *judged) judge() error {
 	if err != nil {
 		return err
 	}
-	s := c.ConnectionState()
-	if len(s.PeerCertificates) == 0 {
-		return errors.New("the other host has shown no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, cert := range s.PeerCertificates[1:] {
-		between.AddCert(cert)
-	}
-	s.VerifiedChains, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: cfg.RootCAs, Intermediates: between, DNSName: c.host})
-	if err != nil {
-		return err
-	}
-	return cfg.VerifyConnection(s)
+	return mtls.CheckServer(cfg, c.ConnectionState())
 }

@@ -47,7 +47,7 @@ func (d *Daemon) handOver(ctx context.Context, v *vgpu, key string, h api.Handov
 	case up == nil:
 		return refuse(http.StatusConflict, "", "%s is on no GPU server", key)
 	case up.Lost:
-		return refuse(http.StatusConflict, "it has another lease by itself once that server is back and its programs have ended (`causeway inspect` shows it), or is deleted and made elsewhere", "the GPU server %s of %s is lost: %s", up.Server, key, up.Error)
+		return refuse(http.StatusConflict, lostRemedy, "the GPU server %s of %s is lost: %s", up.Server, key, up.Error)
 	}
 	nobody := func() error { return errors.Join(d.promise(ctx, up, ""), d.allowHandover(ctx, v, "")) }
 	if h.Host == "" {

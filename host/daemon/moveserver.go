@@ -89,7 +89,7 @@ func (d *Daemon) mayMoveServer(ctx context.Context, v *vgpu, to string) (string,
 	case beside != nil:
 		return "", refuse(http.StatusConflict, "try again in a moment; `causeway inspect "+key+"` shows whether its device process answers", "whether %s has moved to %s is not known yet", key, beside.Server)
 	case up == nil || up.Lost:
-		return "", refuse(http.StatusConflict, "it has another lease by itself once that server is back and its programs have ended (`causeway inspect` shows it), or is deleted and made elsewhere", "the GPU server %s of %s is lost", rec.Spec.Remote, key)
+		return "", refuse(http.StatusConflict, lostRemedy, "the GPU server %s of %s is lost", rec.Spec.Remote, key)
 	}
 	name, err := d.named(ctx, to)
 	if err != nil {

@@ -34,6 +34,9 @@ const (
 	promiseTime  = 10 * time.Second // a migration waits for it, once, and fails without it
 )
 
+// lostRemedy is what there is to do about a vGPU whose GPU server is lost.
+const lostRemedy = "it has another lease by itself once that server is back and its programs have ended (`causeway inspect` shows it), or is deleted and made elsewhere"
+
 // server is a client of a GPU server that the configuration names.
 func (d *Daemon) server(address string) (*api.Client, error) {
 	return api.NewServerClient(address, func(host string) (*tls.Config, error) { return d.identity().Client(api.RemoteProtocol, host) })

@@ -27,7 +27,7 @@ type Files struct{ CA, Certificate, Key string }
 type identity struct {
 	pool    *x509.CertPool
 	own     tls.Certificate
-	between []*x509.Certificate // shown with it
+	shown   []*x509.Certificate // it, and those between it and the authority's
 	revoked revoked
 }
 
@@ -54,12 +54,12 @@ func (f Files) load() (*identity, error) {
 	if id.own, err = tls.LoadX509KeyPair(f.Certificate, f.Key); err != nil {
 		return nil, fmt.Errorf("%w: %s with %s: %w", ErrIdentity, f.Certificate, f.Key, err)
 	}
-	for _, der := range id.own.Certificate[1:] {
+	for _, der := range id.own.Certificate {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrIdentity, f.Certificate, err)
 		}
-		id.between = append(id.between, c)
+		id.shown = append(id.shown, c)
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if _, err := id.chains(use); err != nil {
@@ -71,16 +71,20 @@ func (f Files) load() (*identity, error) {
 
 // chains lead from the host's own certificate to its authority's.
 func (id *identity) chains(use x509.ExtKeyUsage) ([][]*x509.Certificate, error) {
-	return id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: poolOf(id.between), KeyUsages: []x509.ExtKeyUsage{use}})
+	return verified(id.shown, x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{use}})
 }
 
-// poolOf is what lies between a host's certificate and its authority's: shown, but not trusted.
-func poolOf(between []*x509.Certificate) *x509.CertPool {
-	pool := x509.NewCertPool()
-	for _, c := range between {
-		pool.AddCert(c)
+// verified leads from what a host shows to its authority's certificate: its own comes first, and
+// what lies between is not trusted.
+func verified(shown []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
+	if len(shown) == 0 {
+		return nil, errNone
 	}
-	return pool
+	o.Intermediates = x509.NewCertPool()
+	for _, c := range shown[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	return shown[0].Verify(o)
 }
 
 // certificates are those in PEM; what else is there is not looked at.

@@ -127,18 +127,24 @@ func (r revoked) checkAny(chains [][]*x509.Certificate) error {
 // Check judges what a host showed some time ago as a handshake would now: its certificate first,
 // then those between that and its authority's.
 func (f Files) Check(shown []*x509.Certificate) error {
-	if len(shown) == 0 {
-		return errNone
-	}
 	id, err := f.load()
 	if err != nil {
 		return err
 	}
-	chains, err := shown[0].Verify(x509.VerifyOptions{Roots: id.pool, Intermediates: poolOf(shown[1:]), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := verified(shown, x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return err
 	}
 	return id.revoked.checkAny(chains)
+}
+
+// CheckServer judges what the server of a connection showed some time ago as a handshake with a
+// client's configuration would now.
+func CheckServer(cfg *tls.Config, s tls.ConnectionState) (err error) {
+	if s.VerifiedChains, err = verified(s.PeerCertificates, x509.VerifyOptions{Roots: cfg.RootCAs, DNSName: cfg.ServerName}); err != nil {
+		return err
+	}
+	return cfg.VerifyConnection(s)
 }
 
 // listBeside is where the revocation list of an authority's certificate is.

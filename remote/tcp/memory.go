@@ -155,9 +155,7 @@ func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
 	}
 	done, err := m.fetch(id, p, off)
 	if !done {
-		answer := m.request(id, p, off)
-		m.Ask()
-		err = <-answer
+		err = m.read(id, p, off)
 	}
 	if err != nil {
 		return fmt.Errorf("read region %d: %w", id, err)
@@ -179,15 +177,20 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 			err := m.reach.by.Fetch(p, g, off)
 			m.leave()
 			if errors.Is(err, frame.ErrUnreached) {
-				answer := m.request(id, p, off)
-				m.Ask()
-				err = <-answer
+				err = m.read(id, p, off)
 			}
 			done <- err
 		}()
 		return done, nil
 	}
 	return m.request(id, p, off), nil
+}
+
+// read asks for p, and waits for it.
+func (m *memory) read(id uint32, p []byte, off uint64) error {
+	answer := m.request(id, p, off)
+	m.Ask()
+	return <-answer
 }
 
 // Ask implements remote.EarlyMemory.

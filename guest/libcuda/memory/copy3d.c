@@ -100,9 +100,6 @@ static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row)
 	return p->operand.addr + (slice * p->rows + row) * p->pitch;
 }
 
-/* Shorter rows gain less than their fences cost. */
-enum { STREAMING_ROW = 4096 };
-
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct box *b = arg;
@@ -112,10 +109,8 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 	for (uint64_t s = 0; s < slices; s++)
 		for (uint64_t r = 0; r < rows; r++, chunk += b->width) {
 			void *p = (void *)(uintptr_t)address(host, slice + s, row + r);
-			if (host == &b->src && b->width >= STREAMING_ROW)
+			if (host == &b->src)
 				cw_chunk_fill(chunk, p, b->width);
-			else if (host == &b->src)
-				memcpy(chunk, p, b->width);
 			else
 				memcpy(p, chunk, b->width);
 		}

@@ -73,7 +73,8 @@ static void upload(void *arg)
 
 void cw_chunk_fill(uint8_t *chunk, const void *from, uint64_t n)
 {
-	if (cw_can_map())
+	enum { LEAST = 4096 }; /* less gains less than its fence costs */
+	if (n >= LEAST && cw_can_map())
 		cw_copy_streaming(chunk, from, n);
 	else
 		memcpy(chunk, from, n);

@@ -271,10 +271,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.build, 1, ver.Version)
 	gauge(c.started, float64(ver.Started.UnixMilli())/1000)
 	gauge(c.schedulerUp, flag(n.SchedulerUp))
-	if end, needed := c.src.Certificate(); needed && end.IsZero() {
-		gauge(c.certificate, 0)
-	} else if needed {
-		gauge(c.certificate, float64(end.Unix()))
+	if end, needed := c.src.Certificate(); needed {
+		at := 0.0
+		if !end.IsZero() {
+			at = float64(end.Unix())
+		}
+		gauge(c.certificate, at)
 	}
 	for result, v := range map[string]uint64{"ok": n.OK, "failed": n.Failed, "refused": n.Refused} {
 		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(v), result)
