@@ -8,9 +8,10 @@
 # takes it along. Prints name, unit, before, after and after/before, where 1.00 is no change, and in
 # how many of the rounds after was more, half of them if nothing has changed; of what is said in
 # GB/s or in calls per second more is better, of the rest less is. The builds take turns in being
-# the first of a round. PART: calls, through, graph, start, bench; all by default. What takes a
-# microsecond differs by a tenth from process to process: 20 rounds of calls alone tell more than 4
-# of all.
+# the first of a round. PART: calls, through, graph, start, bench; all of these by default; remote
+# is calls and copies by a lease with TLS over loopback (remote.sh; COPY: the largest in MiB, 16).
+# What takes a microsecond differs by a tenth from process to process: 20 rounds of calls alone tell
+# more than 4 of all.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -43,6 +44,7 @@ measure() {
       calls | through | graph) "$1" run --gpu "$gpu" -- "$BUILD/bin/launches" "$part" ;;
       start) "$1" run --gpu "$gpu" --warm 0 -- "$BUILD/bin/launches" start 3 100 | sed 's/^start_/cold_start_/' ;;
       bench) "$BUILD/bin/causeway-bench" --causeway "$1" --bench "$BUILD/bin/bench" --gpu "$gpu" --native no --idle 0 ;;
+      remote) "$ROOT/scripts/bench/remote.sh" --gpu "$gpu" --copy "${COPY:-16}" --causeway "$1" ;;
       *) die "unknown part $part: see $0 --help" ;;
     esac
   done

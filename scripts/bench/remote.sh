@@ -8,7 +8,7 @@
 # what relay and server's worker take for it.
 #
 #   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--delay US] [--no-calls]
-#   [--torch] [--only PATTERN]
+#   [--torch] [--only PATTERN] [--causeway FILE]
 #
 #   --copy   the largest copy (default: 64)
 #   --connections  remote.copy_connections at both (default: causewayd's)
@@ -17,6 +17,7 @@
 #   --no-calls  programs alone
 #   --torch  PyTorch's training step and decoding too, against native (programs of
 #            scripts/compat/speed that match PATTERN)
+#   --causeway  another build's program, beside its lib
 #
 # Needs no root and no network but loopback. With --torch: python3 with PyTorch, and
 # build/bin/causeway-speed.
@@ -36,6 +37,7 @@ while [ $# -gt 0 ]; do
     --delay) delay=$2; shift 2 ;;
     --no-calls) calls=; shift ;;
     --torch) torch=1; shift ;;
+    --causeway) CAUSEWAY=$2; shift 2 ;;
     --only) only=$2; shift 2 ;;
     -h | --help) header; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
