@@ -302,8 +302,8 @@ func (p *player) attack(id int, how byte) {
 	switch {
 	case m.state >= dead:
 		want = syscall.EPIPE
-	case r.declared && (r.ending || m.state == parking):
-		want = 0
+	case r.declared && r.ending, r.declared && m.state == parking && !(off == 0 && r.pieces[0].lent):
+		want = 0 // but for what would renew a loan, which is judged also now
 	}
 	p.want(p.last+": hostile loan", p.lend(loanAt(uint32(id), off), pages), want)
 }
