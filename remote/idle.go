@@ -29,6 +29,11 @@ type Idle struct {
 	// Pending says that there is something else to do, for which the doorbell was rung from within.
 	Pending func() bool
 
+	patience
+}
+
+// patience is how long polling is worth while, learnt from how long sleeping took.
+type patience struct {
 	spin    time.Duration
 	giveWay bool // cores are few: what is waited for may need this one
 	crowded int  // sleeps until the next attempt at polling
@@ -37,12 +42,11 @@ type Idle struct {
 // NewIdle begins with a medium patience; with one core polling keeps the guest from what it is
 // waited for, and there is none.
 func NewIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
-	i := &Idle{Ring: ring, Bell: bell, Pending: pending, spin: spinFirst}
+	p := patience{spin: spinFirst, giveWay: runtime.NumCPU() < plentyCores}
 	if runtime.NumCPU() == 1 {
-		i.spin = 0
+		p.spin = 0
 	}
-	i.giveWay = runtime.NumCPU() < plentyCores
-	return i
+	return &Idle{Ring: ring, Bell: bell, Pending: pending, patience: p}
 }
 
 // NewFarIdle is NewIdle for a ring whose next record comes a round trip of a link behind the last
@@ -55,12 +59,12 @@ func NewFarIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
 	return i
 }
 
-// Patience is how long Spin is worth while: not at all while others want this core.
-func (i *Idle) Patience() time.Duration {
-	if i.crowded > 0 {
+// Patience is how long polling is worth while: not at all while others want this core.
+func (p *patience) Patience() time.Duration {
+	if p.crowded > 0 {
 		return 0
 	}
-	return i.spin
+	return p.spin
 }
 
 // Spin polls for about d, and reports whether there is something to do.
@@ -96,12 +100,17 @@ func (i *Idle) Sleep(ctx context.Context) error {
 	if err := i.Bell.Wait(ctx); err != nil {
 		return err
 	}
-	if i.crowded > 0 {
-		i.crowded--
-		return nil
-	}
-	i.spin = adapt(i.spin, time.Since(start))
+	i.slept(time.Since(start))
 	return nil
+}
+
+// slept learns from a sleep.
+func (p *patience) slept(d time.Duration) {
+	if p.crowded > 0 {
+		p.crowded--
+		return
+	}
+	p.spin = adapt(p.spin, d)
 }
 
 func adapt(spin, slept time.Duration) time.Duration {

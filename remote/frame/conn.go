@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"causeway/remote"
 )
 
 // Stream is what frames go over: a connection, or what outlives several (package resume).
@@ -60,8 +62,9 @@ const (
 // with one system call, and what came is read with one.
 type Buffered struct {
 	net.Conn
-	in  *bufio.Reader
-	eof atomic.Bool // the connection has ended
+	in    *bufio.Reader
+	eager *remote.Eager // the reader's; nil: it sleeps until something is there
+	eof   atomic.Bool   // the connection has ended
 
 	mu     sync.Mutex
 	corked bool
@@ -70,7 +73,19 @@ type Buffered struct {
 
 // NewBuffered takes over a connection.
 func NewBuffered(c net.Conn) *Buffered {
-	return &Buffered{Conn: c, in: bufio.NewReaderSize(c, bufferedIn)}
+	b := &Buffered{Conn: c}
+	b.in = bufio.NewReaderSize(incoming{b}, bufferedIn)
+	return b
+}
+
+// incoming is what comes over the connection itself.
+type incoming struct{ *Buffered }
+
+func (i incoming) Read(p []byte) (int, error) {
+	if i.eager != nil {
+		return i.eager.Read(p)
+	}
+	return i.Conn.Read(p)
 }
 
 // Read implements net.Conn.

@@ -1,0 +1,98 @@
+package remote
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
+)
+
+// Eager reads a connection on which the next bytes come soon behind the last: it looks for them for
+// a moment before it sleeps, as the consumer of a ring does, and learns as that does how long is
+// worth while. What waking a thread takes is then spared where an answer is a round trip away. One
+// goroutine reads.
+type Eager struct {
+	conn net.Conn
+	raw  syscall.RawConn
+	patience
+
+	// Of the Read under way.
+	p     []byte
+	n     int
+	err   error
+	slept time.Time // since when it sleeps; zero: it does not
+	look  func(fd uintptr) bool
+}
+
+// NewEager is for a connection with a descriptor of the kernel's. Where cores are few whoever is
+// waited for needs the one that looking takes, and there is none: nil, as for other connections.
+func NewEager(c net.Conn) *Eager {
+	s, ok := c.(syscall.Conn)
+	if !ok || runtime.NumCPU() < plentyCores {
+		return nil
+	}
+	return newEager(c, s)
+}
+
+func newEager(c net.Conn, s syscall.Conn) *Eager {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	e := &Eager{conn: c, raw: raw, patience: patience{spin: spinFirst}}
+	e.look = e.looks
+	return e
+}
+
+// Read implements io.Reader, with the connection's deadline, and with errors as its own Read has.
+func (e *Eager) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	e.p, e.slept = p, time.Time{}
+	err := e.raw.Read(e.look)
+	e.p = nil
+	switch {
+	case err != nil: // it is closed, or its deadline is over
+		return 0, err
+	case e.err != nil:
+		return 0, &net.OpError{Op: "read", Net: e.conn.LocalAddr().Network(), Source: e.conn.LocalAddr(), Addr: e.conn.RemoteAddr(), Err: os.NewSyscallError("read", e.err)}
+	case e.n == 0:
+		return 0, io.EOF
+	}
+	return e.n, nil
+}
+
+// looks reports whether there is something, an error or an end included; if not the runtime has the
+// goroutine sleep until there may be.
+func (e *Eager) looks(fd uintptr) bool {
+	if !e.slept.IsZero() {
+		e.patience.slept(time.Since(e.slept))
+	}
+	var start time.Time
+	for {
+		if e.n, e.err = unix.Read(int(fd), e.p); e.err != unix.EAGAIN && e.err != unix.EINTR {
+			return true
+		}
+		now := time.Now()
+		switch {
+		case !e.slept.IsZero(): // woken for nothing
+			e.slept = now
+			return false
+		case start.IsZero():
+			start = now
+		case now.Sub(start) >= e.Patience():
+			e.slept = now
+			return false
+		}
+		for range pollPauses {
+			sys.Pause()
+		}
+	}
+}
