@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// eagerPair is two ends of a TCP connection, of which one is read eagerly whatever this machine has.
+// eagerPair is two ends of a TCP connection, of which one is read eagerly on any machine.
 func eagerPair(t *testing.T) (*Eager, *net.TCPConn, *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,8 +34,8 @@ func eagerPair(t *testing.T) (*Eager, *net.TCPConn, *net.TCPConn) {
 	return e, near.(*net.TCPConn), far.(*net.TCPConn)
 }
 
-// TestEagerReads: what is there, what comes while it looks, and what comes while it sleeps; then the
-// end.
+// TestEagerReads: what is there, what comes while it looks, and what comes while it sleeps; then
+// the end.
 func TestEagerReads(t *testing.T) {
 	e, _, far := eagerPair(t)
 	for _, spin := range []time.Duration{0, time.Hour} {
