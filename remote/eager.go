@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -30,17 +29,14 @@ type Eager struct {
 	look  func(fd uintptr) bool
 }
 
-// NewEager is for a connection with a descriptor of the kernel's. Where cores are few whoever is
-// waited for needs the one that looking takes, and there is none: nil, as for other connections.
-func NewEager(c net.Conn) *Eager {
+// NewEager is for a connection with a descriptor of the kernel's, on a machine with so many cores.
+// Where those are few whoever is waited for needs the one that looking takes, and there is none:
+// nil, as for other connections.
+func NewEager(c net.Conn, cores int) *Eager {
 	s, ok := c.(syscall.Conn)
-	if !ok || runtime.NumCPU() < plentyCores {
+	if !ok || cores < plentyCores {
 		return nil
 	}
-	return newEager(c, s)
-}
-
-func newEager(c net.Conn, s syscall.Conn) *Eager {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return nil

@@ -27,7 +27,7 @@ func eagerPair(t *testing.T) (*Eager, *net.TCPConn, *net.TCPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	e := newEager(near, near.(syscall.Conn))
+	e := NewEager(near, plentyCores)
 	if e == nil {
 		t.Fatal("a TCP connection is not read eagerly")
 	}
@@ -99,7 +99,10 @@ func TestEagerLearns(t *testing.T) {
 	if _, err := e.Read(nil); err != nil {
 		t.Errorf("nothing to read: %v", err)
 	}
-	if NewEager(struct{ net.Conn }{near}) != nil {
+	if NewEager(struct{ net.Conn }{near}, plentyCores) != nil {
 		t.Error("a connection that hides its descriptor is read eagerly")
+	}
+	if NewEager(near, plentyCores-1) != nil {
+		t.Error("where cores are few a connection is read eagerly")
 	}
 }

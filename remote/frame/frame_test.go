@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -150,9 +151,15 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call; who
-// ends the connection is heard to have.
+// TestSecure: bytes of all lengths come as they went, each Write of a chunk in one system call,
+// whether or not the reader looks before it sleeps; who ends the connection is heard to have.
 func TestSecure(t *testing.T) {
+	for _, cores := range []int{1, 64} {
+		t.Run(fmt.Sprint(cores, " cores"), func(t *testing.T) { secure(t, cores) })
+	}
+}
+
+func secure(t *testing.T, cores int) {
 	near, far, server, client := ends(t)
 	for _, c := range []net.Conn{near, far} {
 		if err := frame.Tune(c, frame.Silent); err != nil {
@@ -173,6 +180,7 @@ func TestSecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := <-accepted
+	s.Eager(cores)
 	for _, size := range []int{1, 100, 16 << 10, 16<<10 + 1, 128<<10 + 16, 1 << 20} {
 		p, got := make([]byte, size), make([]byte, size)
 		_, _ = rand.Read(p)

@@ -75,9 +75,10 @@ func (s *Secure) WriteAll(list [][]byte) error {
 	return err
 }
 
-// Eager has reads look for what comes for a moment before they sleep, where there are cores for it:
-// for what answers soon, not for what comes in bulk. The reader calls it, between reads.
-func (s *Secure) Eager() { s.raw.eager = remote.NewEager(s.raw.Conn) }
+// Eager has reads look for what comes for a moment before they sleep, if the machine's cores are
+// enough for it: for what answers soon, not for what comes in bulk. The reader calls it, between
+// reads.
+func (s *Secure) Eager(cores int) { s.raw.eager = remote.NewEager(s.raw.Conn, cores) }
 
 // Ended reports whether an end of file that was read was the other end's word (RFC 8446, 6.1), and
 // not only the connection's end, which anything in between can make.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -253,7 +254,7 @@ func (c *Conn) await() error {
 	if c.from != c.up {
 		c.from = c.up
 		if s, ok := c.from.(*frame.Secure); ok && c.trunk == nil {
-			s.Eager() // calls and their answers; copies go by branches
+			s.Eager(runtime.NumCPU()) // calls and their answers; copies go by branches
 		}
 		c.in.Reset(c.from)
 		_ = c.from.SetReadDeadline(c.until)
