@@ -120,7 +120,10 @@ type Upstream struct {
 
 // UpstreamState tells a device process how its GPU server is.
 type UpstreamState struct {
-	Why string `json:"why,omitempty"` // no program can begin; empty: they can
+	// Lease is what this is said of: programs may go by another one by now, of another server.
+	// Zero: whichever they go by, as older causewayds say it.
+	Lease remote.LeaseID `json:"lease,omitzero"`
+	Why   string         `json:"why,omitempty"` // no program can begin; empty: they can
 	// Ends: nor does any go on there, whatever the server says of that.
 	Ends bool `json:"ends,omitempty"`
 }

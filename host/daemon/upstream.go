@@ -348,9 +348,9 @@ func (d *Daemon) tellUpstream(v *vgpu) {
 	if up == nil {
 		return
 	}
-	st := api.UpstreamState{}
+	st := api.UpstreamState{Lease: up.Lease}
 	if up.Lost { // a server that is what it should be has ended its programs, too
-		st = api.UpstreamState{Why: "the GPU server " + up.Server + " is lost: " + up.Error, Ends: up.Revoked}
+		st.Why, st.Ends = "the GPU server "+up.Server+" is lost: "+up.Error, up.Revoked
 	}
 	c := api.NewClient(spec.ControlPath(d.run))
 	defer c.Close()

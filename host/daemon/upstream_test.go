@@ -21,6 +21,7 @@ import (
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/lease"
 	"causeway/host/limit"
+	"causeway/remote"
 	"causeway/remote/mtls"
 )
 
@@ -72,6 +73,7 @@ type farVGPU struct {
 	took   []api.LeaseRenewal // what it was asked
 	told   []string           // what the device process heard
 	ends   bool               // and whether its programs are to end
+	of     remote.LeaseID     // of which lease it was said
 	runs   bool               // a program does
 	meet   func()             // happens while the server answers
 }
@@ -115,7 +117,7 @@ func newFarVGPU(t *testing.T) *farVGPU {
 		var s api.UpstreamState
 		_ = json.NewDecoder(req.Body).Decode(&s)
 		f.told = append(f.told, req.URL.Path+" "+s.Why)
-		f.ends = s.Ends
+		f.ends, f.of = s.Ends, s.Lease
 	})
 	f.c = api.NewClient(server)
 	t.Cleanup(f.c.Close)
@@ -434,8 +436,8 @@ func TestRevokedServerEnds(t *testing.T) {
 				t.Errorf("told %q", f.told)
 			}
 			late()
-			if f.renew(); !f.ends || !f.v.up.Lost {
-				t.Errorf("told %q, ends: %v", f.told, f.ends)
+			if f.renew(); !f.ends || !f.v.up.Lost || f.of != leaseID(1) {
+				t.Errorf("told %q, ends: %v, of the lease %v", f.told, f.ends, f.of)
 			}
 			n := len(f.told)
 			if f.renew(); len(f.told) != n {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -277,17 +279,27 @@ func (s *session) fixed() error {
 }
 
 // SetUpstream says how the GPU server is where the programs' sessions run. While it is lost no
-// session begins, and none goes on if that is said.
+// session begins, and none goes on if that is said. What is said of a server that they have left,
+// which causewayd may not know yet, is nothing to them.
 func (d *Device) SetUpstream(s api.UpstreamState) {
+	var end []*session
 	d.mu.Lock()
-	d.unreached = s.Why
-	d.mu.Unlock()
-	if !s.Ends {
-		return
+	d.upstream = s
+	if s.Ends && d.unreachedLocked() != "" {
+		end = slices.Collect(maps.Keys(d.sessions)) // those that begin from now on are refused
 	}
-	for _, x := range d.all() { // those that begin meanwhile are refused
+	d.mu.Unlock()
+	for _, x := range end {
 		x.fail(fmt.Errorf("%w: %s", errUnreached, s.Why))
 	}
+}
+
+// unreachedLocked is why the GPU server is not reached; "": it is, or there is none.
+func (d *Device) unreachedLocked() string {
+	if of := d.upstream.Lease; !of.IsZero() && (d.at.Worker.Relay == nil || d.at.Worker.Relay.Lease != of) {
+		return ""
+	}
+	return d.upstream.Why
 }
 
 // errUnreached refuses a session whose GPU server is lost.
@@ -297,8 +309,8 @@ var errUnreached = errors.New("no CUDA program can begin")
 func (d *Device) reachable() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unreached != "" {
-		return fmt.Errorf("%w: %s", errUnreached, d.unreached)
+	if why := d.unreachedLocked(); why != "" {
+		return fmt.Errorf("%w: %s", errUnreached, why)
 	}
 	return nil
 }

@@ -130,20 +130,19 @@ type Device struct {
 	rooms      rooms
 	stays      stays
 	limits     api.Limits
-	hand       handing // who may take over the lease of the GPU server
-	// Why the GPU server is not reached; "": it is, or there is none.
-	unreached string
-	member    *schedule.Membership // nil: none
-	admitted  int                  // sessions that count
-	departed  chan struct{}        // closed when one counts no more; nil: nobody waits for that
-	users     map[uint32]guestUser
-	sessions  map[*session]struct{}
-	opened    chan struct{} // tells routineTick of a first session; one message is enough
-	last      uint64
-	begun     uint64 // sessions that were let in
-	refused   uint64
-	past      api.Counters   // of sessions that have ended
-	ending    sync.WaitGroup // sessions whose worker is not gone yet
+	hand       handing              // who may take over the lease of the GPU server
+	upstream   api.UpstreamState    // how the GPU server is, as was said last
+	member     *schedule.Membership // nil: none
+	admitted   int                  // sessions that count
+	departed   chan struct{}        // closed when one counts no more; nil: nobody waits for that
+	users      map[uint32]guestUser
+	sessions   map[*session]struct{}
+	opened     chan struct{} // tells routineTick of a first session; one message is enough
+	last       uint64
+	begun      uint64 // sessions that were let in
+	refused    uint64
+	past       api.Counters   // of sessions that have ended
+	ending     sync.WaitGroup // sessions whose worker is not gone yet
 
 	lendable lendable    // the guest's queue
 	crowded  func() bool // whether the host is short of CPU now

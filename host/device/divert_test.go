@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -396,6 +397,60 @@ func TestRelayEnds(t *testing.T) {
 			if list[0].Err() != nil {
 				t.Errorf("hangs %v: %v", hangs, list[0].Err())
 			}
+		})
+	}
+}
+
+// TestDivertFromRevoked: that the server which programs leave is not trusted any more is said of
+// its lease, and neither ends those that are at another by then nor keeps others from beginning
+// there, whether or not causewayd has heard of the decision. Those that are still there end.
+func TestDivertFromRevoked(t *testing.T) {
+	revoked := api.UpstreamState{Lease: remote.LeaseID{1}, Why: "the GPU server gpu1 is lost: its certificate is revoked", Ends: true}
+	for part, ends := range map[string]bool{"diverting": true, "settling": false, "": false} {
+		t.Run(part, func(t *testing.T) {
+			var k *kernel
+			var once sync.Once
+			relays(t, 2, func(now string) {
+				if now == part {
+					once.Do(func() { k.d.SetUpstream(revoked) })
+				}
+			}, func(its *kernel, list []*fakeWorker) {
+				k = its
+				did, err := k.d.Divert(context.Background(), diversionTo(2))
+				if ends {
+					for _, w := range list {
+						w.mu.Lock()
+						if !w.ended {
+							t.Error("a program goes on at a server that is revoked")
+						}
+						w.mu.Unlock()
+					}
+					return
+				}
+				if part == "" {
+					k.d.SetUpstream(revoked)
+				}
+				if err != nil || did.Sessions != 2 || did.Lost != 0 || at(k) != "2 0" {
+					t.Errorf("%+v, %v, %s", did, err, at(k))
+				}
+				synctest.Wait()
+				for _, w := range list {
+					is(t, w, toldGoes, false)
+				}
+				if w := k.begins(); w.cfg.Relay.Lease[0] != 2 {
+					t.Errorf("a new one is at %v", w.cfg.Relay)
+				}
+				revoked := revoked
+				revoked.Lease = remote.LeaseID{2}
+				k.d.SetUpstream(revoked)
+				synctest.Wait()
+				if err := k.d.reachable(); err == nil {
+					t.Error("programs begin at a server that is revoked")
+				}
+				for _, w := range list {
+					is(t, w, toldGoes, true)
+				}
+			})
 		})
 	}
 }
