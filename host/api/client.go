@@ -25,10 +25,12 @@ type Client struct {
 	// Another host's causewayd: what it means that nobody listens there; nil: it is this host's.
 	nobody error
 	device bool // the socket is a device process's
+	watch  watch
 	http   *http.Client
 }
 
-// NewClient returns a client for a socket; nothing is connected yet.
+// NewClient returns a client for a socket; nothing is connected yet. Who uses it says by ctx how
+// long a question may take.
 func NewClient(socket string) *Client {
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -37,10 +39,19 @@ func NewClient(socket string) *Client {
 	return &Client{socket: socket, base: "http://causeway", http: &http.Client{Transport: t}}
 }
 
-// NewDeviceClient returns a client for the control socket of a vGPU's device process.
+// NewDaemonClient returns a client for the causewayd of a run directory, for who asks on people's
+// behalf: a question takes as long as it has to, and fails with ErrSilent if causewayd does nothing
+// any more.
+func NewDaemonClient(run string) *Client {
+	c := NewClient(Socket(run))
+	c.watch = watch{silenceLook, silenceLimit}
+	return c
+}
+
+// NewDeviceClient is NewDaemonClient for the control socket of a vGPU's device process.
 func NewDeviceClient(socket string) *Client {
 	c := NewClient(socket)
-	c.device = true
+	c.device, c.watch = true, watch{silenceLook, silenceLimit}
 	return c
 }
 
@@ -80,19 +91,51 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (io.Read
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	ctx, over := c.begin(ctx)
+	resp, err := c.ask(ctx, method, path, body)
 	if err != nil {
+		over()
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreached(err)
-	}
+	resp.Body = &answer{resp.Body, ctx, over}
 	if resp.StatusCode < 300 {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
 	return nil, c.refusal(resp, method, path)
+}
+
+// get makes a plain request.
+func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(req)
+}
+
+// ask makes a request with some headers, by name and value. The answer may be a refusal.
+func (c *Client) ask(ctx context.Context, method, path string, body io.Reader, headers ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.http.Do(req)
+	if err == nil {
+		return resp, nil
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		err = cause
+	} else {
+		err = c.unreached(err)
+	}
+	if errors.Is(err, ErrSilent) && method != http.MethodGet {
+		err = fmt.Errorf("%w; what was asked may be done yet", err)
+	}
+	return nil, err
 }
 
 // refusal is the error that an answer tells of.
@@ -143,8 +186,11 @@ func (c *Client) unreached(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("who serves %s ended before answering, so what was asked may be done or not: `causeway ps` shows it: %w", c.socket, err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("who serves %s has not answered in time, so what was asked may be done or not: `causeway ps` shows it, and `journalctl -u causewayd` what it is at; the machine may have too much to do: %w", c.socket, err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.late(err)
+	case c.watched() && full(err):
+		return c.silent(0)
 	}
 	return err
 }

@@ -67,19 +67,16 @@ func (c *Client) Stream(ctx context.Context, path string, in any) (io.ReadWriteC
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(b))
+	ctx, over := c.begin(ctx)
+	resp, err := c.ask(ctx, http.MethodPost, path, bytes.NewReader(b), "Connection", "Upgrade", "Upgrade", StreamProtocol)
 	if err != nil {
+		over()
 		return nil, err
 	}
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", StreamProtocol)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreached(err)
-	}
 	if s, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		return s, nil
+		return &answerStream{s, over}, nil
 	}
+	defer over()
 	defer resp.Body.Close()
 	if resp.StatusCode < 300 {
 		return nil, fmt.Errorf("POST %s: answered by %s, not by a stream", path, resp.Status)

@@ -40,7 +40,7 @@ The exit status is 1 if a check failed.`,
 			if cfg.MeetsHosts() {
 				m.Identity = cfg.Migration.Files()
 			}
-			m.Daemon = api.NewClient(api.Socket(m.RunDir))
+			m.Daemon = api.NewDaemonClient(m.RunDir)
 			defer m.Daemon.Close()
 			results := doctor.Examine(cmd.Context(), m)
 			if node.json {

@@ -37,7 +37,7 @@ var exits = []struct {
 }{
 	{0, "done"},
 	{exitFailed, "an error, in one sentence with its remedy; `causeway doctor`: a check failed"},
-	{exitNoDaemon, "causewayd does not run"},
+	{exitNoDaemon, "causewayd does not run, or it or a vGPU's device process answers nothing"},
 	{exitUnknown, "nothing of that name"},
 	{exitConflict, "the state of things does not allow it (a VM uses the vGPU), or there is no room"},
 	{exitNotAllowed, "the caller's role does not allow it"},
@@ -88,7 +88,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &own):
 		return own.status
-	case errors.Is(err, api.ErrNotRunning):
+	case errors.Is(err, api.ErrNotRunning), errors.Is(err, api.ErrSilent):
 		return exitNoDaemon
 	case errors.As(err, &e):
 		return exitOfAPI(e.Status)

@@ -45,7 +45,7 @@ func (f *nodeFlags) registerRun(c *cobra.Command) {
 // runDir is where a node's sockets are unless a flag says otherwise.
 func runDir() string { return cmp.Or(os.Getenv(runDirVar), api.RunDir) }
 
-func (f *nodeFlags) client() *api.Client { return api.NewClient(api.Socket(f.run)) }
+func (f *nodeFlags) client() *api.Client { return api.NewDaemonClient(f.run) }
 
 // read asks causewayd, or the device processes if there is none.
 func (f *nodeFlags) read(ctx context.Context) (*report.Reading, error) {

@@ -96,6 +96,8 @@ func daemon(ctx context.Context, m *Machine) Result {
 		return warning("Run this as root, or give yourself a role in causewayd.toml.", "its socket may not be opened by this user")
 	case errors.Is(err, api.ErrNotRunning):
 		return failed("`systemctl enable --now causewayd`, or `causeway daemon`.", "it does not run (%s)", api.Socket(m.RunDir))
+	case errors.Is(err, api.ErrSilent):
+		return failed("Have it go on as is said, or restart it: VMs and programs do not notice.", "%v", err)
 	case err != nil:
 		return failed("`systemctl status causewayd`, `journalctl -u causewayd`.", "it does not answer: %v", err)
 	case v.Version != m.Version:

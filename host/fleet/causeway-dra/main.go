@@ -105,7 +105,7 @@ func run(f *flags) error {
 		return err
 	}
 	defer kubelet.Close()
-	d := api.NewClient(api.Socket(f.run))
+	d := api.NewDaemonClient(f.run)
 	defer d.Close()
 	recorder, end := events.Recorder(ctx, client, corev1.EventSource{Component: "causeway-dra", Host: f.node})
 	defer end()

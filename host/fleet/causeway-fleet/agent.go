@@ -90,7 +90,7 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 	if err != nil {
 		return err
 	}
-	d := api.NewClient(api.Socket(f.run))
+	d := api.NewDaemonClient(f.run)
 	defer d.Close()
 	recorder, end := events.Recorder(ctx, cl.client, corev1.EventSource{Component: "causeway-agent", Host: f.node})
 	defer end()
