@@ -21,6 +21,8 @@ func doctorCommand() *cobra.Command {
 process), MIG, what kernels on the GPU can address, huge pages, limits of locked memory, what confines workers (control groups, seccomp, Landlock, namespaces), and
 causewayd: its configuration, folders, disk space, sockets, the scheduler, the certificate by which other hosts know this one, GPU servers and the vGPUs.
 
+A GPU server that has no VMs of its own (remote.listen alone in its configuration, and no libvirtd) needs nothing of what they need, and is told so.
+
 Each check says ok, warning (something works less well) or failed (vGPUs will not work), and what to do. It changes nothing.
 The exit status is 1 if a check failed.`,
 		Example: "  causeway doctor\n  causeway doctor --brief            # what is not ok\n  causeway doctor --json | jq -r '.[] | select(.state != \"ok\").do'",
@@ -40,6 +42,7 @@ The exit status is 1 if a check failed.`,
 			if cfg.MeetsHosts() {
 				m.Identity = cfg.Migration.Files()
 			}
+			m.Serves = cfg.ServesOnly()
 			m.Daemon = api.NewDaemonClient(m.RunDir)
 			defer m.Daemon.Close()
 			results := doctor.Examine(cmd.Context(), m)

@@ -32,6 +32,7 @@ type Result struct {
 type check struct {
 	name string
 	run  func(context.Context, *Machine) Result
+	vms  bool // it looks at what VMs alone need
 }
 
 func ok(format string, args ...any) Result {
@@ -55,10 +56,14 @@ func Examine(ctx context.Context, m *Machine) []Result {
 	var all sync.WaitGroup
 	for i, c := range checks {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, limit)
+			within, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			results[i] = c.run(ctx, m)
-			results[i].Check = c.name
+			r := c.run(within, m)
+			if c.vms {
+				r = m.forVMs(ctx, r)
+			}
+			r.Check = c.name
+			results[i] = r
 		})
 	}
 	all.Wait()

@@ -33,6 +33,7 @@ var good = map[string]string{
 	"sys/module/apparmor/parameters/enabled":              "Y\n",
 	"etc/apparmor.d/abstractions/libvirt-qemu":            "include if exists <abstractions/libvirt-qemu.d>\n",
 	"etc/apparmor.d/abstractions/libvirt-qemu.d/causeway": "rw,\n",
+	"usr/sbin/libvirtd":                                   "x",
 	"proc/net/unix":                                       "Num RefCount Protocol Flags Type St Inode Path\n0000: 00000002 00000000 00010000 0005 01 99 RUN/scheduler.sock\n",
 }
 

@@ -38,6 +38,9 @@ type Machine struct {
 	Program []string // this program: runs children that may load drivers
 	Version string   // of this program
 	UID     int
+	// Serves: the configuration says of this host that it gives GPUs to others, and nothing else
+	// that has to do with them.
+	Serves bool
 	// ReachWorker: the configuration permits GPUs whose kernels address all of a worker's memory.
 	ReachWorker bool
 	RunDir      string

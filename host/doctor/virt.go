@@ -38,7 +38,10 @@ func qemu(ctx context.Context, m *Machine) Result {
 		}
 		return ok("%s %s with vhost-user-fs-pci", name, found[1])
 	}
-	return failed(install, "no QEMU: looked for %s", strings.Join(qemus, ", "))
+	if m.hasVMs(ctx) {
+		return failed(install, "no QEMU: looked for %s", strings.Join(qemus, ", "))
+	}
+	return warning(install+" Nothing, if this host's GPUs are for programs (containers, Slurm) or for other hosts.", "no QEMU, so that no VM has a vGPU: looked for %s", strings.Join(qemus, ", "))
 }
 
 var libvirtVersion = regexp.MustCompile(`Using library: libvirt (\d+\.\d+[.\d]*)`)
@@ -66,8 +69,12 @@ func virshReason(ctx context.Context, text string, err error) string {
 
 func libvirt(ctx context.Context, m *Machine) Result {
 	text, there, err := virsh(ctx, m)
-	if !there {
-		return warning("`apt install libvirt-daemon-system libvirt-clients`, unless you start QEMU by hand: then `causeway create` and `causeway attach --qmp` serve.", "not installed")
+	const install = "`apt install libvirt-daemon-system libvirt-clients`, unless you start QEMU by hand: then `causeway create` and `causeway attach --qmp` serve."
+	switch {
+	case !there:
+		return warning(install, "not installed")
+	case err != nil && !m.hasLibvirt():
+		return warning(install, "its client alone is installed")
 	}
 	if err != nil {
 		return failed("`systemctl start libvirtd` (or virtqemud.socket), and run this as root or a member of the group libvirt.", "qemu:///system does not answer: %s", virshReason(ctx, text, err))
@@ -90,7 +97,7 @@ func libvirt(ctx context.Context, m *Machine) Result {
 const hookFile = "/etc/libvirt/hooks/qemu.d/causeway"
 
 func hook(ctx context.Context, m *Machine) Result {
-	if _, there, _ := virsh(ctx, m); !there {
+	if _, there, err := virsh(ctx, m); !there || err != nil && !m.hasLibvirt() {
 		return ok("not needed without libvirt")
 	}
 	st, err := m.stat(hookFile)

@@ -149,6 +149,13 @@ func (c *Config) MeetsHosts() bool {
 	return c.Migration.Listen != "" || len(c.Migration.Peers) > 0 || c.Remote.Listen != "" || len(c.Remote.Servers) > 0 || c.Remote.Domain != ""
 }
 
+// ServesOnly says whether this host gives GPUs to others, and neither VMs nor programs to them.
+func (c *Config) ServesOnly() bool {
+	here := *c
+	here.Remote.Listen = ""
+	return c.Remote.Listen != "" && !here.MeetsHosts()
+}
+
 // Values of Remote.RDMA besides a device's name.
 const (
 	RDMAOff  = "off"

@@ -179,3 +179,21 @@ func TestHostPart(t *testing.T) {
 		t.Errorf("nothing bounds a vGPU where nobody says anything: %+v", l)
 	}
 }
+
+// TestServesOnly: a host that gives GPUs to others is no more than that as long as nothing else of
+// its configuration has to do with them.
+func TestServesOnly(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "[remote]\nlisten = ':7745'": true, "[remote]\nservers = ['gpu2']": false,
+		"[remote]\nlisten = ':7745'\nallow = ['hosta']\nfleet = ['fleet']": true,
+		"[remote]\nlisten = ':7745'\nservers = ['gpu2']":                   false,
+		"[remote]\nlisten = ':7745'\ndomain = 'example.net'":               false,
+		"[remote]\nlisten = ':7745'\n[migration]\nlisten = ':7744'":        false,
+		"[remote]\nlisten = ':7745'\n[migration]\npeers = ['hostb']":       false,
+	} {
+		c, err := Parse([]byte(text))
+		if err != nil || c.ServesOnly() != want {
+			t.Errorf("%q: %v, %v", text, c.ServesOnly(), err)
+		}
+	}
+}
