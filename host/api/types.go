@@ -297,6 +297,15 @@ type Version struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
+	// Ports are those of the network that its configuration names.
+	Ports []Port `json:"ports,omitempty"`
+}
+
+// Port is one, by its key of the configuration.
+type Port struct {
+	Key     string `json:"key"`
+	Address string `json:"address"`
+	Error   string `json:"error,omitempty"` // why it is not served now
 }
 
 // Stays is what keeps a VM from the migration that is under way.

@@ -61,7 +61,7 @@ The configuration is one TOML file; none at the usual place means the defaults. 
 			if f.check {
 				return printConfig(cmd.OutOrStdout(), &cfg)
 			}
-			return serveDaemon(cfg, load, hasScheduler(cmd), newLogger(daemonLevel(f.verbose)))
+			return serveDaemon(cfg, load, hasScheduler(cmd), false, newLogger(daemonLevel(f.verbose)))
 		},
 	}
 	f.register(c)
@@ -118,7 +118,8 @@ func printConfig(w io.Writer, cfg *config.Config) error {
 	return err
 }
 
-func serveDaemon(cfg config.Config, load func() (config.Config, error), scheduler bool, log *slog.Logger) error {
+// serveDaemon runs causewayd. ports: without one of the configuration's it ends.
+func serveDaemon(cfg config.Config, load func() (config.Config, error), scheduler, ports bool, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	if err := process.CloseOnExec(); err != nil {
@@ -134,7 +135,7 @@ func serveDaemon(cfg config.Config, load func() (config.Config, error), schedule
 	}
 	defer m.Close()
 	freeEnded(ctx, cfg.RunDir, "", log)
-	o := daemon.Options{Config: cfg, Program: program, Scheduler: scheduler, Version: version, Machine: m, Log: log}
+	o := daemon.Options{Config: cfg, Program: program, Scheduler: scheduler, Version: version, Machine: m, AllPorts: ports, Log: log}
 	if systemd.Booted() {
 		o.Scopes, o.Journal = &systemd.Scopes{}, &systemd.Journal{}
 	}

@@ -19,7 +19,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Check whether this host can give vGPUs to VMs, and say what to do",
 		Long: `Checks the kernel, KVM, QEMU, libvirt and its hook, AppArmor and SELinux, the NVIDIA driver and its libraries (loaded by a child
 process), MIG, what kernels on the GPU can address, huge pages, limits of locked memory, what confines workers (control groups, seccomp, Landlock, namespaces), and
-causewayd: its configuration, folders, disk space, sockets, the scheduler, the certificate by which other hosts know this one, GPU servers and the vGPUs.
+causewayd: its configuration, folders, disk space, sockets, ports, the scheduler, the certificate by which other hosts know this one, GPU servers and the vGPUs.
 
 A GPU server that has no VMs of its own (remote.listen alone in its configuration, and no libvirtd) needs nothing of what they need, and is told so.
 

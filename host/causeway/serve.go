@@ -36,7 +36,7 @@ the service causewayd does the same with that key in its configuration, and one 
 			if err != nil {
 				return err
 			}
-			return serveDaemon(cfg, load, hasScheduler(cmd), newLogger(daemonLevel(f.verbose)))
+			return serveDaemon(cfg, load, hasScheduler(cmd), true, newLogger(daemonLevel(f.verbose)))
 		},
 	}
 	f.register(c)

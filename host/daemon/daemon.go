@@ -48,6 +48,10 @@ type Options struct {
 	// Agree is how long other peers may take to say that they await a VM, too, when one has said
 	// so; 0: 1 s.
 	Agree time.Duration
+	// AllPorts: a port of the configuration that cannot be had ends causewayd. PortAgain is when
+	// one is tried again; 0: 5 s.
+	AllPorts  bool
+	PortAgain time.Duration
 	// Lookup asks for DNS SRV records; nil: the host's resolver does.
 	Lookup discover.Lookup
 	Log    *slog.Logger
@@ -147,7 +151,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		return nil, fmt.Errorf("%w: devices.log = \"journal\": this host was not booted with systemd: use \"file\"", config.ErrValue)
 	}
 	o.Grace, o.Renew, o.Obey = cmp.Or(o.Grace, 5*time.Second), cmp.Or(o.Renew, api.LeaseRenew), cmp.Or(o.Obey, 10*time.Second)
-	o.Agree = cmp.Or(o.Agree, time.Second)
+	o.Agree, o.PortAgain = cmp.Or(o.Agree, time.Second), cmp.Or(o.PortAgain, portAgain)
 	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)

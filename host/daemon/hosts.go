@@ -24,19 +24,16 @@ looked at here.
 // mostHosts bounds connections of other hosts.
 const mostHosts = 8 * api.MostConnections
 
-// hostListener is where other hosts connect; nil: nowhere.
+// hostListener is where other hosts connect.
 func (d *Daemon) hostListener() (net.Listener, error) {
-	m := d.opt.Config.Migration
-	if m.Listen == "" {
-		return nil, nil
+	ln, err := net.Listen("tcp", d.opt.Config.Migration.Listen)
+	if err != nil {
+		return nil, notServed("migration.listen", err)
 	}
 	cfg, err := d.hostsTLS("migration.listen", api.HostProtocol)
 	if err != nil {
+		_ = ln.Close()
 		return nil, err
-	}
-	ln, err := net.Listen("tcp", m.Listen)
-	if err != nil {
-		return nil, notServed("migration.listen", err)
 	}
 	d.log.Info("other hosts are awaited", "address", ln.Addr())
 	return tls.NewListener(netutil.LimitListener(ln, mostHosts), cfg), nil

@@ -33,9 +33,18 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
 	defer signal.Stop(hup)
-	all, err := d.listen(ln)
-	if err != nil {
-		return err
+	ports := d.ports()
+	had := make([]*served, len(ports))
+	for i, p := range ports {
+		if had[i], err = d.open(p); err != nil {
+			_ = ln.Close()
+			for _, s := range had[:i] {
+				if s != nil {
+					_ = s.Close()
+				}
+			}
+			return err
+		}
 	}
 	o.Log.Info("causewayd is ready", "version", o.Version, "socket", ln.Addr(), "vgpus", len(d.vgpus))
 	tell(sdnotify.SdNotifyReady)
@@ -50,60 +59,15 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 		}
 	}()
 	g, serving := errgroup.WithContext(ctx)
-	for _, s := range all {
-		g.Go(func() error { return s.serve(serving) })
+	g.Go(func() error { return d.Serve(serving, ln) })
+	for i, p := range ports {
+		g.Go(func() error { return d.servePort(serving, p, had[i]) })
 	}
 	err = g.Wait()
 	tell(sdnotify.SdNotifyStopping)
 	o.Log.Info("causewayd ends; what it started goes on")
 	return err
 }
-
-// served is a listener, and who serves it until ctx ends.
-type served struct {
-	net.Listener
-	serve func(ctx context.Context) error
-}
-
-// listen has all listeners of the configuration beside the API's, which it takes over: all of them,
-// or none.
-func (d *Daemon) listen(ln net.Listener) (all []served, err error) {
-	all = append(all, served{ln, func(ctx context.Context) error { return d.Serve(ctx, ln) }})
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, s := range all {
-			_ = s.Close()
-		}
-	}()
-	if at := d.opt.Config.Metrics.Listen; at != "" {
-		tcp, err := net.Listen("tcp", at)
-		if err != nil {
-			return all, fmt.Errorf("metrics.listen: %w", err)
-		}
-		d.log.Info("metrics are served", "address", tcp.Addr())
-		all = append(all, served{tcp, func(ctx context.Context) error { return d.ServeMetrics(ctx, tcp) }})
-	}
-	hosts, err := d.hostListener()
-	if err != nil {
-		return all, err
-	}
-	if hosts != nil {
-		all = append(all, served{hosts, func(ctx context.Context) error { return d.ServeHosts(ctx, hosts) }})
-	}
-	others, err := d.remoteListener()
-	if err != nil {
-		return all, err
-	}
-	if others != nil {
-		all = append(all, served{others, func(ctx context.Context) error { return d.ServeRemote(ctx, others) }})
-	}
-	return all, nil
-}
-
-// tell tells the service manager, if there is one.
-func tell(state string) { _, _ = sdnotify.SdNotify(false, state) }
 
 func (d *Daemon) reload(load func() (config.Config, error)) {
 	var now unix.Timespec

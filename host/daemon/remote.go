@@ -18,19 +18,15 @@ import (
 	"causeway/remote/mtls"
 )
 
-// remoteListener is where programs of other hosts, and those hosts' causewayds, connect; nil:
-// nowhere.
+// remoteListener is where programs of other hosts, and those hosts' causewayds, connect.
 func (d *Daemon) remoteListener() (*net.TCPListener, error) {
-	r := d.opt.Config.Remote
-	if r.Listen == "" {
-		return nil, nil
-	}
-	if _, err := d.hostsTLS("remote.listen", api.RemoteProtocol); err != nil {
-		return nil, err
-	}
-	ln, err := net.Listen("tcp", r.Listen)
+	ln, err := net.Listen("tcp", d.opt.Config.Remote.Listen)
 	if err != nil {
 		return nil, notServed("remote.listen", err)
+	}
+	if _, err := d.hostsTLS("remote.listen", api.RemoteProtocol); err != nil {
+		_ = ln.Close()
+		return nil, err
 	}
 	d.log.Info("other hosts' vGPUs are served", "address", ln.Addr())
 	return ln.(*net.TCPListener), nil
@@ -51,7 +47,7 @@ func (d *Daemon) hostsTLS(key, protocol string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// notServed is why other hosts cannot be listened to by a key, with what to do.
+// notServed is why nobody can be listened to by a key, with what to do.
 func notServed(key string, err error) error {
 	remedy := mtls.Remedy(err)
 	switch {

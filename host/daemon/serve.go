@@ -33,6 +33,8 @@ const (
 // servedCounts count requests.
 type servedCounts struct {
 	requests, failed, refused atomic.Uint64
+
+	ports []api.Port // how each is; Daemon.mu guards it
 }
 
 // route is an entry of the API.
@@ -287,7 +289,7 @@ const maxScrapes = 32
 
 // Version is this causewayd's.
 func (d *Daemon) Version() api.Version {
-	return api.Version{Version: d.opt.Version, PID: os.Getpid(), Started: d.started}
+	return api.Version{Version: d.opt.Version, PID: os.Getpid(), Started: d.started, Ports: d.portList()}
 }
 
 // Serve serves the API on a Unix socket until ctx ends; requests then have a moment to come to

@@ -29,6 +29,7 @@ var checks = []check{
 	{"systemd units", units, false},
 	{"causewayd", daemon, false},
 	{"scheduler", scheduler, false},
+	{"ports", ports, false},
 	{"certificate", certificate, false},
 	{"GPU servers", servers, false},
 	{"sockets", sockets, false},

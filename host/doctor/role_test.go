@@ -72,3 +72,28 @@ func TestServer(t *testing.T) {
 		})
 	}
 }
+
+// TestPorts: which are not served, and that others miss more than metrics.
+func TestPorts(t *testing.T) {
+	remote, metrics := api.Port{Key: "remote.listen", Address: ":7745"}, api.Port{Key: "metrics.listen", Address: ":9435"}
+	not := func(p api.Port) api.Port { p.Error = p.Key + ": address already in use: end it"; return p }
+	for _, c := range []struct {
+		ports []api.Port
+		state State
+		want  string
+	}{
+		{nil, OK, "none"},
+		{[]api.Port{remote, metrics}, OK, "remote.listen :7745, metrics.listen :9435"},
+		{[]api.Port{remote, not(metrics)}, Warning, "metrics.listen: address already in use: end it"},
+		{[]api.Port{not(remote), not(metrics)}, Failed, "remote.listen: address already in use: end it; metrics"},
+	} {
+		m, run := host(t, nil, nil), runDir(t)
+		f := &apitest.Fake{Version: api.Version{Version: "1.0", Ports: c.ports}}
+		f.Serve(t, run)
+		m.Daemon = api.NewClient(api.Socket(run))
+		if r := find(t, Examine(t.Context(), m), "ports"); r.State != c.state || !strings.Contains(r.Found, c.want) || (r.Do == "") != (c.state == OK) {
+			t.Errorf("%+v, want %s with %q", r, c.state, c.want)
+		}
+		m.Daemon.Close()
+	}
+}

@@ -192,3 +192,13 @@ func TestCopyText(t *testing.T) {
 		}
 	}
 }
+
+// TestNotesOfPorts: one that is not served is told, on one line without control characters, and one
+// that is, is not.
+func TestNotesOfPorts(t *testing.T) {
+	var b bytes.Buffer
+	Notes(&b, &Reading{Daemon: &api.Version{Ports: []api.Port{{Key: "metrics.listen"}, {Key: "remote.listen", Error: "remote.listen: in\x1b use\nnow"}}}})
+	if got := b.String(); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "note: a port is not served, and tried again: remote.listen: in") || strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
+	}
+}

@@ -127,6 +127,13 @@ func Notes(w io.Writer, r *Reading) {
 	if r.Daemon == nil {
 		fmt.Fprintln(w, "note: causewayd does not run: this is what the device processes say; `systemctl start causewayd` or `causeway daemon` starts it")
 	}
+	if r.Daemon != nil {
+		for _, p := range r.Daemon.Ports {
+			if p.Error != "" {
+				fmt.Fprintln(w, "note: a port is not served, and tried again:", whole(p.Error))
+			}
+		}
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}

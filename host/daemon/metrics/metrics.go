@@ -63,7 +63,7 @@ type Collector struct {
 	gpus  []metric[api.GPU]
 	vgpus []metric[api.VGPU]
 
-	gpuInfo, vgpuInfo, vgpuServer, vgpuState, build, started, requests, restarts, schedulerUp, certificate, failed *prometheus.Desc
+	gpuInfo, vgpuInfo, vgpuServer, vgpuState, build, started, requests, restarts, schedulerUp, certificate, port, failed *prometheus.Desc
 }
 
 // Labels of a GPU's and a vGPU's series.
@@ -89,6 +89,7 @@ func New(src Source, log *slog.Logger) *Collector {
 		restarts:    one("scheduler_restarts_total", "How often the scheduler was started again because it had ended."),
 		schedulerUp: one("scheduler_up", "1 if the scheduler runs."),
 		certificate: one("certificate_end_time_seconds", "When the certificate ends by which other hosts know this one, in seconds since 1970; 0 if none knows it now."),
+		port:        one("port_served", "1 if a port that the configuration names by this key is served.", "key"),
 		failed:      one("scrape_failed", "1 if the GPUs or vGPUs could not be read for this answer.", "what"),
 	}
 }
@@ -229,7 +230,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range c.vgpus {
 		ch <- m.desc
 	}
-	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuServer, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.certificate, c.failed} {
+	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuServer, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.certificate, c.port, c.failed} {
 		ch <- d
 	}
 }
@@ -271,6 +272,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.build, 1, ver.Version)
 	gauge(c.started, float64(ver.Started.UnixMilli())/1000)
 	gauge(c.schedulerUp, flag(n.SchedulerUp))
+	for _, p := range ver.Ports {
+		gauge(c.port, flag(p.Error == ""), p.Key)
+	}
 	if end, needed := c.src.Certificate(); needed {
 		at := 0.0
 		if !end.IsZero() {

@@ -19,12 +19,15 @@ type fake struct {
 	vgpus []api.VGPU
 	err   error
 	ends  *time.Time
+	ports []api.Port
 }
 
 func (f *fake) GPUs(context.Context) ([]api.GPU, error)   { return f.gpus, nil }
 func (f *fake) VGPUs(context.Context) ([]api.VGPU, error) { return f.vgpus, f.err }
-func (f *fake) Version() api.Version                      { return api.Version{Version: "1.2", Started: time.Unix(1000, 0)} }
-func (f *fake) Counts() Counts                            { return Counts{OK: 3, Failed: 1, Refused: 2, SchedulerUp: true} }
+func (f *fake) Version() api.Version {
+	return api.Version{Version: "1.2", Started: time.Unix(1000, 0), Ports: f.ports}
+}
+func (f *fake) Counts() Counts { return Counts{OK: 3, Failed: 1, Refused: 2, SchedulerUp: true} }
 
 func (f *fake) Certificate() (time.Time, bool) {
 	if f.ends == nil {
@@ -118,6 +121,22 @@ func TestCertificate(t *testing.T) {
 		Handler(f, slog.Default()).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 		if body := rec.Body.String(); c.want == "" && strings.Contains(body, name) || !strings.Contains(body, c.want) {
 			t.Errorf("%v: %s", c.ends, body)
+		}
+	}
+}
+
+// TestPorts: each of the configuration is told by its key, and none where it names none.
+func TestPorts(t *testing.T) {
+	f := full()
+	for _, ports := range [][]api.Port{nil, {{Key: "remote.listen", Error: "address already in use"}, {Key: "metrics.listen"}}} {
+		f.ports = ports
+		rec := httptest.NewRecorder()
+		Handler(f, slog.Default()).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		if got, want := strings.Contains(rec.Body.String(), "causeway_port_served{key=\"remote.listen\"} 0\n"), ports != nil; got != want {
+			t.Errorf("%v: %s", ports, rec.Body)
+		}
+		if got, want := strings.Contains(rec.Body.String(), "causeway_port_served{key=\"metrics.listen\"} 1\n"), ports != nil; got != want {
+			t.Errorf("%v: %s", ports, rec.Body)
 		}
 	}
 }
