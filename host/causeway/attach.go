@@ -62,7 +62,7 @@ const hookFolders = "/etc/libvirt/hooks"
 func (f *domainFlags) with(cmd *cobra.Command, domain string, fn func(context.Context, *libvirt.Attacher) (*libvirt.Result, error)) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	d, err := libvirt.Open(f.connect, domain)
+	d, err := libvirt.Open(ctx, f.connect, domain)
 	if errors.Is(err, libvirt.ErrNoLibvirt) {
 		err = becomeLibvirt()
 	}

@@ -44,7 +44,9 @@ func hookCommand() *cobra.Command {
 		Short: "causewayd's: calls off the migration of a domain that cannot succeed",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := libvirt.OpenMovable("", args[0])
+			ctx, cancel := context.WithTimeout(cmd.Context(), callOffLimit)
+			defer cancel()
+			d, err := libvirt.OpenMovable(ctx, "", args[0])
 			if errors.Is(err, libvirt.ErrNoLibvirt) {
 				err = becomeLibvirt()
 			}
@@ -52,8 +54,6 @@ func hookCommand() *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), callOffLimit)
-			defer cancel()
 			return d.CallOff(ctx)
 		},
 	}

@@ -91,7 +91,7 @@ type mover interface {
 
 func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host string) error {
 	out := newProgress(cmd.OutOrStdout())
-	m, err := f.mover(vm, host)
+	m, err := f.mover(ctx, vm, host)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (f *migrateFlags) short(a *ahead) error {
 	return nil
 }
 
-func (f *migrateFlags) mover(vm, host string) (mover, error) {
+func (f *migrateFlags) mover(ctx context.Context, vm, host string) (mover, error) {
 	switch {
 	case f.only:
 		return stayer{}, nil
@@ -153,7 +153,7 @@ func (f *migrateFlags) mover(vm, host string) (mover, error) {
 		}
 		return &qemuMover{m, qmp.Migration{URI: f.uri, Bandwidth: f.rate(), Downtime: f.pause}}, nil
 	}
-	d, err := libvirt.OpenMovable(f.connect, vm)
+	d, err := libvirt.OpenMovable(ctx, f.connect, vm)
 	if errors.Is(err, libvirt.ErrNoLibvirt) {
 		err = becomeLibvirt()
 	}

@@ -45,7 +45,7 @@ had that has ended is taken back when libvirt's hook says so, when causewayd sta
 // functionHost is whose functions and VMs the commands are about.
 type functionHost struct {
 	vf.Options
-	domain func(connect, domain string) (libvirt.Domain, error)
+	domain func(ctx context.Context, connect, domain string) (libvirt.Domain, error)
 }
 
 // functionHostKey is the key of a context that has another host than this: tests'.
@@ -59,8 +59,8 @@ func functionHostOf(ctx context.Context) functionHost {
 }
 
 // openDomain opens a domain of libvirt's. A program without libvirt becomes the one that has it.
-func openDomain(connect, domain string) (libvirt.Domain, error) {
-	d, err := libvirt.Open(connect, domain)
+func openDomain(ctx context.Context, connect, domain string) (libvirt.Domain, error) {
+	d, err := libvirt.Open(ctx, connect, domain)
 	if errors.Is(err, libvirt.ErrNoLibvirt) {
 		err = becomeLibvirt()
 	}

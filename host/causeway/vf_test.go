@@ -33,7 +33,7 @@ func (n *vfNode) run(args ...string) (string, error) {
 	n.t.Helper()
 	h := functionHost{
 		Options: vf.Options{Sys: filepath.Join(n.Root, "sys"), Dev: filepath.Join(n.Root, "dev"), Kernel: n.Host},
-		domain: func(_, domain string) (libvirt.Domain, error) {
+		domain: func(_ context.Context, _, domain string) (libvirt.Domain, error) {
 			if n.domain == nil || domain != n.domain.Title {
 				return nil, fmt.Errorf("%w: %s", libvirt.ErrNoDomain, domain)
 			}

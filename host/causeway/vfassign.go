@@ -103,7 +103,7 @@ func (f *vmFlags) register(c *cobra.Command) {
 
 // open opens a domain.
 func (f *vmFlags) open(ctx context.Context, domain string) (libvirt.Domain, error) {
-	return functionHostOf(ctx).domain(f.connect, domain)
+	return functionHostOf(ctx).domain(ctx, f.connect, domain)
 }
 
 func pci(a vf.Address) libvirt.PCI { return libvirt.PCI(a.Numbers()) }

@@ -3,23 +3,25 @@
 package libvirt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"libvirt.org/go/libvirt"
 )
 
 // Open finds a domain by its name or UUID. An empty URI is libvirt's default, which
 // LIBVIRT_DEFAULT_URI may say, else qemu:///system.
-func Open(uri, domain string) (Domain, error) {
+func Open(ctx context.Context, uri, domain string) (Domain, error) {
 	if u, err := url.Parse(uri); err != nil {
 		return nil, fmt.Errorf("libvirt's address %q: %w", uri, err)
 	} else if u.Host != "" {
 		return nil, fmt.Errorf("libvirt's address %q: %w", uri, ErrRemote)
 	}
-	c, err := libvirt.NewConnect(uri)
+	c, err := connect(ctx, uri)
 	if err != nil {
 		return nil, connectError(err)
 	}
@@ -42,6 +44,38 @@ func Open(uri, domain string) (Domain, error) {
 		return nil, fmt.Errorf("name of the domain: %w", plain(err))
 	}
 	return r, nil
+}
+
+// connectLimit is for a connection: libvirt asks each QEMU what it can do when it is first started.
+const connectLimit = time.Minute
+
+// connect connects to libvirt, which waits without a limit, and past signals, for one that hangs.
+func connect(ctx context.Context, uri string) (*libvirt.Connect, error) {
+	within, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	type connected struct {
+		c   *libvirt.Connect
+		err error
+	}
+	done := make(chan connected, 1)
+	go func() {
+		c, err := libvirt.NewConnect(uri)
+		done <- connected{c, err}
+	}()
+	select {
+	case r := <-done:
+		return r.c, r.err
+	case <-within.Done():
+		go func() {
+			if r := <-done; r.c != nil {
+				_, _ = r.c.Close()
+			}
+		}()
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, ctx.Err()
+		}
+		return nil, ErrSilent
+	}
 }
 
 // connectError tells a missing library, of which the binding has dlopen's words only, from a

@@ -2,8 +2,10 @@
 
 package libvirt
 
+import "context"
+
 // Open fails: see ErrNoLibvirt.
-func Open(string, string) (Domain, error) { return nil, ErrNoLibvirt }
+func Open(context.Context, string, string) (Domain, error) { return nil, ErrNoLibvirt }
 
 // OpenMovable fails like Open.
-func OpenMovable(string, string) (Movable, error) { return nil, ErrNoLibvirt }
+func OpenMovable(context.Context, string, string) (Movable, error) { return nil, ErrNoLibvirt }

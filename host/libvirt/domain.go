@@ -36,5 +36,6 @@ var (
 	ErrNoLibvirt = errors.New("this build of causeway has no libvirt: build it by `make build`, or with `go build -tags libvirt_dlopen`")
 	ErrNoLibrary = errors.New("libvirt's library libvirt.so.0 is not installed: `apt install libvirt0` (Debian, Ubuntu) or `dnf install libvirt-libs` (Fedora, RHEL); for a QEMU without libvirt use --qmp")
 	ErrNoDomain  = errors.New("no such domain")
+	ErrSilent    = errors.New("it takes connections and answers nothing: it is stopped, or hangs; `systemctl restart libvirtd` (or virtqemud), with which VMs go on")
 	ErrRemote    = errors.New("the domain must run on this host, where causewayd serves its socket")
 )

@@ -16,7 +16,7 @@ const libraryEnv = "CAUSEWAY_TEST_LIBVIRT"
 // have it. The loader is given a file that is no library before it looks elsewhere.
 func TestLibraryMissing(t *testing.T) {
 	if os.Getenv(libraryEnv) != "" {
-		if _, err := Open("", "vm1"); !errors.Is(err, ErrNoLibrary) {
+		if _, err := Open(t.Context(), "", "vm1"); !errors.Is(err, ErrNoLibrary) {
 			t.Fatalf("%v, want %v", err, ErrNoLibrary)
 		}
 		return

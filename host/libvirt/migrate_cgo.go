@@ -13,8 +13,8 @@ import (
 )
 
 // OpenMovable is Open for a domain that is to be moved.
-func OpenMovable(uri, domain string) (Movable, error) {
-	d, err := Open(uri, domain)
+func OpenMovable(ctx context.Context, uri, domain string) (Movable, error) {
+	d, err := Open(ctx, uri, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (d *realDomain) Migrate(ctx context.Context, m Migration, progress func(Job
 	if places&Live == 0 {
 		return fmt.Errorf("%s: %w", d.name, ErrNotRunning)
 	}
-	to, err := libvirt.NewConnect(m.To)
+	to, err := connect(ctx, m.To)
 	if err != nil {
 		return fmt.Errorf("the other host's libvirt, %s: %w", m.To, plain(err))
 	}
