@@ -52,6 +52,8 @@ type Options struct {
 	// one is tried again; 0: 5 s.
 	AllPorts  bool
 	PortAgain time.Duration
+	// SchedulerLook is how often the scheduler is asked whether it answers; 0: 10 s.
+	SchedulerLook time.Duration
 	// Lookup asks for DNS SRV records; nil: the host's resolver does.
 	Lookup discover.Lookup
 	Log    *slog.Logger

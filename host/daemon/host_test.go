@@ -105,7 +105,7 @@ func (h *host) options() daemon.Options {
 	}
 	return daemon.Options{
 		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: cmp.Or(h.renew, 20*time.Millisecond), Lookup: h.lookup, Agree: h.agree,
-		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond, Obey: h.obey,
+		Config: h.cfg, Program: program, Scheduler: true, SchedulerLook: 20 * time.Millisecond, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond, Obey: h.obey,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

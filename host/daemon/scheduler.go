@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,14 @@ import (
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
 	"causeway/host/sandbox/cgroup"
+	"causeway/host/schedule"
 )
 
 // scheduler is what is known of the process that shares GPU time.
 type scheduler struct {
 	mu       sync.Mutex
 	pid      int
+	silent   bool // it runs, and answers nothing
 	restarts uint64
 }
 
@@ -46,13 +49,11 @@ func (d *Daemon) routineScheduler() {
 		begun := time.Now()
 		p, err := d.haveScheduler()
 		if err == nil {
-			d.noteScheduler(p.PID())
-			select {
-			case <-p.Done():
+			d.noteScheduler(p.PID(), false)
+			if d.whileSchedules(p) {
 				err = errors.New(p.Reason())
-			case <-d.ctx.Done():
 			}
-			d.noteScheduler(0)
+			d.noteScheduler(0, false)
 			_ = p.Close()
 		}
 		if d.ctx.Err() != nil {
@@ -73,10 +74,38 @@ func (d *Daemon) routineScheduler() {
 	}
 }
 
-func (d *Daemon) noteScheduler(pid int) {
+// whileSchedules returns when the scheduler has ended, or we are to. One that runs and answers
+// nothing is told of, and left to who has stopped it: sessions that wait give it up by themselves.
+func (d *Daemon) whileSchedules(p *process.Process) (ended bool) {
+	for {
+		select {
+		case <-time.After(cmp.Or(d.opt.SchedulerLook, schedulerLook)):
+		case <-p.Done():
+			return true
+		case <-d.ctx.Done():
+			return false
+		}
+		_, err := schedule.ReadStatus(d.ctx, d.schedulerSocket())
+		d.noteScheduler(p.PID(), errors.Is(err, schedule.ErrSilent))
+	}
+}
+
+// schedulerLook is how often the scheduler is asked for a sign of life.
+const schedulerLook = 10 * time.Second
+
+// noteScheduler notes which process it is, 0: none, and whether that answers nothing.
+func (d *Daemon) noteScheduler(pid int, silent bool) {
 	d.sched.mu.Lock()
-	defer d.sched.mu.Unlock()
-	d.sched.pid = pid
+	was := d.sched.silent
+	d.sched.pid, d.sched.silent = pid, silent
+	d.sched.mu.Unlock()
+	switch {
+	case silent && !was:
+		d.log.Error("the scheduler answers nothing: shares and caps do not hold until it does", "pid", pid,
+			"remedy", fmt.Sprintf("`kill -CONT %d` if it is stopped, else end it by `kill -KILL %[1]d`: another one is started", pid))
+	case was && !silent && pid != 0:
+		d.log.Info("the scheduler answers again", "pid", pid)
+	}
 }
 
 // haveScheduler finds the scheduler again or starts one.

@@ -263,7 +263,7 @@ func (d *Daemon) Counts() metrics.Counts {
 	c := metrics.Counts{OK: s.requests.Load() - min(bad, s.requests.Load()), Failed: bad - min(no, bad), Refused: no}
 	d.sched.mu.Lock()
 	defer d.sched.mu.Unlock()
-	c.SchedulerRestarts, c.SchedulerUp = d.sched.restarts, d.sched.pid != 0
+	c.SchedulerRestarts, c.SchedulerUp = d.sched.restarts, d.sched.pid != 0 && !d.sched.silent
 	return c
 }
 

@@ -274,6 +274,30 @@ func TestScheduler(t *testing.T) {
 	until(t, "not up", func() bool { return !h.d.Counts().SchedulerUp })
 }
 
+// TestSchedulerSilent: a scheduler that is stopped is not up until it goes on, and is not ended.
+func TestSchedulerSilent(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.cfg.Scheduler.Enabled = true
+	h.start()
+	pid := 0
+	until(t, "a scheduler", func() bool {
+		who, err := peer.Serving(filepath.Join(h.cfg.RunDir, "scheduler.sock"))
+		pid = who.PID
+		return err == nil && h.d.Counts().SchedulerUp
+	})
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	until(t, "not up", func() bool { return !h.d.Counts().SchedulerUp })
+	if !h.log.has("kill -CONT " + itoa(pid)) {
+		t.Error("nothing is said of it")
+	}
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+	until(t, "up again", func() bool { return h.d.Counts().SchedulerUp && h.log.has("answers again") })
+	if n := h.d.Counts(); n.SchedulerRestarts != 0 || !runs(pid) {
+		t.Errorf("%+v", n)
+	}
+}
+
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")

@@ -18,6 +18,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/api/apitest"
 	"causeway/host/doctor/kvm"
+	"causeway/host/schedule"
 )
 
 // good are the files of a host on which everything is well, without a GPU of NVIDIA's.
@@ -88,9 +89,14 @@ func host(t *testing.T, files, programs map[string]string) *Machine {
 		},
 		Open: func(string) error { return nil }, KVM: func(context.Context) error { return nil }, Memfd: func() error { return nil }, Landlock: func() (int, error) { return 6, nil },
 		Space:  func(string) (Space, error) { return Space{10 << 30, 20 << 30, 1 << 20, 1 << 20}, nil },
-		Config: func() error { return nil },
+		Config: func() error { return nil }, Scheduler: func(context.Context, string) error { return nil },
 		Daemon: c, Program: []string{"causeway"}, Version: "1.0", RunDir: run, StateDir: "/var/lib/causeway", LogDir: "/var/log/causeway",
 	}
+}
+
+// schedules has the scheduler answer so.
+func schedules(err error) func(*Machine) {
+	return func(m *Machine) { m.Scheduler = func(context.Context, string) error { return err } }
 }
 
 // kvmFails has KVM's guest end so.
@@ -250,6 +256,8 @@ func TestChecks(t *testing.T) {
 		{"causewayd", Failed, nil, nil, nobody, "enable --now"},
 		{"scheduler", Warning, files{"proc/net/unix": "Num\n"}, nil, nil, "caps"},
 		{"scheduler", OK, files{"proc/net/unix": "Num\n"}, nil, nobody, "starts it"},
+		{"scheduler", Warning, nil, nil, schedules(fmt.Errorf("status: %w within 2s", schedule.ErrSilent)), "kill -CONT"},
+		{"scheduler", OK, nil, nil, schedules(fs.ErrPermission), "listens"},
 		{"sockets", Warning, files{"RUN/vm1/gpu0.ctl": "x", "RUN/vm1/gpu0.sock": "x",
 			"proc/net/unix": "Num\n0000: 00000002 00000000 00010000 0001 01 123 RUN/vm1/gpu0.sock\n0000: 00000003 00000000 00000000 0001 03 124 RUN/vm1/gpu0.ctl\n"}, nil, nil, "gpu0.ctl`"},
 	} {

@@ -13,6 +13,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/doctor/kvm"
+	"causeway/host/schedule"
 	"causeway/remote/mtls"
 	"causeway/remote/sys"
 )
@@ -29,7 +30,9 @@ type Machine struct {
 	Memfd    func() error                     // makes and seals one
 	Landlock func() (version int, err error)  // of the kernel's Landlock
 	Space    func(path string) (Space, error) // of the file system that holds path
-	Config   func() error                     // reads causewayd's configuration
+	// Scheduler asks the scheduler of a socket for a sign of life.
+	Scheduler func(ctx context.Context, socket string) error
+	Config    func() error // reads causewayd's configuration
 	// Identity is who this host is to others by the configuration; nil: it has to do with none.
 	Identity interface {
 		Standing() (mtls.Standing, error)
@@ -58,9 +61,14 @@ type Space struct {
 // are left to the caller.
 func Real() *Machine {
 	return &Machine{
-		FS: os.DirFS("/"), Run: run, Open: open, KVM: kvm.Probe, Memfd: memfd, Landlock: landlock, Space: space,
+		FS: os.DirFS("/"), Run: run, Open: open, KVM: kvm.Probe, Memfd: memfd, Landlock: landlock, Space: space, Scheduler: scheduling,
 		Program: []string{"/proc/self/exe"}, UID: os.Getuid(),
 	}
+}
+
+func scheduling(ctx context.Context, socket string) error {
+	_, err := schedule.ReadStatus(ctx, socket)
+	return err
 }
 
 func run(ctx context.Context, name string, args ...string) (string, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"causeway/host/api"
+	"causeway/host/schedule"
 )
 
 func configuration(_ context.Context, m *Machine) Result {
@@ -148,6 +149,9 @@ func scheduler(ctx context.Context, m *Machine) Result {
 	case !known:
 		return ok("not known: /proc/net/unix is not readable")
 	case listening[socket]:
+		if err := m.Scheduler(ctx, socket); errors.Is(err, schedule.ErrSilent) {
+			return warning("`kill -CONT` it if it is stopped, else end it by `kill -KILL`: causewayd starts another; `ss -xlp src "+socket+"` names it.", "it listens and answers nothing: shares and caps do not hold (%v)", err)
+		}
 		return ok("it listens")
 	}
 	if _, err := m.Daemon.Version(ctx); err != nil {

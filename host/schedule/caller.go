@@ -53,6 +53,10 @@ func (c *caller) call(r *request, files []int) error {
 	return err
 }
 
+// ErrSilent says that a scheduler has its socket and answers nothing there, as one does that is
+// stopped.
+var ErrSilent = errors.New("no answer")
+
 func (c *caller) ask(r *request, files []int) (answer, error) {
 	if err := send(c.uc, r, files); err != nil {
 		return answer{}, fmt.Errorf("scheduler: %s: %w", r.Op, err)
@@ -68,7 +72,7 @@ func (c *caller) ask(r *request, files []int) (answer, error) {
 	case <-c.done:
 		return answer{}, fmt.Errorf("scheduler: %s: %w", r.Op, errors.ErrUnsupported)
 	case <-t.C:
-		return answer{}, fmt.Errorf("scheduler: %s: no answer within %v", r.Op, callLimit)
+		return answer{}, fmt.Errorf("scheduler: %s: %w within %v", r.Op, ErrSilent, callLimit)
 	}
 }
 

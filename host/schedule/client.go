@@ -330,6 +330,9 @@ func (s *Membership) Close() {
 func ReadStatus(ctx context.Context, socket string) (*Status, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", socket)
+	if errors.Is(err, unix.EAGAIN) { // too many wait for it
+		err = errors.Join(ErrSilent, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/daemon/process"
 	sizes "causeway/host/limit"
+	"causeway/host/schedule"
 )
 
 // Environment variables of the fake device process. Tests set them through the configuration's
@@ -344,13 +346,11 @@ func runScheduler(args []string) error {
 	if os.Getenv(NoSchedulerEnv) != "" {
 		return errors.New("no scheduler here")
 	}
-	ln, err := listen(args[1])
+	ln, err := schedule.Listen(args[1])
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, unix.SIGTERM)
-	<-term
-	return nil
+	term, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	return (&schedule.Server{Log: slog.New(slog.DiscardHandler)}).Serve(term, ln)
 }

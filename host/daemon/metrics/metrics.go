@@ -87,7 +87,7 @@ func New(src Source, log *slog.Logger) *Collector {
 		started:     one("daemon_start_time_seconds", "When causewayd started, in seconds since 1970."),
 		requests:    one("api_requests_total", "Requests to causewayd's API: ok, failed, or refused for want of a role.", "result"),
 		restarts:    one("scheduler_restarts_total", "How often the scheduler was started again because it had ended."),
-		schedulerUp: one("scheduler_up", "1 if the scheduler runs."),
+		schedulerUp: one("scheduler_up", "1 if the scheduler runs and answers."),
 		certificate: one("certificate_end_time_seconds", "When the certificate ends by which other hosts know this one, in seconds since 1970; 0 if none knows it now."),
 		port:        one("port_served", "1 if a port that the configuration names by this key is served.", "key"),
 		failed:      one("scrape_failed", "1 if the GPUs or vGPUs could not be read for this answer.", "what"),
