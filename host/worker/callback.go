@@ -96,7 +96,7 @@ func (b *callbacks) openAt(slot, seq uint32) cuda.Result {
 
 // CallBack implements driver.Host.
 func (w *Worker) CallBack(id uint64, status cuda.Result) bool {
-	w.graphs.objects.ended(id)
+	w.host.release(w.graphs.objects.ended(id))
 	c := &callback{id: id, status: status, done: make(chan struct{})}
 	b := &w.calls
 	b.mu.Lock()

@@ -41,6 +41,7 @@ type execGraph struct {
 	// The guest has destroyed what it was instantiated from: it cannot name its nodes.
 	nameless bool
 	cost     uint64
+	nodes    uint64 // of it, for what is in the graph
 	err      error
 }
 
@@ -188,15 +189,12 @@ func (f *front) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r *
 	if g.keeper == nil {
 		return f.Session.GraphInstantiate(c, a, r)
 	}
-	if !f.w.host.reserve(execBytes) {
-		return cuda.ErrorOutOfMemory
-	}
-	res := f.Session.GraphInstantiate(c, a, r)
+	nodes := g.nodesOf(a.Graph)
+	res := f.within(execBytes+nodes, func() cuda.Result { return f.Session.GraphInstantiate(c, a, r) })
 	if res != cuda.Success {
-		f.w.host.release(execBytes)
 		return res
 	}
-	x := &execGraph{id: a.Exec, ctx: c.Ctx, flags: a.Flags, cost: execBytes}
+	x := &execGraph{id: a.Exec, ctx: c.Ctx, flags: a.Flags, cost: execBytes + nodes, nodes: nodes}
 	t := g.template(a.Graph)
 	g.use(x, &x.origin, t)
 	g.use(x, &x.last, t)

@@ -21,17 +21,20 @@ type userObject struct {
 	destructor uint64
 	flags      uint32
 	guest      uint64 // references
+	cost       uint64 // what is booked for it
 }
 
 // ended hears that a host function is to run: the destructor of an object that is no more, or
-// another.
-func (o *userObjects) ended(function uint64) {
+// another. It says what was booked for that object.
+func (o *userObjects) ended(function uint64) (cost uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if id, ok := o.of[function]; ok {
+		cost = o.byID[id].cost
 		delete(o.of, function)
 		delete(o.byID, id)
 	}
+	return cost
 }
 
 func (o *userObjects) put(id wire.ID, u *userObject) {
@@ -39,6 +42,13 @@ func (o *userObjects) put(id wire.ID, u *userObject) {
 	defer o.mu.Unlock()
 	if o.byID == nil {
 		o.byID, o.of = map[wire.ID]*userObject{}, map[uint64]wire.ID{}
+	}
+	// What had either before is not found any more, and stays in the driver, and in the books.
+	if old := o.byID[id]; old != nil {
+		delete(o.of, old.destructor)
+	}
+	if old, ok := o.of[u.destructor]; ok {
+		delete(o.byID, old)
 	}
 	o.byID[id] = u
 	o.of[u.destructor] = id
@@ -65,9 +75,13 @@ func (o *userObjects) list() map[wire.ID]userObject {
 
 // UserObjectCreate implements wire.Driver.
 func (f *front) UserObjectCreate(c *wire.Call, a *wire.UserObjectCreateArgs) cuda.Result {
-	res := f.Session.UserObjectCreate(c, a)
-	if g := &f.w.graphs; res == cuda.Success && g.keeper != nil {
-		g.objects.put(a.Object, &userObject{destructor: a.ID, flags: a.Flags, guest: uint64(a.Count)})
+	g := &f.w.graphs
+	if g.keeper == nil {
+		return f.Session.UserObjectCreate(c, a)
+	}
+	res := f.within(userBytes, func() cuda.Result { return f.Session.UserObjectCreate(c, a) })
+	if res == cuda.Success {
+		g.objects.put(a.Object, &userObject{a.ID, a.Flags, uint64(a.Count), userBytes})
 	}
 	return res
 }
@@ -93,8 +107,15 @@ func (u *userObject) change(n uint32, release bool) {
 func (f *front) GraphUserObject(c *wire.Call, a *wire.GraphUserObjectArgs) cuda.Result {
 	const move = 1 // CU_GRAPH_USER_OBJECT_MOVE
 	g := &f.w.graphs
-	res := f.Session.GraphUserObject(c, a)
-	if res != cuda.Success || g.keeper == nil {
+	if g.keeper == nil {
+		return f.Session.GraphUserObject(c, a)
+	}
+	fee := uint64(0)
+	if l := g.live[a.Graph]; l != nil && a.Release == 0 && l.users[a.Object] == 0 {
+		fee = refBytes
+	}
+	res := f.within(fee, func() cuda.Result { return f.Session.GraphUserObject(c, a) })
+	if res != cuda.Success {
 		return res
 	}
 	if a.Release == 0 && a.Flags&move != 0 {
@@ -109,9 +130,12 @@ func (f *front) GraphUserObject(c *wire.Call, a *wire.GraphUserObjectArgs) cuda.
 			l.users = map[wire.ID]uint32{}
 		}
 		l.users[a.Object] += a.Count
-	default:
+		l.cost += fee
+	case l.users[a.Object] != 0:
 		if l.users[a.Object] -= min(a.Count, l.users[a.Object]); l.users[a.Object] == 0 {
 			delete(l.users, a.Object)
+			l.cost -= refBytes
+			f.w.host.release(refBytes)
 		}
 	}
 	return res
@@ -130,7 +154,8 @@ func (g *graphs) retain(graph, object wire.ID, n uint32, release bool) cuda.Resu
 // graphs have theirs.
 func (g *graphs) makeObjects(list []objectState) error {
 	for _, o := range list {
-		u := &userObject{destructor: o.destructor, flags: o.flags, guest: o.guest}
+		u := &userObject{o.destructor, o.flags, o.guest, userBytes}
+		g.w.host.book(u.cost)
 		a := wire.UserObjectCreateArgs{Object: o.id, ID: o.destructor, Count: 1, Flags: o.flags}
 		if res := g.w.session.UserObjectCreate(g.call(wire.OpUserObjectCreate, 0), &a); res != cuda.Success {
 			return fmt.Errorf("user object %d: %w", o.id, res)

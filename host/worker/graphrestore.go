@@ -61,6 +61,7 @@ type restored struct {
 	t       *template
 	names   []wire.ID
 	serials []uint64
+	nodes   uint64 // what is booked for what is in it
 }
 
 var errPlace = errors.New("a node that is not there")
@@ -154,14 +155,15 @@ func (g *graphs) restoreGraph(with *builder, v *graphState, keep map[uint32]bool
 	if err != nil {
 		return nil, err
 	}
-	cost := graphBytes + partBytes*uint64(len(v.conds))
+	nodes, users := v.plan.nodesBytes(), refBytes*uint64(len(v.users))
+	cost := graphBytes + partBytes*uint64(len(v.conds)) + nodes + users
 	g.w.host.book(cost)
 	t := &template{graph: id, hidden: true, ctx: v.ctx, conds: v.conds, uses: map[*execGraph]int{}}
 	if v.kind == graphLive {
 		l := g.add(id, v.ctx, cost)
-		l.nested, l.conds, l.users, l.made = v.nested, v.conds, v.users, t
+		l.nested, l.conds, l.users, l.made, l.nodes = v.nested, v.conds, v.users, t, nodes
 		t.of, t.hidden, t.conds = l, false, nil
-		return &restored{t, b.names, b.serials}, nil
+		return &restored{t, b.names, b.serials, nodes}, nil
 	}
 	t.cost = cost
 	b.graphs[v.plan.id] = id
@@ -170,7 +172,7 @@ func (g *graphs) restoreGraph(with *builder, v *graphState, keep map[uint32]bool
 			t.conds[i].graph = to
 		}
 	}
-	return &restored{t, b.names, b.serials}, nil
+	return &restored{t, b.names, b.serials, nodes}, nil
 }
 
 // restoreTwin has the guest's name of a node mean that of a graph that it has no more.
@@ -217,8 +219,9 @@ func (g *graphs) restoreExec(v *execState, made []restored) error {
 	if res := g.w.session.GraphInstantiate(call, &a, new(wire.GraphInstantiateReply)); res != cuda.Success {
 		return res
 	}
-	x := &execGraph{id: v.id, ctx: v.ctx, flags: v.flags, users: v.users, nameless: v.nameless, cost: execBytes}
-	g.w.host.book(execBytes)
+	x := &execGraph{id: v.id, ctx: v.ctx, flags: v.flags, users: v.users, nameless: v.nameless, cost: execBytes, nodes: made[v.origin].nodes + refBytes*uint64(len(v.users))}
+	x.cost += x.nodes
+	g.w.host.book(x.cost)
 	g.execs[v.id] = x
 	g.use(x, &x.origin, origin)
 	g.use(x, &x.last, last)

@@ -20,6 +20,7 @@ type graphs struct {
 	execs   map[wire.ID]*execGraph
 	objects userObjects
 	modes   map[uint32]uint32 // capture modes of guest threads; absent: global
+	taken   map[uint64]uint64 // what is booked for nodes of captures, by the driver's numbers of them
 	last    wire.ID           // that the worker has given to a graph or node
 	// Of a parked session that came here: they are made when its pages are there; nil: they were.
 	late *graphsState
@@ -49,6 +50,8 @@ type liveGraph struct {
 	nested bool                   // graphs inside it may have such references
 	conds  []graphCondition
 	cost   uint64
+	nodes  uint64               // of it, for what is in the graph: a copy of the graph takes as much
+	beside map[uint64]nodeExtra // of that, for nodes that take more than one does, by their serials
 }
 
 // graphCondition is the handle of a conditional node, which kernels know by its value.
@@ -62,6 +65,7 @@ func (g *graphs) init(w *Worker) {
 	g.w = w
 	g.keeper, _ = w.session.(driver.GraphKeeper)
 	g.live, g.execs, g.modes = map[wire.ID]*liveGraph{}, map[wire.ID]*execGraph{}, map[uint32]uint32{}
+	g.taken = map[uint64]uint64{}
 	g.last = hiddenIDs
 }
 
@@ -102,21 +106,17 @@ func (g *graphs) root(id wire.ID) *liveGraph {
 	return g.live[g.keeper.GraphRoot(id)]
 }
 
-// making has an operation make a graph, if what the worker keeps of it has room.
-func (f *front) making(id, ctx wire.ID, do func() cuda.Result) cuda.Result {
+// making has an operation make a graph, if what is kept of it has room: itself, and so much that is
+// in it.
+func (f *front) making(id, ctx wire.ID, nodes uint64, do func() cuda.Result) cuda.Result {
 	g := &f.w.graphs
 	if g.keeper == nil {
 		return do()
 	}
-	if !f.w.host.reserve(graphBytes) {
-		return cuda.ErrorOutOfMemory
+	res := f.within(graphBytes+nodes, do)
+	if res == cuda.Success {
+		g.add(id, ctx, graphBytes+nodes).nodes = nodes
 	}
-	res := do()
-	if res != cuda.Success {
-		f.w.host.release(graphBytes)
-		return res
-	}
-	g.add(id, ctx, graphBytes)
 	return res
 }
 
@@ -136,15 +136,17 @@ func (g *graphs) changesNode(node wire.ID) {
 
 // GraphCreate implements wire.Driver.
 func (f *front) GraphCreate(c *wire.Call, a *wire.GraphCreateArgs) cuda.Result {
-	return f.making(a.Graph, c.Ctx, func() cuda.Result { return f.Session.GraphCreate(c, a) })
+	return f.making(a.Graph, c.Ctx, 0, func() cuda.Result { return f.Session.GraphCreate(c, a) })
 }
 
 // GraphClone implements wire.Driver: references to user objects are cloned, too.
 func (f *front) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	g := &f.w.graphs
-	res := f.making(a.Graph, c.Ctx, func() cuda.Result { return f.Session.GraphClone(c, a) })
+	nodes := g.nodesOf(a.Original)
+	res := f.making(a.Graph, c.Ctx, nodes, func() cuda.Result { return f.Session.GraphClone(c, a) })
 	if res == cuda.Success && g.keeper != nil {
 		if from, l := g.root(a.Original), g.live[a.Graph]; from != nil {
+			l.nodes = from.nodes
 			l.nested = from.nested || from.id != a.Original && len(from.users) > 0
 			if from.id == a.Original {
 				l.users = maps.Clone(from.users)
@@ -177,13 +179,27 @@ func (f *front) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.Gra
 	}
 	g.changes(a.Graph)
 	var child wire.ChildNode
-	if a.Type == wire.NodeGraph && child.Decode(a.Params) == nil && child.Ownership == wire.ChildMoved && g.live[child.Graph] != nil {
-		g.freeze(g.live[child.Graph])
+	x, moved := nodeExtra{longBytes(a.Params), edgeBytes * uint64(len(a.Deps)/4)}, uint64(0)
+	if a.Type == wire.NodeGraph && child.Decode(a.Params) == nil {
+		if child.Ownership != wire.ChildMoved {
+			x.rest += g.nodesOf(child.Graph)
+		} else if from := g.live[child.Graph]; from != nil {
+			g.freeze(from)
+			moved = from.nodes
+		}
 	}
-	res := f.Session.GraphAddNode(c, a, r)
-	if res == cuda.Success && a.Type == wire.NodeGraph {
-		g.nest(g.root(a.Graph), &child)
+	fee := nodeBytes + x.params + x.rest
+	res := f.within(fee, func() cuda.Result { return f.Session.GraphAddNode(c, a, r) })
+	if res != cuda.Success {
+		return res
 	}
+	l := g.root(a.Graph)
+	g.takes(l, fee)
+	if a.Type == wire.NodeGraph {
+		g.nest(l, &child)
+		x.rest += moved
+	}
+	l.note(g.keeper.NodeSerial(a.Node), x)
 	return res
 }
 
@@ -202,6 +218,7 @@ func (g *graphs) nest(l *liveGraph, child *wire.ChildNode) {
 	}
 	l.conds = append(l.conds, from.conds...)
 	l.cost, from.cost = l.cost+from.cost-graphBytes, graphBytes
+	l.nodes += from.nodes
 	for t := range from.past {
 		t.of = l
 		l.keepPast(t)
@@ -227,6 +244,8 @@ func (f *front) GraphDestroyNode(c *wire.Call, a *wire.GraphDestroyNodeArgs) cud
 	g.changesNode(a.Node)
 	res := f.Session.GraphDestroyNode(c, a)
 	if l != nil && res == cuda.Success {
+		g.gives(l, nodeBytes+l.beside[serial].params+l.beside[serial].rest)
+		l.note(serial, nodeExtra{})
 		for t := range l.past { // another node may be told apart by that serial from now on
 			delete(t.alias, serial)
 			t.plan.disown(serial, false)
@@ -237,14 +256,44 @@ func (f *front) GraphDestroyNode(c *wire.Call, a *wire.GraphDestroyNodeArgs) cud
 
 // GraphNodeSetParams implements wire.Driver.
 func (f *front) GraphNodeSetParams(c *wire.Call, a *wire.GraphNodeSetParamsArgs) cuda.Result {
-	f.w.graphs.changesNode(a.Node)
-	return f.Session.GraphNodeSetParams(c, a)
+	g := &f.w.graphs
+	g.changesNode(a.Node)
+	if g.keeper == nil {
+		return f.Session.GraphNodeSetParams(c, a)
+	}
+	n, l, serial := longBytes(a.Params), g.live[g.keeper.NodeRoot(a.Node)], g.keeper.NodeSerial(a.Node)
+	res := f.within(n, func() cuda.Result { return f.Session.GraphNodeSetParams(c, a) })
+	if res != cuda.Success {
+		return res
+	}
+	g.takes(l, n)
+	if l != nil {
+		x := l.beside[serial]
+		g.gives(l, x.params)
+		x.params = n
+		l.note(serial, x)
+	}
+	return res
 }
 
 // GraphSetEdges implements wire.Driver.
 func (f *front) GraphSetEdges(c *wire.Call, a *wire.GraphSetEdgesArgs) cuda.Result {
-	f.w.graphs.changes(a.Graph)
-	return f.Session.GraphSetEdges(c, a)
+	g := &f.w.graphs
+	g.changes(a.Graph)
+	if g.keeper == nil {
+		return f.Session.GraphSetEdges(c, a)
+	}
+	n, fee := edgeBytes*uint64(len(a.Before)/4), uint64(0)
+	if a.Remove == 0 {
+		fee = n
+	}
+	res := f.within(fee, func() cuda.Result { return f.Session.GraphSetEdges(c, a) })
+	if l := g.root(a.Graph); res == cuda.Success && a.Remove == 0 {
+		g.takes(l, n)
+	} else if res == cuda.Success && l != nil {
+		g.gives(l, n)
+	}
+	return res
 }
 
 // GraphNodeSetAttribute implements wire.Driver.
@@ -303,23 +352,30 @@ const mostThreads = 1 << 16
 
 // StreamBeginCapture implements wire.Driver.
 func (f *front) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArgs) cuda.Result {
+	g := &f.w.graphs
 	if a.Graph != 0 {
-		f.w.graphs.changes(a.Graph)
+		g.changes(a.Graph)
 	}
+	g.settleCaptures()
 	return f.Session.StreamBeginCapture(c, a)
 }
 
 // StreamEndCapture implements wire.Driver.
 func (f *front) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r *wire.StreamEndCaptureReply) cuda.Result {
-	res := f.Session.StreamEndCapture(c, a, r)
 	g := &f.w.graphs
+	id, _ := g.captureOn(c, a.Stream)
+	res := f.Session.StreamEndCapture(c, a, r)
 	switch l := g.live[r.Graph]; {
 	case g.keeper == nil || r.Graph == 0:
 	case res == cuda.Success:
-		g.captured(c, r.Graph)
+		g.captured(c, r.Graph, id)
 	case l != nil && r.Ended != 0: // gone
 		g.remove(l)
 	}
+	if r.Ended != 0 {
+		g.forgetCapture(id)
+	}
+	g.settleCaptures()
 	return res
 }
 
@@ -327,17 +383,21 @@ func (f *front) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r *
 func (f *front) StreamCaptureInfo(c *wire.Call, a *wire.StreamCaptureInfoArgs, r *wire.StreamCaptureInfoReply) cuda.Result {
 	res := f.Session.StreamCaptureInfo(c, a, r)
 	if g := &f.w.graphs; g.keeper != nil && res == cuda.Success && r.Graph != 0 {
-		g.captured(c, r.Graph)
+		g.captured(c, r.Graph, r.ID)
 	}
 	return res
 }
 
-// captured learns of a graph that a capture made, or goes into.
-func (g *graphs) captured(c *wire.Call, id wire.ID) {
-	if g.root(id) == nil {
+// captured learns of a graph that a capture made, or goes into, and whose is what is booked for it.
+func (g *graphs) captured(c *wire.Call, id wire.ID, capture uint64) {
+	l := g.root(id)
+	if l == nil {
 		g.w.host.book(graphBytes) // it is there already
-		g.add(id, c.Ctx, graphBytes)
+		l = g.add(id, c.Ctx, graphBytes)
 	}
+	n := g.taken[capture]
+	l.cost, l.nodes = l.cost+n, l.nodes+n
+	delete(g.taken, capture)
 }
 
 // becameNode reports whether an operation was captured: what it would have made is the graph's, and
@@ -350,10 +410,19 @@ func (g *graphs) becameNode(c *wire.Call, info *wire.OpInfo, a wire.Args) bool {
 	if !ok {
 		return false
 	}
+	_, captures := g.captureOn(c, on.OnStream())
+	return captures
+}
+
+// captureOn is the driver's number of a stream's capture, and whether there is one.
+func (g *graphs) captureOn(c *wire.Call, st wire.Stream) (id uint64, captures bool) {
+	if g.keeper == nil || !g.keeper.Capturing() {
+		return 0, false
+	}
 	var r wire.StreamCaptureInfoReply
 	call := wire.Call{Op: wire.OpStreamCaptureInfo, Ctx: c.Ctx, Thread: c.Thread}
-	res := g.w.session.StreamCaptureInfo(&call, &wire.StreamCaptureInfoArgs{Stream: on.OnStream()}, &r)
-	return res == cuda.Success && r.Status != uint32(cuda.CaptureStatusNone)
+	res := g.w.session.StreamCaptureInfo(&call, &wire.StreamCaptureInfoArgs{Stream: st}, &r)
+	return r.ID, res == cuda.Success && r.Status != uint32(cuda.CaptureStatusNone)
 }
 
 // sortedLive is the guest's graphs in the order of their ids.

@@ -165,6 +165,12 @@ func (s *recorded) kept() (n uint64) {
 	for _, l := range g.live {
 		n += l.cost
 	}
+	for _, taken := range g.taken {
+		n += taken
+	}
+	for _, o := range g.objects.list() {
+		n += o.cost
+	}
 	for _, x := range g.execs {
 		n += x.cost
 		for _, t := range []*template{x.origin, x.last} {

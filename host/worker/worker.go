@@ -235,6 +235,10 @@ func (w *Worker) execute(in *remote.Incoming) error {
 			c.Refuse, fee = cuda.ErrorOutOfMemory, 0
 		}
 	}
+	node, room := w.graphs.mayCapture(info, len(in.Bytes))
+	if !room {
+		c.Refuse = cuda.ErrorOutOfMemory
+	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
 	if err == nil && len(c.Instances)+len(c.Locals) > 0 {
 		err = w.record.noteMade(c)
@@ -245,6 +249,9 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	if w.instanceFee != 0 {
 		w.host.release(w.instanceFee)
 		w.instanceFee = 0
+	}
+	if node != 0 && room {
+		w.graphs.settleCapture(c, w.dispatch.Args(), node, res == cuda.Success)
 	}
 	if n := w.room.lacks(); n > 0 && res == cuda.ErrorOutOfMemory && !c.Taken() {
 		if recorded {
