@@ -3,7 +3,6 @@ package fatbin
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 )
 
 // Code is an image for a driver, which takes no length: every length and offset in it that says
@@ -18,11 +17,11 @@ type Code struct {
 type Part struct {
 	Format Format // PTX, ELF or Unknown
 	SM     int
-	code   []byte // of an ELF image, unpacked
+	code   []byte // of an ELF image, unpacked; nil: it is unpacked when somebody asks
 	entry  Entry
 }
 
-// Code is the image, or text, which is unpacked now.
+// Code is the image, or text, which is unpacked now unless it is still there.
 func (p *Part) Code() ([]byte, error) {
 	if p.code != nil {
 		return p.code, nil
@@ -43,10 +42,28 @@ func (c *Code) Parts() []Part { return c.parts }
 // a driver would take them for a GPU of their architecture. Wrappers, which hold addresses, and
 // binary formats that are not known here are refused.
 func Check(data []byte, wants func(sm int) bool) (*Code, error) {
+	k := checker{wants: wants, left: maxUnpacked}
+	return k.check(data)
+}
+
+// maxUnpacked bounds the bytes that are unpacked of one input, all entries together: zeros take a
+// 30,000th of that, and the time is the host's. Libraries with code for all GPUs come to some GiB.
+var maxUnpacked uint64 = 16 << 30
+
+// keptBeside is how much unpacked code stays beside the newest.
+const keptBeside = 8 << 20
+
+// checker looks at one input: an image, or an object or archive with many in it.
+type checker struct {
+	wants func(sm int) bool
+	left  uint64 // bytes that may yet be unpacked
+}
+
+func (k *checker) check(data []byte) (*Code, error) {
 	c := &Code{bytes: data, format: Detect(data)}
 	switch c.format {
 	case Container:
-		return c, c.container(wants)
+		return c, c.container(k)
 	case ELF:
 		size, err := CubinSize(data)
 		if err != nil {
@@ -72,7 +89,8 @@ func plainText(data []byte) bool {
 	return data[0] == '.' || data[0] == '/' || data[0] == ' ' || data[0] >= '\t' && data[0] <= '\r' || data[0] == 0
 }
 
-func (c *Code) container(wants func(sm int) bool) error {
+func (c *Code) container(k *checker) error {
+	newest, beside := -1, 0
 	size, err := Size(c.bytes)
 	if err != nil {
 		return err
@@ -90,19 +108,47 @@ func (c *Code) container(wants func(sm int) bool) error {
 			c.parts = append(c.parts, Part{Format: PTX, SM: e.SM, entry: *e})
 			return err
 		}
-		if e.Compressed && !wants(e.SM) {
+		if e.Compressed && !k.wants(e.SM) {
 			return nil
 		}
-		code, err := e.Payload()
+		code, err := k.unpack(e)
 		if err != nil || e.Kind != KindELF && Detect(code) != ELF {
 			return err
 		}
 		if _, err := CubinSize(code); err != nil {
 			return err
 		}
-		c.parts = append(c.parts, Part{Format: ELF, SM: e.SM, code: code})
+		c.parts = append(c.parts, Part{Format: ELF, SM: e.SM, code: code, entry: *e})
+		if !e.Compressed {
+			return nil // it is the container's own bytes
+		}
+		// What the budget knows of is the largest entry: of many that would be unpacked one stays.
+		last := len(c.parts) - 1
+		older := last
+		if newest < 0 || c.parts[newest].SM < e.SM {
+			newest, older = last, newest
+		}
+		if older >= 0 {
+			p := &c.parts[older]
+			if beside+len(p.code) > keptBeside {
+				p.code = nil
+			} else {
+				beside += len(p.code)
+			}
+		}
 		return nil
 	})
+}
+
+// unpack is an entry's content.
+func (k *checker) unpack(e *Entry) ([]byte, error) {
+	if e.Compressed {
+		if e.Size > k.left {
+			return nil, malformed("more than %d bytes of code", maxUnpacked)
+		}
+		k.left -= e.Size
+	}
+	return e.Payload()
 }
 
 // CubinSize returns the length of the ELF image at the start of data, which may be followed by
@@ -195,36 +241,17 @@ func elfSize(data []byte) (uint64, error) {
 // CheckObject looks at an input of a linker that is an object or an archive of them: every table,
 // segment and section must be there, and so must those of the code within.
 func CheckObject(data []byte) error {
-	const archive, member, magic = "!<arch>\n", 60, "`\n"
-	if !bytes.HasPrefix(data, []byte(archive)) {
-		return checkObject(data)
+	k := checker{wants: func(int) bool { return true }, left: maxUnpacked}
+	if !bytes.HasPrefix(data, []byte(archiveMagic)) {
+		return k.object(data)
 	}
-	for data = data[len(archive):]; len(data) > 0; {
-		if len(data) < member || string(data[member-2:member]) != magic {
-			return malformed("no member of an archive")
-		}
-		var size uint64
-		if _, err := fmt.Sscanf(string(data[48:58]), "%d", &size); err != nil || size > uint64(len(data)-member) {
-			return malformed("a member of an archive beyond its end")
-		}
-		name, content := data[:16], data[member:][:size]
-		if name[0] != '/' || name[1] >= '0' && name[1] <= '9' { // no table of symbols or names
-			if err := checkObject(content); err != nil {
-				return err
-			}
-		}
-		data = data[member+size:]
-		if size%2 != 0 && len(data) > 0 {
-			data = data[1:]
-		}
-	}
-	return nil
+	return k.archive(data)
 }
 
-// checkObject looks at an ELF image for any machine, and at the containers in its sections.
-func checkObject(data []byte) error {
+// object looks at an ELF image for any machine, and at the containers in its sections.
+func (k *checker) object(data []byte) error {
 	if Detect(data) == Container {
-		_, err := Check(data, func(int) bool { return true })
+		_, err := k.check(data)
 		return err
 	}
 	if _, err := elfSize(data); err != nil {
@@ -235,6 +262,7 @@ func checkObject(data []byte) error {
 	if sections != 0 && count == 0 {
 		count = le.Uint64(data[sections+32:]) // as elfSize has it
 	}
+	left := len(data) // bytes of containers: sections do not share them
 	for i := range count {
 		s := data[sections+i*size:]
 		if le.Uint32(s[4:]) == noBits || i == 0 {
@@ -242,9 +270,12 @@ func checkObject(data []byte) error {
 		}
 		content := data[le.Uint64(s[24:]):][:le.Uint64(s[32:])]
 		for Detect(content) == Container { // one behind the other, at multiples of 8
-			c, err := Check(content, func(int) bool { return true })
+			c, err := k.check(content)
 			if err != nil {
 				return err
+			}
+			if left -= len(c.bytes); left < 0 {
+				return malformed("an object's sections lie within each other")
 			}
 			content = content[min(len(content), (len(c.bytes)+7)&^7):]
 		}

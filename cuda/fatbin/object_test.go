@@ -54,6 +54,8 @@ func TestObjects(t *testing.T) {
 	plain, odd := object(false, []byte("text")), append(object(false, []byte("text")), 0)
 	archive := func(members ...[]byte) []byte { return slices.Concat([]byte("!<arch>\n"), slices.Concat(members...)) }
 	of := func(name string, b []byte) []byte { return member(name, b, len(b)) }
+	symtab := []byte("\x00\x00\x00\x02\x00\x00\x00\x08\x00\x00\x00\x48f\x00g\x00")
+	symtab64 := []byte("\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x08f\x00")
 	for what, c := range map[string]struct {
 		b  []byte
 		ok bool
@@ -69,12 +71,23 @@ func TestObjects(t *testing.T) {
 		"a container":                          {good, true},
 		"a container that lies":                {bad, false},
 		"no object":                            {[]byte("nothing"), false},
-		"an archive":                           {archive(of("/", []byte("symbols")), of("//", []byte("names")), of("a.o/", plain), of("/12", object(false, good))), true},
+		"an archive":                           {archive(of("/", symtab), of("/SYM64/", symtab64), of("//", []byte("a_name_of_some_length.o/\nb.o/\n")), of("a.o/", plain), of("/25", object(false, good))), true},
 		"an archive, behind an odd member":     {archive(of("a.o/", odd), of("b.o/", object(false, good))), true},
 		"an archive of none":                   {archive(), true},
 		"an archive whose last member lies":    {archive(of("a.o/", odd), of("b.o/", object(false, bad))), false},
 		"an archive with text":                 {archive(of("a.txt/", []byte("text"))), false},
-		"an archive with a long name's liar":   {archive(of("/7", object(false, bad))), false},
+		"an archive with a long name's liar":   {archive(of("//", []byte("names.o/\n")), of("/0", object(false, bad))), false},
+		"a liar that passes for a table":       {archive(of("/x", object(false, bad))), false},
+		"a liar by a table's name and more":    {archive(of("/ x", object(false, bad))), false},
+		"a liar among names":                   {archive(of("//x", object(false, bad))), false},
+		"a name beyond the names":              {archive(of("//", []byte("a.o/\n")), of("/5", plain)), false},
+		"a name ahead of the names":            {archive(of("/0", plain), of("//", []byte("a.o/\n"))), false},
+		"names without an end":                 {archive(of("//", []byte("a.o"))), false},
+		"more symbols than there are":          {archive(of("/", []byte("\x40\x00\x00\x02\x00\x00\x00\x08"))), false},
+		"more symbols than names":              {archive(of("/", []byte("\x00\x00\x00\x01\x00\x00\x00\x08f"))), false},
+		"a symbol beyond the end":              {archive(of("/", []byte("\x00\x00\x00\x01\x00\x00\xff\xfff\x00"))), false},
+		"half a table of symbols":              {archive(of("/SYM64/", []byte("\x00\x00"))), false},
+		"a length that may be octal":           {archive(bytes.Replace(of("a.o/", plain), fmt.Appendf(nil, "%-10d`", len(plain)), fmt.Appendf(nil, "%-10s`", fmt.Sprintf("0%d", len(plain))), 1)), false},
 		"a member longer than what is left":    {archive(member("a.o/", plain, len(plain)+1)), false},
 		"a member longer by its header":        {archive(member("a.o/", plain, len(plain)+60)), false},
 		"a member of a negative length":        {archive(member("a.o/", plain, -1)), false},
