@@ -100,10 +100,16 @@ func (c *Code) container(k *checker) error {
 	}
 	c.bytes = c.bytes[:size]
 	return eachEntry(c.bytes, func(e *Entry) error {
+		if err := e.options(e.header); err != nil {
+			return err
+		}
 		if e.Kind == KindPTX {
 			head, err := e.head()
 			if err == nil && Detect(head) == ELF {
 				err = malformed("machine code in an entry of text")
+			}
+			if err == nil && !e.Compressed && bytes.IndexByte(e.raw, 0) < 0 {
+				err = malformed("text without an end") // the driver reads on; unpacked, it ends it
 			}
 			c.parts = append(c.parts, Part{Format: PTX, SM: e.SM, entry: *e})
 			return err

@@ -155,8 +155,9 @@ type Entry struct {
 	Debug      bool
 	Size       uint64 // bytes after decompression; for stored entries with padding
 
-	flags uint64
-	raw   []byte
+	flags  uint64
+	raw    []byte
+	header []byte
 }
 
 const (
@@ -229,13 +230,18 @@ func decodeEntry(data []byte) (Entry, uint64, error) {
 		e.PTXVersion = int(v>>16)*10 + int(v&0xffff)
 	}
 	e.Debug = e.flags&flagDebug != 0
-	e.raw, e.Size = data[header:header+payload], payload
+	e.header, e.raw, e.Size = data[:header], data[header:header+payload], payload
 	packed := uint64(le.Uint32(data[16:]))
-	if e.flags&(flagLZ4|flagZstd|flagOld) != 0 && packed != 0 {
-		if packed > payload {
-			return Entry{}, 0, malformed("%d compressed bytes in a payload of %d", packed, payload)
-		}
-		e.Compressed, e.raw, e.Size = true, e.raw[:packed], le.Uint64(data[56:])
+	switch e.flags & (flagLZ4 | flagZstd | flagOld) {
+	case 0:
+		return e, header + payload, nil
+	case flagLZ4, flagZstd, flagOld:
+	default:
+		return Entry{}, 0, malformed("compressed in two ways: flags %#x", e.flags)
 	}
+	if packed == 0 || packed > payload { // of none a driver makes something nevertheless
+		return Entry{}, 0, malformed("%d compressed bytes in a payload of %d", packed, payload)
+	}
+	e.Compressed, e.raw, e.Size = true, e.raw[:packed], le.Uint64(data[56:])
 	return e, header + payload, nil
 }

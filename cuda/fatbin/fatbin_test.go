@@ -12,6 +12,18 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
+// withOptions is a header with options behind it, as nvcc 13.0 has them.
+func withOptions(h []byte, words string) []byte {
+	le := binary.LittleEndian
+	le.PutUint32(h[20:], entrySize)
+	h = le.AppendUint32(h, entrySize+8)
+	h = le.AppendUint32(h, uint32(len(words)))
+	h = append(append(h, words...), 0)
+	h = append(h, make([]byte, -len(h)&7)...)
+	le.PutUint32(h[4:], uint32(len(h)))
+	return h
+}
+
 // build makes an entry; packed is what is stored, size the true length.
 func build(kind Kind, sm, ptx int, flags uint64, packed []byte, size int) []byte {
 	h := make([]byte, entrySize)
@@ -28,6 +40,9 @@ func build(kind Kind, sm, ptx int, flags uint64, packed []byte, size int) []byte
 	le.PutUint32(h[28:], uint32(sm))
 	le.PutUint64(h[40:], flags)
 	le.PutUint64(h[56:], uint64(size))
+	if kind == KindPTX {
+		h = withOptions(h, "")
+	}
 	h = append(h, packed...)
 	return append(h, make([]byte, padded-len(packed))...)
 }

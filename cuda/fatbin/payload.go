@@ -65,6 +65,9 @@ const headSize = 4
 // head is the beginning of the entry's content, without unpacking the rest. Nothing, if it is
 // packed in a way that is not known here.
 func (e *Entry) head() ([]byte, error) {
+	if e.Compressed && e.Size > MaxPayload {
+		return nil, malformed("entry of %d bytes, more than %d", e.Size, MaxPayload)
+	}
 	switch {
 	case !e.Compressed:
 		return e.raw[:min(len(e.raw), headSize)], nil

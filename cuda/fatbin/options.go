@@ -1,0 +1,72 @@
+package fatbin
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+/*
+An entry of text has options for the assembler behind its header: at a place that the header names
+(20) two numbers, where the words lie, from the entry's start on, and how many bytes they are. A
+driver (580, on an H200) reads both wherever they point to, says words that it does not know in the
+log that the guest gets, and opens files that they name: with them a guest read the worker's memory,
+and the host's files.
+*/
+
+// optionsAt is where a header says where its options are.
+const (
+	optionsAt = 20
+	nameAt    = 32
+)
+
+// options checks what the entry's header, which is all there, says of options and of a name. Text
+// has options, if only none.
+func (e *Entry) options(header []byte) error {
+	le := binary.LittleEndian
+	total := uint64(len(header))
+	if at, n := uint64(le.Uint32(header[nameAt:])), uint64(le.Uint32(header[nameAt+4:])); at > total || n > total-at {
+		return malformed("a name at %d, %d bytes, beyond a header of %d", at, n, total)
+	}
+	at := uint64(le.Uint32(header[optionsAt:]))
+	if at == 0 && e.Kind != KindPTX {
+		return nil
+	}
+	if at < entrySize || at > total-8 {
+		return malformed("options at %d in a header of %d", at, total)
+	}
+	words, n := uint64(le.Uint32(header[at:])), uint64(le.Uint32(header[at+4:]))
+	if words == 0 && n == 0 { // as CUDA 11 says that there are none
+		return nil
+	}
+	if words < entrySize || words >= total || n >= total-words {
+		return malformed("options of %d bytes at %d in a header of %d", n, words, total)
+	}
+	end := bytes.IndexByte(header[words:], 0)
+	if end < 0 {
+		return malformed("options without an end")
+	}
+	return options(string(header[words:][:end]))
+}
+
+// filing are the assembler's options that name files, take text, or end the process.
+var filing = []string{"o", "output-file", "optf", "options-file", "ias", "input-as-string", "h", "help", "V", "version", "version-ls", "list-version"}
+
+// options checks the words: none has what paths and quotations are made of.
+func options(words string) error {
+	for _, c := range []byte(words) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" \t_-=,:+", c) >= 0:
+		default:
+			return malformed("options for the assembler that are none: %q", words)
+		}
+	}
+	for _, w := range strings.Fields(words) {
+		name, _, _ := strings.Cut(strings.TrimLeft(w, "-"), "=")
+		if slices.Contains(filing, name) {
+			return malformed("options for the assembler that name files: %q", words)
+		}
+	}
+	return nil
+}
