@@ -258,6 +258,20 @@ func TestImagesAreWhole(t *testing.T) {
 		}
 	}
 	x.refused("library: fatbin that is longer", show["library"](container(whole)[:100]))
+	text := container(append([]byte(".version 8.0\n.target sm_75\n"), make([]byte, 8)...))
+	le.PutUint16(text[16:], 1)
+	for _, at := range []uint32{0, 8, 0x7ffffff0} { // an H200's driver looks for options there
+		le.PutUint32(text[16+20:], at)
+		for how, do := range show {
+			x.refused(how+": options of the worker's memory", do(text))
+		}
+	}
+	for _, kind := range []uint32{cuda.JITInputNvvm, 99} {
+		for _, img := range [][]byte{whole, container(whole), []byte("!<arch>\n"), bad["wrapper with an address"]} {
+			a := wire.LinkAddArgs{Link: link, Type: kind, Input: img, Name: []byte("x")}
+			x.refused("an image that passes for something else", x.LinkAdd(x.call(), &a, &wire.LinkAddReply{}))
+		}
+	}
 	for how, do := range show {
 		if res := do(whole); res != cuda.Success || cudatest.Shown() != 1 {
 			t.Errorf("%s: a whole image: %v", how, res)

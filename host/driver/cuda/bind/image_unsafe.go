@@ -1,7 +1,9 @@
 package bind
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"runtime"
 	"unsafe"
 
@@ -76,6 +78,10 @@ func HoldInput(kind uint32, in []byte, wants func(sm int) bool) (Input, *fatbin.
 		}
 	case cuda.JITInputObject, cuda.JITInputLibrary:
 		err = fatbin.CheckObject(in)
+	default: // code in another language: a linker may see by itself that it is an image
+		if f := fatbin.Detect(in); f != fatbin.Unknown && f != fatbin.PTX || bytes.HasPrefix(in, []byte("!<")) {
+			err = fmt.Errorf("%w: %s as an input of kind %d", fatbin.ErrMalformed, f, kind)
+		}
 	}
 	if err != nil {
 		return Input{}, nil, err
