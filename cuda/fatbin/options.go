@@ -3,6 +3,7 @@ package fatbin
 import (
 	"bytes"
 	"encoding/binary"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -53,8 +54,13 @@ func (e *Entry) options(header []byte) error {
 // filing are the assembler's options that name files, take text, or end the process.
 var filing = []string{"o", "output-file", "optf", "options-file", "ias", "input-as-string", "h", "help", "V", "version", "version-ls", "list-version"}
 
+// extensions is the one option with a file that NVIDIA's libraries have (cuDNN 9): one of the
+// toolkit's, which is nobody's secret.
+var extensions = regexp.MustCompile(`(^|[ \t])--ext-desc-file="/usr/local/cuda-[0-9]+\.[0-9]+/bin/ptxExtDesc\.txt"([ \t]|$)`)
+
 // options checks the words: none has what paths and quotations are made of.
 func options(words string) error {
+	words = extensions.ReplaceAllString(words, " ")
 	for _, c := range []byte(words) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" \t_-=,:+", c) >= 0:

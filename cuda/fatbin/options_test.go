@@ -24,7 +24,8 @@ func TestOptions(t *testing.T) {
 	}
 	for _, words := range []string{
 		"", "-O1 ", "-maxrregcount=32 ", "-maxrregcount 32", "-g --dont-merge-basicblocks --return-at-end ", "--generate-line-info ", "--compile-only ",
-		"-dlcm=cg -O3", "--fmad=false", "-regUsageLevel=5",
+		"-dlcm=cg -O3", "--fmad=false", "-regUsageLevel=5", "-ftz=0 -prec_div=1 -prec_sqrt=1 -fmad=1 ",
+		`-uumn --ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"  `, `--ext-desc-file="/usr/local/cuda-13.1/bin/ptxExtDesc.txt"`,
 	} {
 		if _, err := Check(container(entry(words, nil)), all); err != nil {
 			t.Errorf("%q: %v", words, err)
@@ -33,6 +34,8 @@ func TestOptions(t *testing.T) {
 	for _, words := range []string{
 		"/etc/passwd", "-optf /etc/passwd", "--options-file=/etc/passwd", "-optf x", "--options-file=x", "-o x", "-O1 -o=x", "--output-file x", "--input-as-string x",
 		"-ias=x", "-O1\n-optf", "\"-O1\"", "'-O1'", "-O1 \\x", "--help", "-V", "..", "-O1\x80",
+		`--ext-desc-file="/etc/passwd"`, `--ext-desc-file="/usr/local/cuda-13.0/bin/../../x"`, `-optf--ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"`,
+		`--ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"x`,
 	} {
 		if _, err := Check(container(entry(words, nil)), all); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: %v", words, err)
