@@ -44,6 +44,9 @@ func (e *Entry) options(header []byte) error {
 	if words < entrySize || words >= total || n >= total-words {
 		return malformed("options of %d bytes at %d in a header of %d", n, words, total)
 	}
+	if e.Kind == KindELF { // they are numbers there, and nobody takes them for words
+		return nil
+	}
 	end := bytes.IndexByte(header[words:], 0)
 	if end < 0 {
 		return malformed("options without an end")

@@ -65,6 +65,10 @@ func TestOptions(t *testing.T) {
 			t.Errorf("options %s: %v", what, err)
 		}
 	}
+	numbers := build(KindELF, 100, 0, 0x1000011, cubin(), 0)
+	if _, err := Check(container(append(withOptions(numbers[:entrySize:entrySize], "\x01\x00\x05"), numbers[entrySize:]...)), all); err != nil {
+		t.Errorf("numbers of machine code: %v", err)
+	}
 	// Of machine code, and of what is not known here, none are wanted; what there is lies there, too.
 	for _, kind := range []Kind{KindELF, 9} {
 		code := build(kind, 90, 0, 0x11, cubin(), 0)
