@@ -41,7 +41,7 @@ type execGraph struct {
 	// The guest has destroyed what it was instantiated from: it cannot name its nodes.
 	nameless bool
 	cost     uint64
-	nodes    uint64 // of it, for what is in the graph
+	nodes    uint64 // of it, for what is in it
 	err      error
 }
 
@@ -189,7 +189,7 @@ func (f *front) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r *
 	if g.keeper == nil {
 		return f.Session.GraphInstantiate(c, a, r)
 	}
-	nodes := g.nodesOf(a.Graph)
+	nodes := g.execOf(a.Graph)
 	res := f.within(execBytes+nodes, func() cuda.Result { return f.Session.GraphInstantiate(c, a, r) })
 	if res != cuda.Success {
 		return res

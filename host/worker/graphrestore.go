@@ -219,7 +219,7 @@ func (g *graphs) restoreExec(v *execState, made []restored) error {
 	if res := g.w.session.GraphInstantiate(call, &a, new(wire.GraphInstantiateReply)); res != cuda.Success {
 		return res
 	}
-	x := &execGraph{id: v.id, ctx: v.ctx, flags: v.flags, users: v.users, nameless: v.nameless, cost: execBytes, nodes: made[v.origin].nodes + refBytes*uint64(len(v.users))}
+	x := &execGraph{id: v.id, ctx: v.ctx, flags: v.flags, users: v.users, nameless: v.nameless, cost: execBytes, nodes: execTimes * (made[v.origin].nodes + refBytes*uint64(len(v.users)))}
 	x.cost += x.nodes
 	g.w.host.book(x.cost)
 	g.execs[v.id] = x

@@ -352,11 +352,9 @@ const mostThreads = 1 << 16
 
 // StreamBeginCapture implements wire.Driver.
 func (f *front) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArgs) cuda.Result {
-	g := &f.w.graphs
 	if a.Graph != 0 {
-		g.changes(a.Graph)
+		f.w.graphs.changes(a.Graph)
 	}
-	g.settleCaptures()
 	return f.Session.StreamBeginCapture(c, a)
 }
 
@@ -375,7 +373,6 @@ func (f *front) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r *
 	if r.Ended != 0 {
 		g.forgetCapture(id)
 	}
-	g.settleCaptures()
 	return res
 }
 

@@ -23,16 +23,31 @@ func (f *front) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Libra
 
 // LinkCreate implements wire.Driver. Its logs last as long as the link.
 func (f *front) LinkCreate(c *wire.Call, a *wire.LinkCreateArgs) cuda.Result {
-	logs := logBytes(a.InfoCap, a.ErrCap)
-	if !f.w.host.reserve(logs) {
-		return cuda.ErrorOutOfMemory
-	}
-	res := f.Session.LinkCreate(c, a)
-	f.w.host.release(logs)
+	return f.keeping(logBytes(a.InfoCap, a.ErrCap), func() cuda.Result { return f.Session.LinkCreate(c, a) })
+}
+
+// keeping has an operation make an object of which the driver keeps so many bytes, if there is room
+// for them. They are booked when it is recorded.
+func (f *front) keeping(n uint64, do func() cuda.Result) cuda.Result {
+	res := f.within(n, do)
 	if res == cuda.Success {
-		f.w.extra = logs
+		f.w.host.release(n)
+		f.w.extra = n
 	}
 	return res
+}
+
+// streamBytes is what a driver keeps of a stream (16.4 KB on an H200, 580).
+const streamBytes = 16 << 10
+
+// StreamCreate implements wire.Driver.
+func (f *front) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
+	return f.keeping(streamBytes, func() cuda.Result { return f.Session.StreamCreate(c, a) })
+}
+
+// GreenCtxStreamCreate implements wire.Driver.
+func (f *front) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreateArgs) cuda.Result {
+	return f.keeping(streamBytes, func() cuda.Result { return f.Session.GreenCtxStreamCreate(c, a) })
 }
 
 // LinkAdd implements wire.Driver.

@@ -253,6 +253,9 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	if node != 0 && room {
 		w.graphs.settleCapture(c, w.dispatch.Args(), node, res == cuda.Success)
 	}
+	if len(w.graphs.taken) > 0 {
+		w.graphs.settleCaptures()
+	}
 	if n := w.room.lacks(); n > 0 && res == cuda.ErrorOutOfMemory && !c.Taken() {
 		if recorded {
 			w.host.release(fee)
