@@ -290,6 +290,11 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	return res
 }
 
+// mostBlocked is how many waits may have a thread of their own: as many as a guest has slots in which
+// threads of its own wait. One that uses a slot again before it is answered could have the worker make
+// all the threads that its virtual GPU may have.
+const mostBlocked = wire.SlotCount
+
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and
 // for waits over several independent streams. Things are what it names beside the current context.
 func (s *session) blockOn(c *wire.Call, wait func() cuda.Result, things ...any) cuda.Result {
@@ -297,6 +302,11 @@ func (s *session) blockOn(c *wire.Call, wait func() cuda.Result, things ...any) 
 }
 
 func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish func() wire.Reply, things ...any) cuda.Result {
+	if s.watch.blocked.Add(1) > mostBlocked {
+		s.watch.blocked.Add(-1)
+		p.Done(cuda.ErrorOutOfMemory, nil)
+		return cuda.Success
+	}
 	ctx := s.handleOf(s.current)
 	leave := s.users.enter(append(things, ctx)...)
 	s.watch.group.Go(func() {
@@ -308,6 +318,7 @@ func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish 
 			res = s.note(wait())
 		}
 		leave()
+		s.watch.blocked.Add(-1) // before the guest hears of it, and waits again
 		s.drainConsole()
 		var reply wire.Reply
 		if finish != nil && res == cuda.Success {

@@ -54,10 +54,12 @@ type watcher struct {
 	fences sync.Mutex // held to look at a wait with a fence, before mu
 	asking sync.Mutex // held while the driver is asked about a wait, before mu
 	asleep atomic.Bool
-	wake   chan struct{}
-	quit   chan struct{}
-	group  sync.WaitGroup
-	once   sync.Once
+	// Waits that have threads of their own.
+	blocked atomic.Int32
+	wake    chan struct{}
+	quit    chan struct{}
+	group   sync.WaitGroup
+	once    sync.Once
 }
 
 func newWatcher(s *session) *watcher {
