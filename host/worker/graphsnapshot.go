@@ -13,6 +13,7 @@ const (
 	mostEdges      = 1 << 26
 	mostNesting    = 64
 	mostParams     = 1 << 20 // bytes of a node's parameters
+	mostReferences = 1 << 32 // to a user object: drivers count in 32 bits, and take 30 at a time
 )
 
 func (s *graphsState) write(w *state.Writer) {
@@ -63,7 +64,11 @@ func (s *graphsState) write(w *state.Writer) {
 func readGraphs(r *state.Reader) graphsState {
 	s := graphsState{last: r.U32(), modes: readCounts(r)}
 	for range r.Count(mostGraphs, itemBytes) {
-		s.objects = append(s.objects, objectState{r.U32(), r.U64(), r.U32(), r.U64()})
+		o := objectState{r.U32(), r.U64(), r.U32(), r.U64()}
+		if o.guest > mostReferences {
+			r.Refuse("a user object with %d references", o.guest)
+		}
+		s.objects = append(s.objects, o)
 	}
 	for range r.Count(mostGraphs, itemBytes) {
 		v := graphState{kind: r.U32(), id: r.U32(), ctx: r.U32(), nested: r.Bool(), plan: readPlan(r, mostNesting)}

@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"bytes"
 	"maps"
 	"math/rand/v2"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/worker/state"
 )
 
 // TestUserObjectsByChance: references of the guest's own and of its graphs are counted one by one,
@@ -131,5 +133,22 @@ func TestUserObjectsOfNestedGraphs(t *testing.T) {
 			s = s.moved()
 			s.close()
 		})
+	}
+}
+
+// TestReferencesOfAState: what a state says of references is what a driver can count, for each
+// billion of them is a call of the driver's.
+func TestReferencesOfAState(t *testing.T) {
+	for n, ok := range map[uint64]bool{1: true, 1 << 32: true, 1<<32 + 1: false, 1<<64 - 1: false} {
+		var b bytes.Buffer
+		w := state.NewWriter(&b)
+		(&graphsState{objects: []objectState{{id: 1, destructor: 2, flags: 1, guest: n}}}).write(w)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		r := state.NewReader(&b, 1<<20)
+		if readGraphs(r); (r.Err() == nil) != ok {
+			t.Errorf("%d references: %v", n, r.Err())
+		}
 	}
 }
