@@ -68,7 +68,8 @@ func (k *checker) archive(data []byte) error {
 	return nil
 }
 
-// decimal is a number as archives have it: digits, which no reader takes for octal ones, then blanks.
+// decimal is a number as archives have it: digits, which no reader takes for octal ones, then
+// blanks.
 func decimal(field []byte) (uint64, bool) {
 	s := string(bytes.TrimRight(field, " "))
 	for _, c := range s {

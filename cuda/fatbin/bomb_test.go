@@ -24,8 +24,8 @@ func inUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestManyEntries: of an image no more is held at once than it is said to unpack to, however many of
-// its entries the driver might take.
+// TestManyEntries: of an image no more is held at once than it is said to unpack to, however many
+// of its entries the driver might take.
 func TestManyEntries(t *testing.T) {
 	const n, size = 64, 8 << 20
 	packed := packZstd(t, roomy(size))

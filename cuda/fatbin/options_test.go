@@ -69,7 +69,8 @@ func TestOptions(t *testing.T) {
 	if _, err := Check(container(append(withOptions(numbers[:entrySize:entrySize], "\x01\x00\x05"), numbers[entrySize:]...)), all); err != nil {
 		t.Errorf("numbers of machine code: %v", err)
 	}
-	// Of machine code, and of what is not known here, none are wanted; what there is lies there, too.
+	// Of machine code, and of what is not known here, none are wanted; what there is lies there,
+	// too.
 	for _, kind := range []Kind{KindELF, 9} {
 		code := build(kind, 90, 0, 0x11, cubin(), 0)
 		if _, err := Check(container(code), all); err != nil {
@@ -96,7 +97,8 @@ func TestTextHasAnEnd(t *testing.T) {
 	}
 }
 
-// TestPackedNothing: an entry that says that it is compressed, into nothing or in two ways, is none.
+// TestPackedNothing: an entry that says that it is compressed, into nothing or in two ways, is
+// none.
 func TestPackedNothing(t *testing.T) {
 	for what, e := range map[string][]byte{
 		"nothing":  build(KindPTX, 80, 82, 0x11|flagLZ4, nil, 8),

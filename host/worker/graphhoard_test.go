@@ -9,8 +9,8 @@ import (
 )
 
 // TestHostMemoryOfGraphs: what a guest has a driver keep of graphs is in its budget: nodes that it
-// adds or captures, copies of graphs, what is executable of them, and user objects. Each ends there,
-// and is free again when it has ended.
+// adds or captures, copies of graphs, what is executable of them, and user objects. Each ends
+// there, and is free again when it has ended.
 func TestHostMemoryOfGraphs(t *testing.T) {
 	cfg := unixConfig
 	cfg.GPU, cfg.HostMemory, cfg.LogLevel = "soft", 4<<20, "ERROR"

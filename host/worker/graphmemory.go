@@ -6,16 +6,16 @@ import (
 )
 
 /*
-What a driver keeps of graphs is the session's to have room for, as objects and images are: a node is
-a record of the guest's in the driver's memory, there is another in each copy of its graph and in
+What a driver keeps of graphs is the session's to have room for, as objects and images are: a node
+is a record of the guest's in the driver's memory, there is another in each copy of its graph and in
 what is executable of it, and one request makes a copy of them all. So what is in a graph is counted
 by the graph, and a copy takes as much as what it is a copy of.
 */
 
 // What is booked for a node, parameters of usual length and the worker's bookkeeping included; for
-// an edge; for a user object, and for a graph's reference to one. A driver (580, on an H200) has 1.9
-// KB for a node, and for one of something executable execTimes as much; of 20,000 nodes that wait
-// for none 21 KB.
+// an edge; for a user object, and for a graph's reference to one. A driver (580, on an H200) has
+// 1.9 KB for a node, and for one of something executable execTimes as much; of 20,000 nodes that
+// wait for none 21 KB.
 const (
 	nodeBytes = 2048
 	execTimes = 3
@@ -80,8 +80,8 @@ func (g *graphs) gives(l *liveGraph, n uint64) {
 	g.w.host.release(n)
 }
 
-// nodeExtra is what is booked for a node besides: for long parameters; for the edges that it was made
-// with, and for the graph inside it.
+// nodeExtra is what is booked for a node besides: for long parameters; for the edges that it was
+// made with, and for the graph inside it.
 type nodeExtra struct{ params, rest uint64 }
 
 // note remembers that, for when the node ends.

@@ -20,8 +20,9 @@ type graphs struct {
 	execs   map[wire.ID]*execGraph
 	objects userObjects
 	modes   map[uint32]uint32 // capture modes of guest threads; absent: global
-	taken   map[uint64]uint64 // what is booked for nodes of captures, by the driver's numbers of them
-	last    wire.ID           // that the worker has given to a graph or node
+	// What is booked for nodes of captures, by the driver's numbers of these.
+	taken map[uint64]uint64
+	last  wire.ID // that the worker has given to a graph or node
 	// Of a parked session that came here: they are made when its pages are there; nil: they were.
 	late *graphsState
 }
@@ -50,8 +51,10 @@ type liveGraph struct {
 	nested bool                   // graphs inside it may have such references
 	conds  []graphCondition
 	cost   uint64
-	nodes  uint64               // of it, for what is in the graph: a copy of the graph takes as much
-	beside map[uint64]nodeExtra // of that, for nodes that take more than one does, by their serials
+	// Of it, for what is in the graph: a copy takes as much.
+	nodes uint64
+	// Of that, for nodes that take more than one does, by their serials.
+	beside map[uint64]nodeExtra
 }
 
 // graphCondition is the handle of a conditional node, which kernels know by its value.

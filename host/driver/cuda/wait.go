@@ -290,9 +290,9 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	return res
 }
 
-// mostBlocked is how many waits may have a thread of their own: as many as a guest has slots in which
-// threads of its own wait. One that uses a slot again before it is answered could have the worker make
-// all the threads that its virtual GPU may have.
+// mostBlocked is how many waits may have a thread of their own: as many as a guest has slots in
+// which threads of its own wait. One that uses a slot again before it is answered could have the
+// worker make all the threads that its virtual GPU may have.
 const mostBlocked = wire.SlotCount
 
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and
