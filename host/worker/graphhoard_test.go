@@ -42,7 +42,9 @@ func TestHostMemoryOfGraphs(t *testing.T) {
 	t.Run("nodes", func(t *testing.T) {
 		g := start(t)
 		between(t, "nodes", until(t, g, 1<<14, empty), 1000, 1<<13)
+		call(t, g, cuda.ErrorOutOfMemory, &wire.GraphDebugDotArgs{Graph: graph}, nil)
 		free(t, g)
+		call(t, g, cuda.Success, &wire.GraphDebugDotArgs{Graph: graph}, nil)
 	})
 	t.Run("nodes that end", func(t *testing.T) {
 		g := start(t)

@@ -151,6 +151,17 @@ func (f *front) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result {
 	return res
 }
 
+// GraphDebugDot implements wire.Driver. The driver writes the text into memory before anybody knows
+// how long it is: about as much as the graph takes.
+func (f *front) GraphDebugDot(c *wire.Call, a *wire.GraphDebugDotArgs, r *wire.GraphDebugDotReply) cuda.Result {
+	n := f.w.graphs.nodesOf(a.Graph)
+	if !f.w.host.reserve(n) {
+		return cuda.ErrorOutOfMemory
+	}
+	defer f.w.host.release(n)
+	return f.Session.GraphDebugDot(c, a, r)
+}
+
 // nodesBytes is what is booked for what is in a graph like the plan.
 func (p *graphPlan) nodesBytes() uint64 {
 	n := edgeBytes * uint64(len(p.edges))
