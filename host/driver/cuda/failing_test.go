@@ -194,7 +194,12 @@ func TestNodesWithoutAllOfTheirBytes(t *testing.T) {
 		return append(v.Append(nil), make([]byte, n)...)
 	}
 	alloc := func(access uint32, n int) []byte {
-		return append((&wire.AllocNode{Size: 1 << 20, Access: access}).Append(nil), make([]byte, bind.PoolPropsSize+n*bind.AccessDescSize)...)
+		b := append((&wire.AllocNode{Size: 1 << 20, Access: access}).Append(nil), make([]byte, bind.PoolPropsSize+n*bind.AccessDescSize)...)
+		b[wire.AllocNodeSize+8] = 1 // of a device
+		for i := range n {
+			b[wire.AllocNodeSize+bind.PoolPropsSize+i*bind.AccessDescSize] = 1
+		}
+		return b
 	}
 	batch := func(count uint32, n int) []byte {
 		b := (&wire.BatchNode{Count: count}).Append(nil)

@@ -64,7 +64,21 @@ func TestGraphsTakeAlongWhatTheyHad(t *testing.T) {
 	x.must(x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}))
 	x.refused("a condition whose graph is gone", condition(x.graph(), c.Handle))
 
-	want := append((&wire.AllocNode{Size: 1 << 20}).Append(nil), make([]byte, bind.PoolPropsSize)...)
+	// allocates is a node's parameters, with the rights of somebody else besides.
+	allocates := func(location, other uint32) []byte {
+		le := binary.LittleEndian
+		b := (&wire.AllocNode{Size: 1 << 20, Access: 1}).Append(nil)
+		b = append(b, make([]byte, bind.PoolPropsSize+bind.AccessDescSize)...)
+		le.PutUint32(b[wire.AllocNodeSize:], 1) // pinned
+		le.PutUint32(b[wire.AllocNodeSize+8:], location)
+		le.PutUint32(b[wire.AllocNodeSize+bind.PoolPropsSize:], other)
+		return b
+	}
+	want := allocates(1, 1)
+	for _, elsewhere := range []uint32{0, 2, 3, 4, 1 << 31} { // the host, its nodes
+		x.refused("an allocation of the host's memory", x.node(x.graph(), wire.NodeMemAlloc, allocates(elsewhere, 1)))
+		x.refused("an allocation for the host", x.node(x.graph(), wire.NodeMemAlloc, allocates(1, elsewhere)))
+	}
 	for what, end := range map[string]func(g, n wire.ID) cuda.Result{
 		"graph": func(g, _ wire.ID) cuda.Result { return x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}) },
 		"node": func(_, n wire.ID) cuda.Result {

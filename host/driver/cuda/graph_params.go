@@ -3,6 +3,7 @@ package cuda
 import (
 	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -212,11 +213,26 @@ func (s *session) allocNode(p *nodeParams, b []byte) cuda.Result {
 		return cuda.ErrorInvalidValue
 	}
 	rest := b[wire.AllocNodeSize:]
+	// Elsewhere it would be the host's memory, and count as the device's.
+	if !s.onDevices(rest[8:16]) {
+		return cuda.ErrorNotSupported
+	}
+	for desc := range slices.Chunk(rest[bind.PoolPropsSize:][:int(v.Access)*bind.AccessDescSize], bind.AccessDescSize) {
+		if !s.onDevices(desc[:8]) {
+			return cuda.ErrorNotSupported
+		}
+	}
 	if !p.SetAlloc(rest[:bind.PoolPropsSize], rest[bind.PoolPropsSize:][:int(v.Access)*bind.AccessDescSize], v.Size) {
 		return cuda.ErrorInvalidValue
 	}
 	p.alloc = v.Size
 	return cuda.Success
+}
+
+// onDevices reports whether a guest's CUmemLocation is one of the session's devices.
+func (s *session) onDevices(location []byte) bool {
+	le := binary.LittleEndian
+	return le.Uint32(location) == deviceLocation && (len(s.devices) == 0 || uint64(le.Uint32(location[4:])) < uint64(len(s.devices)))
 }
 
 func (s *session) freeNode(p *nodeParams, b []byte) cuda.Result {
