@@ -82,11 +82,15 @@ type Ring interface {
 }
 
 // Foresight is implemented by a Ring whose records nobody changes once they are there: what comes
-// behind the next can be looked at.
+// behind the next can be looked at, by one goroutine at a time.
 type Foresight interface {
 	// Behind fills r with the record at a position that is not consumed, and returns that of the
-	// next; false: none is there. It belongs to the consumer.
+	// next; false: none is there.
 	Behind(at uint64, r *Incoming) (next uint64, ok bool)
+	// Consumed is Head, for any goroutine.
+	Consumed() uint64
+	// Coming has f called each time that records have come, by who brings them: f must not wait.
+	Coming(f func())
 }
 
 // Declared is a region as the guest described it to the carrier.

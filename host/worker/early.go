@@ -22,19 +22,22 @@ const (
 // leaves them until the copy's completion word says that they are copied, so they are the same
 // whenever they are read. A guest that does otherwise finds the one or the other on the GPU, as it
 // would if it wrote there during any copy.
+//
+// A driver copies where the consumer stands, so copies that come meanwhile are asked for by follow:
+// each would wait for the one before otherwise.
 type early struct {
 	memory remote.EarlyMemory
 	ring   remote.Foresight
 	passes func(size uint64) bool // copies that need not come early; nil: none
-	// The consumer's: position in the ring up to which copies are noted.
-	looked uint64
+	coming chan struct{}          // one place: for follow
 
-	mu    sync.Mutex
-	waits []wire.MemcpyStagedArgs // noted, and not asked for
-	came  []*fetch                // asked for, in the ring's order
-	bytes uint64                  // of them
-	takes uint64                  // copies that fetched their bytes
-	room  sync.Pool               // *[earlyPiece]byte
+	mu     sync.Mutex
+	looked uint64                  // position in the ring up to which copies are noted
+	waits  []wire.MemcpyStagedArgs // noted, and not asked for
+	came   []*fetch                // asked for, in the ring's order
+	bytes  uint64                  // of them
+	takes  uint64                  // copies that fetched their bytes
+	room   sync.Pool               // *[earlyPiece]byte
 }
 
 // fetch is the bytes of a copy on their way.
@@ -52,12 +55,32 @@ func newEarly(r remote.Ring, m remote.GuestMemory) *early {
 	if !ok || !also {
 		return nil
 	}
-	return &early{memory: memory, ring: ring, room: sync.Pool{New: func() any { return new([earlyPiece]byte) }}}
+	e := &early{memory: memory, ring: ring, coming: make(chan struct{}, 1), room: sync.Pool{New: func() any { return new([earlyPiece]byte) }}}
+	ring.Coming(func() {
+		select {
+		case e.coming <- struct{}{}:
+		default:
+		}
+	})
+	return e
+}
+
+// follow looks at what comes, until the session has ended. Who brings it cannot: to ask may mean to
+// wait for that one.
+func (e *early) follow(ended <-chan struct{}) {
+	for {
+		select {
+		case <-e.coming:
+			e.look(e.ring.Consumed())
+		case <-ended:
+			return
+		}
+	}
 }
 
 // look notes the copies that the ring has, from the record that is consumed next on. The consumer
-// calls it.
-func (e *early) look(head uint64, known func(region uint32) bool) {
+// calls it before it executes one, so that none is noted behind that.
+func (e *early) look(head uint64) {
 	var in remote.Incoming
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +94,7 @@ func (e *early) look(head uint64, known func(region uint32) bool) {
 			if err != nil {
 				break // whoever executes it says so
 			}
-			if c := *a.(*wire.MemcpyStagedArgs); c.Direction == 0 && c.Size > 0 && c.Size <= earlyPiece && known(c.Region) && (e.passes == nil || !e.passes(c.Size)) {
+			if c := *a.(*wire.MemcpyStagedArgs); c.Direction == 0 && c.Size > 0 && c.Size <= earlyPiece && (e.passes == nil || !e.passes(c.Size)) {
 				e.waits = append(e.waits, c)
 			}
 		}

@@ -2,8 +2,10 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"testing"
+	"time"
 
 	"causeway/cuda/wire"
 	"causeway/remote"
@@ -13,8 +15,14 @@ import (
 // says so.
 type comingRing struct {
 	remote.Ring
-	records [][]byte // each at a position of its own number
+	records  [][]byte // each at a position of its own number
+	consumed uint64
+	come     func()
 }
+
+func (r *comingRing) Coming(f func()) { r.come = f }
+
+func (r *comingRing) Consumed() uint64 { return r.consumed }
 
 func (r *comingRing) Behind(at uint64, in *remote.Incoming) (uint64, bool) {
 	if at >= uint64(len(r.records)) {
@@ -33,9 +41,12 @@ type comingMemory struct {
 	refuse error
 }
 
+// nowhere is a region that is not declared.
+const nowhere = 3
+
 func (m *comingMemory) Begin(region uint32, p []byte, off uint64) (<-chan error, error) {
-	if m.refuse != nil {
-		return nil, m.refuse
+	if m.refuse != nil || region == nowhere {
+		return nil, cmp.Or(m.refuse, remote.ErrUnknownRegion)
 	}
 	done := make(chan error, 1)
 	m.asked = append(m.asked, off)
@@ -70,8 +81,6 @@ func up(i int) wire.MemcpyStagedArgs {
 	return wire.MemcpyStagedArgs{Region: 2, Offset: uint64(i) << 20, Size: 1 << 20, Word: uint32(i), Value: 1}
 }
 
-func second(region uint32) bool { return region == 2 }
-
 // TestEarly: copies to the GPU are asked for in the ring's order as far as there is room, once
 // each, whatever stands between them, and come to whoever makes the copy.
 func TestEarly(t *testing.T) {
@@ -82,7 +91,7 @@ func TestEarly(t *testing.T) {
 		r.add(t, &c)
 		r.add(t, &wire.SessionFenceArgs{})
 		down, elsewhere, much, none := c, c, c, c
-		down.Direction, elsewhere.Region, much.Size, none.Size = 1, 3, earlyPiece+1, 0
+		down.Direction, elsewhere.Region, much.Size, none.Size = 1, nowhere, earlyPiece+1, 0
 		for _, other := range []*wire.MemcpyStagedArgs{&down, &elsewhere, &much, &none} {
 			r.add(t, other)
 		}
@@ -90,7 +99,7 @@ func TestEarly(t *testing.T) {
 	each := len(r.records) / n
 	p := make([]byte, 1<<20)
 	for i := range n {
-		e.look(uint64(i*each), second)
+		e.look(uint64(i * each))
 		if want := min(i+1, n-earlyMost>>20+1); len(m.left) != want || m.left[want-1] != len(m.asked) {
 			t.Fatalf("before copy %d: %d were asked for, and left as %v", i, len(m.asked), m.left)
 		}
@@ -107,6 +116,44 @@ func TestEarly(t *testing.T) {
 	}
 }
 
+// TestEarlyWhileOneWaits: a copy that comes while the consumer stands at the one before, as a
+// driver has it do, is asked for all the same.
+func TestEarlyWhileOneWaits(t *testing.T) {
+	e, r, m := newComing(t, up(0))
+	ended, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		e.follow(ended)
+	}()
+	e.look(0)
+	for i := range uint64(3) { // none is consumed
+		e.mu.Lock()
+		c := up(int(i) + 1)
+		r.add(t, &c)
+		e.mu.Unlock()
+		r.come()
+		asked := func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(m.asked) == int(i)+2
+		}
+		for end := time.Now().Add(10 * time.Second); !asked(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("behind a copy that waits %d are not asked for", i+1)
+			}
+		}
+	}
+	p := make([]byte, 1<<20)
+	for i, open := range m.open {
+		open(nil)
+		if ok, err := e.take(up(i), p); !ok || err != nil || p[0] != byte(i) {
+			t.Errorf("copy %d: %v, %v", i, ok, err)
+		}
+	}
+	close(ended)
+	<-over
+}
+
 // TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's,
 // and bytes that cannot be asked for are left to it.
 func TestEarlyRefused(t *testing.T) {
@@ -115,7 +162,7 @@ func TestEarlyRefused(t *testing.T) {
 		copies = append(copies, up(i))
 	}
 	e, r, m := newComing(t, copies...)
-	e.look(0, second)
+	e.look(0)
 	if len(m.asked) != 4 {
 		t.Fatal(m.asked)
 	}
@@ -131,7 +178,7 @@ func TestEarlyRefused(t *testing.T) {
 	for i := range 2 * earlyWaits { // copies 1 to 6 never come for theirs
 		c := up(100 + i)
 		r.add(t, &c)
-		e.look(uint64(8+i), second)
+		e.look(uint64(8 + i))
 		n := len(m.open)
 		if len(e.came) > 4 || e.bytes > earlyMost || len(e.waits) > earlyWaits {
 			t.Fatalf("%d bytes in %d pieces, %d wait", e.bytes, len(e.came), len(e.waits))
@@ -149,7 +196,7 @@ func TestEarlyRefused(t *testing.T) {
 	m.refuse = remote.ErrOutOfBounds
 	c := up(1000)
 	r.add(t, &c)
-	e.look(uint64(len(r.records)-1), second)
+	e.look(uint64(len(r.records) - 1))
 	if ok, err := e.take(c, make([]byte, 1<<20)); ok || err != nil {
 		t.Error(ok, err)
 	}
@@ -162,7 +209,7 @@ func TestEarlyMuch(t *testing.T) {
 		c := up(i)
 		r.add(t, &c)
 	}
-	e.look(0, second)
+	e.look(0)
 	if len(e.waits) > earlyWaits || len(e.came) > 4 {
 		t.Errorf("%d wait, %d are asked for", len(e.waits), len(e.came))
 	}

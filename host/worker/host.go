@@ -18,11 +18,6 @@ func (w *Worker) Region(id uint32) (driver.Region, bool) {
 	return r, ok
 }
 
-func (w *Worker) hasRegion(id uint32) bool {
-	_, ok := w.Region(id)
-	return ok
-}
-
 // CompleteWord implements driver.Host.
 func (w *Worker) CompleteWord(word, value uint32) {
 	w.guestMu.RLock()

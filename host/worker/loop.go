@@ -132,7 +132,7 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 		w.ordered.Before(op, behind)
 	}
 	if op == wire.OpMemcpyStaged && w.early != nil {
-		w.early.look(w.ring.Head(), w.hasRegion)
+		w.early.look(w.ring.Head())
 	}
 	if w.throttle.share.Load() != 0 {
 		if err := w.holdBack(ctx, op); err != nil {

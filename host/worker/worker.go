@@ -176,8 +176,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
+	var beside sync.WaitGroup
+	if w.early != nil {
+		beside.Go(func() { w.early.follow(w.ended) })
+	}
 	err := w.guarded(ctx)
 	close(w.ended)
+	beside.Wait() // the ring is not there for longer than the carrier
 	w.calls.end()
 	if w.gate != nil {
 		w.gate.Close(!errors.Is(err, errMoved))

@@ -229,7 +229,7 @@ func (c *Carrier) ringFrame(h frame.Header) error {
 	if c.moves.still() {
 		return remote.Violation("RING frame of a session that stands still")
 	}
-	free := remote.RingSize - (c.tail - c.ring.consumed())
+	free := remote.RingSize - (c.tail - c.ring.Consumed())
 	if h.Arg != c.tail || h.Len == 0 || h.Len%8 != 0 || uint64(h.Len) > free {
 		return remote.Violation("RING frame of %d bytes at %d, where %d bytes fit at %d", h.Len, h.Arg, free, c.tail)
 	}

@@ -105,7 +105,7 @@ func (c *Carrier) leaveFrame(h frame.Header) error {
 	}
 	m.left = &Leaving{c: c, at: c.tail, ahead: m.ahead.n > 0, empty: make(chan struct{}), stays: make(chan struct{})}
 	m.asked.Store(true)
-	m.consumedLocked(c.ring.consumed()) // the consumer may have been there before it could see that
+	m.consumedLocked(c.ring.Consumed()) // the consumer may have been there before it could see that
 	select {
 	case m.ask <- m.left:
 	default: // nobody has taken the one before, which stays: its state was not sent

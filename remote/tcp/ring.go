@@ -16,6 +16,7 @@ type ring struct {
 	told uint64        // head that the guest knows
 	head atomic.Uint64 // for the receiver
 	tail atomic.Uint64 // up to where records are there
+	came atomic.Pointer[func()]
 }
 
 var (
@@ -27,21 +28,27 @@ var (
 // consumed. It reports whether the consumer sleeps.
 func (r *ring) publish(tail uint64) bool {
 	r.tail.Store(tail)
+	if f := r.came.Load(); f != nil {
+		(*f)()
+	}
 	return r.Publish(tail)
 }
 
+// Coming implements remote.Foresight.
+func (r *ring) Coming(f func()) { r.came.Store(&f) }
+
+// Consumed implements remote.Foresight.
+func (r *ring) Consumed() uint64 { return r.head.Load() }
+
 // Behind implements remote.Foresight.
 func (r *ring) Behind(at uint64, in *remote.Incoming) (next uint64, ok bool) {
-	head, tail := r.Ring.Head(), r.tail.Load()
+	head, tail := r.head.Load(), r.tail.Load()
 	if at < head || at >= tail || r.Record(at, tail, in) != nil {
 		// Of what is no record Next says so.
 		return at, false
 	}
 	return at + uint64(len(in.Bytes)), true
 }
-
-// consumed is Head for the receiving goroutine.
-func (r *ring) consumed() uint64 { return r.head.Load() }
 
 // Advance implements remote.Ring. The guest is told once per quarter of the ring.
 func (r *ring) Advance() bool {
