@@ -34,7 +34,8 @@ const Away = ^uint64(0)
 type Branch interface {
 	Stream
 	Filler
-	// Backlog is how many bytes of it wait to be sent; Away while it has no connection.
+	// Backlog is how many bytes of it wait to be sent, or are being sent; Away while it has no
+	// connection.
 	Backlog() uint64
 	// Ready waits until it has a connection. An error says that it has ended, or that the context
 	// has.

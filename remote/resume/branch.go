@@ -224,7 +224,7 @@ func (c *Conn) Backlog() uint64 {
 	if c.writableLocked() == nil {
 		return frame.Away
 	}
-	return c.kept.end - c.sent
+	return c.kept.end - c.sent + c.leaving
 }
 
 // alongLocked has the trunk end with a branch, but for one that was never used.

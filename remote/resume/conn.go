@@ -65,6 +65,7 @@ type Conn struct {
 	kept    kept
 	sending bool     // somebody sends what is kept
 	sent    uint64   // of what is kept, what the connection was given
+	leaving uint64   // of that, what is being encrypted and written
 	reached uint64   // the most that any connection was given
 	out     boundary // of what was given up to there
 	got     uint64   // bytes delivered

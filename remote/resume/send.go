@@ -50,7 +50,7 @@ func (c *Conn) sendLocked(to uint64) {
 			c.unwritable(up, err) // what is kept goes on the next
 		}
 		c.mu.Lock()
-		c.kept.pin = noPin
+		c.kept.pin, c.leaving = noPin, 0
 		if err != nil || c.kept.end-c.sent < ahead/4 {
 			c.changed.Broadcast() // for whoever waits for room
 		}
@@ -100,6 +100,6 @@ func (c *Conn) nextLocked(list [][]byte) (Way, [][]byte) {
 		}
 		at = next
 	}
-	c.sent += n
+	c.sent, c.leaving = c.sent+n, n
 	return up, list
 }

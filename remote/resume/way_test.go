@@ -196,6 +196,35 @@ func TestWhoSends(t *testing.T) {
 	}
 }
 
+// TestBacklog: what is being encrypted and written is not sent yet, or who looks for a branch that
+// has nothing to do finds the one that does most.
+func TestBacklog(t *testing.T) {
+	const n = 1000
+	c, up := bareConn(digest{}, minute), newWay()
+	c.up = up
+	c.kept.added(c.kept.grow(nil, n), true)
+	up.mu.Lock() // it takes nothing
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.mu.Lock()
+		c.sendLocked(n)
+		c.mu.Unlock()
+	}()
+	for sent := uint64(0); sent < n; {
+		c.mu.Lock()
+		sent = c.sent
+		c.mu.Unlock()
+	}
+	if left := c.Backlog(); left != n {
+		t.Errorf("%d bytes of %d are to be sent", left, n)
+	}
+	up.mu.Unlock()
+	if <-done; c.Backlog() != 0 {
+		t.Errorf("%d bytes are to be sent, of none", c.Backlog())
+	}
+}
+
 // TestReadersHear: what comes of a connection, and how it ends, is told apart: its end by the
 // other's word, its loss, a deadline, a hold, and bytes of one that is no more the stream's.
 func TestReadersHear(t *testing.T) {

@@ -348,3 +348,39 @@ func TestBehindTheTail(t *testing.T) {
 		}
 	}
 }
+
+// idleBranch has so much to send.
+type idleBranch struct {
+	frame.Branch
+	backlog uint64
+}
+
+func (b *idleBranch) Backlog() uint64 { return b.backlog }
+
+// TestLeast: a WRITE goes by the branch that has least to send, and by another each time where
+// several have: the receiver of the one before has that to decrypt.
+func TestLeast(t *testing.T) {
+	for name, x := range map[string]struct{ backlogs, want []uint64 }{
+		"none busy": {[]uint64{0, 0, 0}, []uint64{0, 1, 2, 0, 1}},
+		"one busy":  {[]uint64{0, 9, 0}, []uint64{0, 2, 0, 2}},
+		"one away":  {[]uint64{frame.Away, 5, 5}, []uint64{1, 2, 1}},
+		"the least": {[]uint64{9, 8, 7}, []uint64{2, 2}},
+	} {
+		var w wide
+		var list []*branch
+		for i, n := range x.backlogs {
+			list = append(list, &branch{n: uint32(i), up: &idleBranch{backlog: n}})
+		}
+		w.all.Store(&list)
+		for i, want := range x.want {
+			if b := w.least(); b == nil || uint64(b.n) != want {
+				t.Errorf("%s: WRITE %d goes by %+v, want %d", name, i, b, want)
+			}
+		}
+	}
+	var w wide
+	away := []*branch{{up: &idleBranch{backlog: frame.Away}}}
+	if w.all.Store(&away); w.least() != nil {
+		t.Error("a WRITE goes by a branch that has no connection")
+	}
+}

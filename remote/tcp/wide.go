@@ -40,6 +40,7 @@ type wide struct {
 	closed bool
 	list   []*branch
 	all    atomic.Pointer[[]*branch] // a copy of list
+	turn   atomic.Uint32             // where least begins
 }
 
 // branch is one that the relay has begun.
@@ -116,16 +117,19 @@ func (w *wide) part(n int) int {
 	return min(max((n+wideParts-1)/wideParts, wideLeast), frame.MaxRead)
 }
 
-// least is the branch that has least to send; nil: none has a connection.
+// least is the branch that has least to send; nil: none has a connection. Of several it is another
+// each time: what one has sent the other end may have yet to decrypt.
 func (w *wide) least() (b *branch) {
 	list := w.all.Load()
 	if list == nil {
 		return nil
 	}
-	least := uint64(frame.Away)
-	for _, x := range *list {
+	least, from := uint64(frame.Away), int(w.turn.Load())
+	for i := range *list {
+		x := (*list)[(from+i)%len(*list)]
 		if n := x.up.Backlog(); n < least {
 			b, least = x, n
+			w.turn.Store(uint32((from + i + 1) % len(*list)))
 		}
 	}
 	return b
