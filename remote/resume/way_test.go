@@ -211,7 +211,7 @@ func TestBacklog(t *testing.T) {
 		c.sendLocked(n)
 		c.mu.Unlock()
 	}()
-	for sent := uint64(0); sent < n; {
+	for sent := uint64(0); sent < n; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		sent = c.sent
 		c.mu.Unlock()
