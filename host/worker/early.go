@@ -3,6 +3,7 @@ package worker
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"causeway/cuda/wire"
 	"causeway/remote"
@@ -24,12 +25,14 @@ const (
 // would if it wrote there during any copy.
 //
 // A driver copies where the consumer stands, so copies that come meanwhile are asked for by follow:
-// each would wait for the one before otherwise.
+// each would wait for the one before otherwise. To wake it for what comes at any other time is of
+// no use, and cost a call 10 us of a processor.
 type early struct {
 	memory remote.EarlyMemory
 	ring   remote.Foresight
 	passes func(size uint64) bool // copies that need not come early; nil: none
 	coming chan struct{}          // one place: for follow
+	at     atomic.Bool            // the consumer is at a copy
 
 	mu     sync.Mutex
 	looked uint64                  // position in the ring up to which copies are noted
@@ -57,6 +60,9 @@ func newEarly(r remote.Ring, m remote.GuestMemory) *early {
 	}
 	e := &early{memory: memory, ring: ring, coming: make(chan struct{}, 1), room: sync.Pool{New: func() any { return new([earlyPiece]byte) }}}
 	ring.Coming(func() {
+		if !e.at.Load() {
+			return // the consumer looks when it comes to a copy
+		}
 		select {
 		case e.coming <- struct{}{}:
 		default:
@@ -64,6 +70,14 @@ func newEarly(r remote.Ring, m remote.GuestMemory) *early {
 	})
 	return e
 }
+
+// begin is look at the beginning of a copy, and has follow look until end. The consumer calls both.
+func (e *early) begin(head uint64) {
+	e.at.Store(true) // before it looks: what comes behind that look finds it
+	e.look(head)
+}
+
+func (e *early) end() { e.at.Store(false) }
 
 // follow looks at what comes, until the session has ended. Who brings it cannot: to ask may mean to
 // wait for that one.
@@ -78,8 +92,7 @@ func (e *early) follow(ended <-chan struct{}) {
 	}
 }
 
-// look notes the copies that the ring has, from the record that is consumed next on. The consumer
-// calls it before it executes one, so that none is noted behind that.
+// look notes the copies that the ring has, from the record that is consumed next on.
 func (e *early) look(head uint64) {
 	var in remote.Incoming
 	e.mu.Lock()

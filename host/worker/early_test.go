@@ -117,7 +117,7 @@ func TestEarly(t *testing.T) {
 }
 
 // TestEarlyWhileOneWaits: a copy that comes while the consumer stands at the one before, as a
-// driver has it do, is asked for all the same.
+// driver has it do, is asked for all the same. What comes at any other time wakes nobody.
 func TestEarlyWhileOneWaits(t *testing.T) {
 	e, r, m := newComing(t, up(0))
 	ended, over := make(chan struct{}), make(chan struct{})
@@ -125,7 +125,7 @@ func TestEarlyWhileOneWaits(t *testing.T) {
 		defer close(over)
 		e.follow(ended)
 	}()
-	e.look(0)
+	e.begin(0)
 	for i := range uint64(3) { // none is consumed
 		e.mu.Lock()
 		c := up(int(i) + 1)
@@ -152,6 +152,10 @@ func TestEarlyWhileOneWaits(t *testing.T) {
 	}
 	close(ended)
 	<-over
+	e.end()
+	if r.come(); len(e.coming) != 0 {
+		t.Error("where the consumer is at no copy somebody is woken")
+	}
 }
 
 // TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's,

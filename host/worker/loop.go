@@ -132,7 +132,8 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 		w.ordered.Before(op, behind)
 	}
 	if op == wire.OpMemcpyStaged && w.early != nil {
-		w.early.look(w.ring.Head())
+		w.early.begin(w.ring.Head()) // before it is executed, so that none is noted behind that
+		defer w.early.end()
 	}
 	if w.throttle.share.Load() != 0 {
 		if err := w.holdBack(ctx, op); err != nil {
