@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"causeway/remote/frame"
@@ -53,10 +54,11 @@ type agreedWay struct {
 // staysLocked reports whether connections are gone on over at once, and a way is looked for beside.
 func (c *Conn) staysLocked() bool { return c.lift.Stays != nil && !c.beside.found }
 
-// agree agrees inside of a connection, which it takes over, on what the stream goes over.
-func (c *Conn) agree(s *frame.Secure) (Way, error) {
+// agree agrees inside of the connection of an attempt, which it takes over, on what the stream goes
+// over.
+func (c *Conn) agree(s *frame.Secure, attempt uint64) (Way, error) {
 	if !c.client {
-		ctx, over, err := c.agrees.begin(c)
+		ctx, over, err := c.agrees.begin(c, attempt)
 		if err != nil {
 			s.Abort()
 			return nil, err
@@ -84,10 +86,16 @@ type turn struct {
 // errNewer says why an attempt has ended.
 var errNewer = errors.New("the client has made another connection meanwhile")
 
-// begin waits for the turn, which is over when the caller says so, and soon after ctx has ended.
-func (t *turn) begin(c *Conn) (ctx context.Context, over func(), err error) {
+// begin waits for the turn, which is over when the caller says so, and soon after ctx has ended. It
+// ends no attempt that is later than its own.
+func (t *turn) begin(c *Conn, attempt uint64) (ctx context.Context, over func(), err error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.mu.Lock()
+	if attempt < c.attempt {
+		c.mu.Unlock()
+		cancel()
+		return nil, nil, errNewer
+	}
 	if t.newest != nil {
 		t.newest()
 	}
@@ -208,7 +216,7 @@ func (c *Conn) change(a *agreedWay) {
 		c.beside.found = true
 		c.mu.Unlock()
 		c.lifted(a.way)
-		err = c.adopt(a.way, received)
+		err = c.adopt(a.way, g.Attempt, received)
 	}
 	if err != nil {
 		a.way.Abort()
@@ -230,7 +238,7 @@ func (c *Conn) besides(s *frame.Secure, far greeting, bind digest) error {
 		return err
 	}
 	_ = s.SetDeadline(time.Time{})
-	ctx, over, err := c.asides.begin(c)
+	ctx, over, err := c.asides.begin(c, math.MaxUint64)
 	if err != nil {
 		return err
 	}
@@ -268,5 +276,5 @@ func (c *Conn) changes(ctx context.Context, up Way, bind digest) error {
 		return err
 	}
 	_ = up.SetDeadline(time.Time{})
-	return c.adopt(up, far.Got)
+	return c.adopt(up, far.Attempt, far.Got)
 }

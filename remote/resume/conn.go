@@ -367,8 +367,11 @@ func (c *Conn) overdue() {
 	}
 }
 
-// adopt goes on over a connection whose other end has received so many bytes. The stream has none.
-func (c *Conn) adopt(up Way, received uint64) error {
+// adopt goes on over the connection of an attempt, whose other end has received so many bytes. The
+// stream has none. While that attempt is the last nothing comes and nothing is acknowledged, so
+// that what both ends said as they shook hands is so still. Of one before it neither is: whoever
+// shook hands may have had no processor while the client made another connection, and lost that.
+func (c *Conn) adopt(up Way, attempt, received uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.err
@@ -376,6 +379,8 @@ func (c *Conn) adopt(up Way, received uint64) error {
 	case err != nil:
 	case c.hold.on:
 		err = ErrHeld
+	case c.attempt != attempt:
+		err = errNewer
 	case c.up != nil:
 		err = errors.New("there is a connection")
 	}

@@ -162,7 +162,7 @@ func (c *Conn) greet(s *frame.Secure) error {
 	if err != nil {
 		return err
 	}
-	return c.goOver(s, far)
+	return c.goOver(s, attempt, far)
 }
 
 // greet shows on a connection whose it is, and says how many bytes the client has. It returns how
@@ -289,7 +289,7 @@ func (c *Conn) goOn(s *frame.Secure, far greeting, bind digest) error {
 		return err
 	}
 	_ = s.SetDeadline(time.Time{})
-	return c.goOver(s, far.Got)
+	return c.goOver(s, far.Attempt, far.Got)
 }
 
 // giveWay ends the connection that there is, for the sake of another whose other end has shown

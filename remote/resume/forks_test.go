@@ -98,7 +98,7 @@ func TestServersBranches(t *testing.T) {
 			b.mu.Lock()
 			b.up = nil
 			b.mu.Unlock()
-			if err := b.adopt(newWay(), 0); err != nil {
+			if err := b.adopt(newWay(), 0, 0); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()

@@ -53,17 +53,17 @@ type Lifted struct {
 // Lifted reports whether the ends of each connection agree on what the stream goes over.
 func (c *Conn) Lifted() bool { return c.lift.Again != nil }
 
-// goOver goes on over a connection whose other end has received so many bytes.
-func (c *Conn) goOver(s *frame.Secure, received uint64) error {
+// goOver goes on over the connection of an attempt, whose other end has received so many bytes.
+func (c *Conn) goOver(s *frame.Secure, attempt, received uint64) error {
 	up := Way(s)
 	if c.Lifted() {
 		var err error
-		if up, err = c.agree(s); err != nil {
+		if up, err = c.agree(s, attempt); err != nil {
 			return err
 		}
 		c.lifted(up)
 	}
-	err := c.adopt(up, received)
+	err := c.adopt(up, attempt, received)
 	if err != nil {
 		up.Abort()
 	}

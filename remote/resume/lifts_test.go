@@ -110,7 +110,7 @@ func TestLifted(t *testing.T) {
 		c, up := bareConn(digest{}, minute), newWay()
 		c.lift = Lifted{Way: newWay(), Again: func(context.Context, *frame.Secure) (Way, error) { return up, x.agrees }}
 		x.set(c)
-		if err := c.goOver(nil, 0); !errors.Is(err, x.want) || up.aborts != x.aborts || (c.up != nil) != (x.want == nil) {
+		if err := c.goOver(nil, 0, 0); !errors.Is(err, x.want) || up.aborts != x.aborts || (c.up != nil) != (x.want == nil) {
 			t.Errorf("%s: %v, ended %d times", name, err, up.aborts)
 		}
 		c.err = nil

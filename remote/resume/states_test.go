@@ -86,13 +86,15 @@ func TestAdopts(t *testing.T) {
 		"more":           {func(*Conn) {}, 151, remote.ErrProtocol},
 		"ended":          {func(c *Conn) { c.err = errTest }, 100, errTest},
 		"held":           {func(c *Conn) { c.hold.on = true }, 100, ErrHeld},
+		"earlier":        {func(c *Conn) { c.attempt++ }, 100, errNewer},
+		"earlier, less":  {func(c *Conn) { c.attempt++ }, 99, errNewer},
 		"there is one":   {func(c *Conn) { c.up = newWay() }, 100, errAny},
 		"of both, ended": {func(c *Conn) { c.err = errTest; c.hold.on = true; c.up = newWay() }, 100, errTest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, up := bareConn(digest{}, minute), newWay()
-				c.kept.start, c.reached, c.kept.end, c.got, c.sent, c.now = 100, 150, 300, 70, 140, HoldLimit
+				c.attempt, c.kept.start, c.reached, c.kept.end, c.got, c.sent, c.now = 7, 100, 150, 300, 70, 140, HoldLimit
 				c.loseLocked(errTest)
 				x.set(c)
 				was := c.up
@@ -106,7 +108,7 @@ func TestAdopts(t *testing.T) {
 				if ended() || !waiting {
 					t.Fatal("nobody waits")
 				}
-				err := c.adopt(up, x.received)
+				err := c.adopt(up, 7, x.received)
 				if x.want != nil {
 					if err == nil || x.want != errAny && !errors.Is(err, x.want) || c.up != was || c.timer == nil || c.sent != 140 || c.kept.start != 100 || poked(c.due) {
 						t.Errorf("%v; the connection is %v", err, c.up)
