@@ -197,19 +197,22 @@ var ErrBeside = errors.New("another way is looked for beside it")
 func (c *Conn) change(a *agreedWay) {
 	c.mu.Lock()
 	c.beside.tries = false
-	old, may := c.up, c.err == nil && !c.hold.on
-	c.mu.Unlock()
-	if !may {
+	if c.err != nil || c.hold.on {
+		c.mu.Unlock()
 		a.way.Abort()
 		return
 	}
+	// At once, so that no hold is told between: a server that is greeted waits no longer for it.
+	old := c.up
 	if old != nil {
-		c.broken(old, errChanged)
+		c.loseLocked(errChanged)
 	}
-	c.mu.Lock()
 	c.attempt++
 	g := greeting{Attempt: c.attempt, Got: c.got}
 	c.mu.Unlock()
+	if old != nil {
+		old.Abort() // as broken does: before there is another
+	}
 	received, err := greetAs(c.ctx, a.way, g, c.secret, a.bind, fromClientOver, fromServerOver)
 	if err == nil {
 		c.mu.Lock()

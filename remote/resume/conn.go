@@ -59,6 +59,7 @@ type Conn struct {
 	err     error         // the stream has ended
 	why     error         // there is no connection
 	timer   *time.Timer   // runs while there is none
+	losses  uint64        // for how many it has
 	now     time.Duration // limit, or longer, as the client said
 	hold    hold
 	attempt uint64
@@ -350,7 +351,9 @@ func (c *Conn) loseLocked(why error) {
 		return // nobody looks for another
 	}
 	if c.timer == nil { // else there was none for longer
-		c.timer = time.AfterFunc(c.now, c.overdue)
+		c.losses++
+		n := c.losses
+		c.timer = time.AfterFunc(c.now, func() { c.overdue(n) })
 	}
 	select {
 	case c.lost <- struct{}{}:
@@ -358,11 +361,11 @@ func (c *Conn) loseLocked(why error) {
 	}
 }
 
-// overdue ends a stream that has had no connection for too long.
-func (c *Conn) overdue() {
+// overdue ends a stream that has had no connection for too long since a loss, the last.
+func (c *Conn) overdue(loss uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.up == nil && c.timer != nil {
+	if c.up == nil && c.timer != nil && c.losses == loss {
 		c.endLocked(fmt.Errorf("%w, and there was no other for %v: %w", ErrLost, c.now, c.why))
 	}
 }

@@ -279,7 +279,9 @@ func (c *Conn) longer(h frame.Header) error {
 		return remote.Violation("HOLD frame with %d bytes, flags %#x and argument %d", h.Len, h.Flags, h.Arg)
 	}
 	c.mu.Lock()
-	c.now = max(c.limit, HoldLimit)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.up == c.from { // else the client has gone on since
+		c.now = max(c.limit, HoldLimit)
+	}
 	return nil
 }

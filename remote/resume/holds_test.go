@@ -273,7 +273,11 @@ func TestAdoptsState(t *testing.T) {
 			t.Errorf("%+v: %v", h, err)
 		}
 	}
-	c.limit = 2 * HoldLimit
+	c.from = newWay()
+	if err := c.longer(frame.Header{Kind: frame.Hold}); err != nil || c.now != c.limit {
+		t.Errorf("for what came by a connection that is lost it waits for %v, %v", c.now, err)
+	}
+	c.from, c.limit = nil, 2*HoldLimit
 	if err := c.longer(frame.Header{Kind: frame.Hold}); err != nil || c.now != c.limit {
 		t.Errorf("it waits for %v, %v", c.now, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"causeway/remote/frame"
@@ -328,4 +329,43 @@ func TestStallsAlone(t *testing.T) {
 	if n := r.dials.Load(); n != 2 {
 		t.Errorf("%d connections", n)
 	}
+}
+
+// holdingWay is a connection that ends while somebody holds its stream.
+type holdingWay struct {
+	*fakeWay
+	hold func()
+}
+
+func (w *holdingWay) Abort() {
+	w.fakeWay.Abort()
+	w.hold()
+}
+
+// sayingWay notes whether something was said.
+type sayingWay struct {
+	muteWay
+	said bool
+}
+
+func (w *sayingWay) Write(p []byte) (int, error) {
+	w.said = true
+	return len(p), nil
+}
+
+// TestHoldsWhileItChanges: a stream that goes over to what was agreed on beside its connection is
+// held before that, and then greets nobody, or not told: the server waits for minutes for what it
+// was told of, and for seconds again once it was greeted.
+func TestHoldsWhileItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, way := bareConn(digest{}, minute), &sayingWay{muteWay: muteWay{newWay()}}
+		defer c.end(ErrLost)
+		go c.routineSend()
+		var err error
+		c.client, c.up = true, &holdingWay{newWay(), func() { err = c.Hold() }}
+		c.change(&agreedWay{way, digest{}})
+		if (err == nil) == way.said || err == nil && !c.hold.told {
+			t.Errorf("held: %v, %+v; greeted: %v", err, c.hold, way.said)
+		}
+	})
 }

@@ -47,12 +47,17 @@ func TestLosses(t *testing.T) {
 			t.Error("for what is held another connection is looked for")
 		}
 		c.hold.on, c.up = false, up
-		c.overdue() // which came too late to be stopped
+		c.overdue(c.losses) // which came too late to be stopped
 		c.up = nil
-		c.overdue()
+		c.overdue(c.losses)
 		if c.err != nil {
 			t.Error(c.err)
 		}
+		c.loseLocked(errTest)
+		if c.overdue(c.losses - 1); c.err != nil { // also for the next loss
+			t.Error(c.err)
+		}
+		c.stopTimerLocked()
 		c.err = errTest
 		c.up = up
 		if c.broken(up, ErrLost); c.up != up || c.timer != nil {
