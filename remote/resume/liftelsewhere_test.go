@@ -40,7 +40,8 @@ func TestLiftsElsewhere(t *testing.T) {
 		t.Errorf("without a way: %v", err)
 	}
 	for i := range ways {
-		if err := next.goOver(nil, next.attempt, st.Start); !errors.Is(err, ErrHeld) { // nobody has it go on
+		// Nobody has it go on.
+		if err := next.goOver(nil, next.attempt, st.Start); !errors.Is(err, ErrHeld) {
 			t.Error(err)
 		}
 		if is := i >= 2; next.Grants() != is || told != map[bool]int{true: 1}[is] {
