@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -88,6 +89,23 @@ func TestWatchByChance(t *testing.T) {
 		if state := w.watch.state(); state.Wanted != wanted || wanted && state.Over != over {
 			t.Fatalf("step %d: %+v, over: %v", step, state, over)
 		}
+	}
+}
+
+// TestContextOfASession: who tells the guest something before an adopted session's consumer runs
+// waits by the context that ends with the session, and Run changes nothing that it reads.
+func TestContextOfASession(t *testing.T) {
+	w, _ := newFake(t, nil)
+	before := w.ctx
+	ctx, cancel := context.WithCancel(t.Context())
+	w.bell.(*fakeBell).onWait = func() error { cancel(); return ctx.Err() }
+	if err := w.Run(ctx); err != nil || w.ctx != before {
+		t.Errorf("%v, or another context than before", err)
+	}
+	select {
+	case <-before.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("it does not end with the session")
 	}
 }
 

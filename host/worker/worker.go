@@ -34,7 +34,8 @@ type Worker struct {
 	session driver.Session
 	ordered driver.Ordered // session, if it issues from threads of its own
 	front   *front
-	ctx     context.Context // ends with the session; set by Run
+	ctx     context.Context // ends with the session, by cancel
+	cancel  context.CancelFunc
 
 	// The consumer's.
 	dispatch wire.Dispatcher
@@ -99,7 +100,7 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 
 func newWorker(o driver.Options, log *slog.Logger) *Worker {
 	w := &Worker{
-		ctx: context.Background(), log: log,
+		log:     log,
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
 		ended:   make(chan struct{}),
@@ -108,6 +109,7 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 
 		longPoll: longPollOn(runtime.NumCPU()),
 	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.keep = w.keepInstance
 	w.watch.budget = o.Budget
 	w.hold(&hostMemory{log: log})
@@ -168,7 +170,7 @@ func (w *Worker) addRegion0() error {
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w.ctx = ctx
+	context.AfterFunc(ctx, w.cancel)
 	go func() {
 		select {
 		case <-w.carrier.Done():
