@@ -25,6 +25,7 @@ func TestOptions(t *testing.T) {
 	for _, words := range []string{
 		"", "-O1 ", "-maxrregcount=32 ", "-maxrregcount 32", "-g --dont-merge-basicblocks --return-at-end ", "--generate-line-info ", "--compile-only ",
 		"-dlcm=cg -O3", "--fmad=false", "-regUsageLevel=5", "-ftz=0 -prec_div=1 -prec_sqrt=1 -fmad=1 ",
+		"--split-compile=8", "-split-compile 64 -O3",
 		`-uumn --ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"  `, `--ext-desc-file="/usr/local/cuda-13.1/bin/ptxExtDesc.txt"`,
 	} {
 		if _, err := Check(container(entry(words, nil)), all); err != nil {
@@ -34,6 +35,9 @@ func TestOptions(t *testing.T) {
 	for _, words := range []string{
 		"/etc/passwd", "-optf /etc/passwd", "--options-file=/etc/passwd", "-optf x", "--options-file=x", "-o x", "-O1 -o=x", "--output-file x", "--input-as-string x",
 		"-ias=x", "-O1\n-optf", "\"-O1\"", "'-O1'", "-O1 \\x", "--help", "-V", "..", "-O1\x80",
+		"--link-info=x", "--link-info x", "-query-controls=x", "--apply-controls=x", "--fdevice-time-trace=x", "--compiler-stats-file=x", "--ext-desc-file=x",
+		"--ext-desc-string=x", "--trap-into-debugger", "--list-version", "-version-ls",
+		"--split-compile=65", "-split-compile 30000", "--split-compile", "--split-compile=x", "-O3 --split-compile=8 --split-compile=0x8000",
 		`--ext-desc-file="/etc/passwd"`, `--ext-desc-file="/usr/local/cuda-13.0/bin/../../x"`, `-optf--ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"`,
 		`--ext-desc-file="/usr/local/cuda-13.0/bin/ptxExtDesc.txt"x`,
 	} {

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
 )
 
 // plainJIT are the CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a
@@ -12,8 +13,11 @@ var plainJIT = map[uint64]bool{
 	cuda.JITMaxRegisters: true, cuda.JITThreadsPerBlock: true, cuda.JITOptimizationLevel: true, cuda.JITTargetFromCucontext: true,
 	cuda.JITTarget: true, cuda.JITFallbackStrategy: true, cuda.JITGenerateDebugInfo: true, cuda.JITLogVerbose: true,
 	cuda.JITGenerateLineInfo: true, cuda.JITCacheMode: true, 15: true, 16: true, 20: true, 21: true, 22: true, 23: true, 24: true, 29: true,
-	30: true, 31: true, 32: true, 33: true, 34: true, 35: true,
+	30: true, 31: true, 32: true, 33: true, cuda.JITSplitCompile: true, jitLoaderThreads: true,
 }
+
+// jitLoaderThreads is CU_JIT_BINARY_LOADER_THREAD_COUNT, of CUDA 13.
+const jitLoaderThreads = 35
 
 // Options are two lists in C memory, of keys and values. The driver writes to the values as long as
 // what they were given to lives. None may be given instead.
@@ -28,8 +32,13 @@ func NewOptions(room int) *Options {
 	return &Options{keys: NewBuffer(4 * room), values: NewBuffer(8 * room)}
 }
 
-// AddPlain adds a guest's option; one that carries no plain number is left out.
+// AddPlain adds a guest's option; one that carries no plain number is left out. A number of threads
+// is an upper bound to a driver, which has the last word: here there are not more than for words in
+// an image.
 func (o *Options) AddPlain(key, value uint64) {
+	if key == cuda.JITSplitCompile || key == jitLoaderThreads {
+		value = min(value, fatbin.MaxThreads)
+	}
 	if plainJIT[key] {
 		o.Add(int32(key), value)
 	}
