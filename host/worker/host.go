@@ -7,7 +7,10 @@ import (
 	"causeway/remote"
 )
 
-var _ driver.Host = (*Worker)(nil)
+var (
+	_ driver.Host       = (*Worker)(nil)
+	_ driver.HostMemory = (*Worker)(nil)
+)
 
 // Region implements driver.Host.
 func (w *Worker) Region(id uint32) (driver.Region, bool) {
@@ -86,3 +89,9 @@ func (r regionIO) WriteAt(p []byte, off int64) (int, error) {
 	}
 	return len(p), nil
 }
+
+// ReserveHost implements driver.HostMemory.
+func (w *Worker) ReserveHost(n uint64) bool { return w.host.reserve(n) }
+
+// ReleaseHost implements driver.HostMemory.
+func (w *Worker) ReleaseHost(n uint64) { w.host.release(n) }

@@ -37,17 +37,14 @@ func (f *front) keeping(n uint64, do func() cuda.Result) cuda.Result {
 	return res
 }
 
-// streamBytes is what a driver keeps of a stream (16.4 KB on an H200, 580).
-const streamBytes = 16 << 10
-
 // StreamCreate implements wire.Driver.
 func (f *front) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
-	return f.keeping(streamBytes, func() cuda.Result { return f.Session.StreamCreate(c, a) })
+	return f.keeping(driver.StreamMemory, func() cuda.Result { return f.Session.StreamCreate(c, a) })
 }
 
 // GreenCtxStreamCreate implements wire.Driver.
 func (f *front) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreateArgs) cuda.Result {
-	return f.keeping(streamBytes, func() cuda.Result { return f.Session.GreenCtxStreamCreate(c, a) })
+	return f.keeping(driver.StreamMemory, func() cuda.Result { return f.Session.GreenCtxStreamCreate(c, a) })
 }
 
 // LinkAdd implements wire.Driver.

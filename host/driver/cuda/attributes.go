@@ -20,7 +20,7 @@ func (s *session) StreamSetAttribute(c *wire.Call, a *wire.StreamSetAttributeArg
 	if res != cuda.Success {
 		return res
 	}
-	return s.drv.StreamSetAttribute(st.handle, a.Attr, &v)
+	return st.shaped(s.drv.StreamSetAttribute(st.handle, a.Attr, &v))
 }
 
 // StreamGetAttribute reads an attribute of a stream.
@@ -46,7 +46,7 @@ func (s *session) StreamCopyAttributes(c *wire.Call, a *wire.StreamCopyAttribute
 	if res != cuda.Success {
 		return res
 	}
-	return s.drv.StreamCopyAttributes(dst.handle, src.handle)
+	return dst.shaped(s.drv.StreamCopyAttributes(dst.handle, src.handle))
 }
 
 // CtxRecordEvent records an event behind all work of a context.

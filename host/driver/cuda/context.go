@@ -122,11 +122,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	s.forgetMemory(id)
 	s.forgetOpened(id)
 	delete(s.legacy, id)
-	for k := range s.threads {
-		if k.ctx == id {
-			delete(s.threads, k)
-		}
-	}
+	s.forgetThreads(id)
 }
 
 // PrimaryCtxRelease drops one reference.

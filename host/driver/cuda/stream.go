@@ -25,6 +25,9 @@ type stream struct {
 	submittedAt uint64     // number of the last of them
 	latest      uint64     // gauge.order when it last got work
 	dirty       bool       // among gauge.dirty
+	// Of a thread's default stream: the guest gave it attributes; and it was used since it was last
+	// looked at.
+	own, used bool
 	// event of ours that marks its work in a wait for the whole context, none until needed
 	joint bind.Event
 
@@ -62,8 +65,6 @@ func (st *stream) busy() bool {
 	return st.submitted != st.done
 }
 
-type threadKey struct{ ctx, thread uint32 }
-
 // stream finds the stream that an operation names and makes its context current. Per-thread default
 // streams are streams of ours, one for each guest thread and context.
 func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
@@ -91,20 +92,7 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 		}
 		return st, cuda.Success
 	}
-	key := threadKey{c.Ctx, c.Thread}
-	st := s.threads[key]
-	if st == nil {
-		if len(s.threads) >= maxObjects {
-			return nil, cuda.ErrorOutOfMemory
-		}
-		h, res := s.drv.StreamCreateWithPriority(0, 0)
-		if res != cuda.Success {
-			return nil, res
-		}
-		st = &stream{handle: h, ctx: c.Ctx}
-		s.threads[key] = st
-	}
-	return st, cuda.Success
+	return s.threadStream(threadKey{c.Ctx, c.Thread})
 }
 
 // submit is stream for operations that put work on it.

@@ -38,6 +38,13 @@ func (u *users) enterLocked(things ...any) func() {
 	}
 }
 
+// has reports whether somebody uses something.
+func (u *users) has(thing any) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n[thing] > 0
+}
+
 // wait returns when nobody uses something. Worker goroutine: nobody enters meanwhile.
 func (u *users) wait(thing any) {
 	u.mu.Lock()

@@ -44,9 +44,10 @@ func (s *session) StreamSetAttribute(c *wire.Call, a *wire.StreamSetAttributeArg
 			return cuda.ErrorInvalidValue
 		}
 	case cuda.LaunchAttrPriority:
-		st.priority = min(max(int32(word), priorityGreatest), priorityLeast)
+		st.own, st.priority = true, min(max(int32(word), priorityGreatest), priorityLeast)
 		return cuda.Success
 	}
+	st.own = true
 	if st.attrs == nil {
 		st.attrs = map[uint32][]byte{}
 	}
@@ -86,7 +87,7 @@ func (s *session) StreamCopyAttributes(c *wire.Call, a *wire.StreamCopyAttribute
 	if res != cuda.Success {
 		return res
 	}
-	to.attrs, to.priority = map[uint32][]byte{}, from.priority
+	to.own, to.attrs, to.priority = true, map[uint32][]byte{}, from.priority
 	for id, v := range from.attrs {
 		to.attrs[id] = v
 	}

@@ -6,6 +6,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // gpuContext is a CUDA context. The worker owns all of it but poison.
@@ -23,6 +24,8 @@ type gpuContext struct {
 	threads map[uint32]*stream // per-thread default streams by guest thread
 	busy    []*stream          // those that may have unfinished work
 	poison  atomic.Int32       // the fault that ended it
+
+	ofThreads driver.ThreadStreams[uint32]
 }
 
 // sticky is the fault that ended the context, or Success.
@@ -170,6 +173,7 @@ func (s *session) destroyContext(g *gpuContext) {
 	if g.working() { // known before anything is freed, which waits for it
 		s.orphans = append(s.orphans, g)
 	}
+	driver.ReleaseStreams(s.host, len(g.threads))
 	s.forgetArrays(g)
 	s.forgetPeers(g)
 	s.forgetOpened(g)

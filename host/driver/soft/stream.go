@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // maxThreadStreams bounds the per-thread default streams of a context.
@@ -20,6 +21,8 @@ type stream struct {
 	last     *task
 	listed   bool              // in ctx.busy
 	attrs    map[uint32][]byte // what StreamSetAttribute set
+	own      bool              // it has attributes of the guest's
+	used     bool              // since it was last looked at, a thread's
 }
 
 // findStream finds the stream that an operation names, if its context works.
@@ -40,13 +43,53 @@ func (s *session) findStream(c *wire.Call, id wire.Stream) (*stream, cuda.Result
 	}
 	st := g.threads[c.Thread]
 	if st == nil {
-		if len(g.threads) >= maxThreadStreams {
+		if st = s.threadStream(g, c.Thread); st == nil {
 			return nil, cuda.ErrorOutOfMemory
 		}
-		st = &stream{ctx: g, blocking: true}
 		g.threads[c.Thread] = st
 	}
+	st.used = true
 	return st, cuda.Success
+}
+
+// threadStream is a default stream for a thread that has none: one that is spare, if there are
+// enough, or a new one. nil: there is no room.
+func (s *session) threadStream(g *gpuContext, thread uint32) *stream {
+	if len(g.threads) >= driver.EnoughThreads {
+		if st := s.spareStream(g, thread, false); st != nil {
+			return st
+		}
+	}
+	if len(g.threads) >= maxThreadStreams || !driver.ReserveStream(s.host) {
+		return s.spareStream(g, thread, true)
+	}
+	g.ofThreads.Add(thread)
+	return &stream{ctx: g, blocking: true}
+}
+
+// spareStream takes a stream from a thread that has no work on it, nil: there is none. all: however
+// long that takes.
+func (s *session) spareStream(g *gpuContext, thread uint32, all bool) *stream {
+	if s.capturing() {
+		return nil
+	}
+	old, ok := g.ofThreads.Instead(thread, all, func(k uint32) driver.Look {
+		st := g.threads[k]
+		switch {
+		case st.used:
+			st.used = false
+			return driver.Recent
+		case !st.own && (st.last == nil || st.last.finished()):
+			return driver.Spare
+		}
+		return driver.Kept
+	})
+	if !ok {
+		return nil
+	}
+	st := g.threads[old]
+	delete(g.threads, old)
+	return st
 }
 
 // working prunes the busy streams and reports whether any is left.

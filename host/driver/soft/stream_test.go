@@ -244,3 +244,33 @@ func BenchmarkLaunchSynchronize(b *testing.B) {
 		r.ok(r.sync())
 	}
 }
+
+// TestStreamsOfThreads: a program may have any number of threads one after another, each with a
+// default stream of its own, and not more of these stay than are enough; those with work do.
+func TestStreamsOfThreads(t *testing.T) {
+	r := newRig(t, driver.Options{})
+	g := r.s.ctxs[r.ctx]
+	p := r.alloc(1 << 20)
+	as := func(thread uint32) *wire.Call {
+		c := r.call(wire.OpMemset)
+		c.Thread = thread
+		return c
+	}
+	open := r.hold(wire.StreamLegacy) // every thread's work waits
+	for i := range uint32(300) {
+		r.ok(r.s.Memset(as(i+1), &wire.MemsetArgs{Dst: p, Value: i, Element: 4, Width: 1, Height: 1, Stream: wire.StreamPerThread}))
+	}
+	open()
+	if n := len(g.threads); n != 300 {
+		t.Errorf("%d threads with work have streams", n)
+	}
+	r.ok(r.finish(r.syncStream(wire.StreamLegacy)).res)
+	for i := range uint32(70000) {
+		if _, res := r.s.findStream(as(1000+i), wire.StreamPerThread); res != cuda.Success {
+			t.Fatalf("thread %d: %v", i, res)
+		}
+	}
+	if n := len(g.threads); n > 300 || len(g.ofThreads.Keys()) != n {
+		t.Errorf("%d streams of %d threads are left", n, len(g.ofThreads.Keys()))
+	}
+}
