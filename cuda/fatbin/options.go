@@ -55,8 +55,8 @@ func (e *Entry) options(header []byte) error {
 	return options(string(header[words:][:end]))
 }
 
-// filing are the assembler's options that name files, take text, or end the process. Those that name
-// none of filingWords are short.
+// filing are the assembler's options that name files, take text, or end the process, and have none
+// of filingWords in their names.
 var filing = []string{"o", "optf", "ias", "h", "V", "link-info", "trap-into-debugger"}
 
 // filingWords are what names of such options are made of, in ptxas 11.8 to 13.0. Several are in no

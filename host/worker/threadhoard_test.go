@@ -8,8 +8,8 @@ import (
 	"causeway/cuda/wire"
 )
 
-// TestHostMemoryOfThreads: default streams of threads are in the budget of host memory, and those of
-// threads that have no work do not fill it.
+// TestHostMemoryOfThreads: default streams of threads are in the budget of host memory, and those
+// of threads that have no work do not fill it.
 func TestHostMemoryOfThreads(t *testing.T) {
 	cfg := unixConfig
 	cfg.GPU, cfg.HostMemory, cfg.LogLevel = "soft", 4<<20, "ERROR"
