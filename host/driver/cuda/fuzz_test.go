@@ -81,9 +81,9 @@ func agreeing(t *testing.T, d *bind.Driver, host *drivertest.Host) *session {
 }
 
 // TestImagesStay: the image of a library stays held when managed variables put another in its
-// place. Pins that are lost end the process at a garbage collection.
+// place, and goes with it. Pins that are lost end the process at a garbage collection.
 func TestImagesStay(t *testing.T) {
-	drv := agreeingDriver(nil)
+	drv := agreeingDriver(map[string]uint64{"cuLibraryUnload": cudatest.Busy("cuMemFree_v2")}) // which is counted
 	host := drivertest.NewHost()
 	host.Regions[1] = driver.Region{ID: 1, Kind: wire.RegionPinned, VA: 0x6a0000000000, Size: 4096, Mem: make([]byte, 4096)}
 	s := agreeing(t, drv, host)
@@ -108,6 +108,13 @@ func TestImagesStay(t *testing.T) {
 	}
 	if len(s.retired) != 1 {
 		t.Errorf("%d images are held for the driver", len(s.retired))
+	}
+	cudatest.SetBusy(0)
+	if res := s.LibraryUnload(c, &wire.LibraryUnloadArgs{Library: id}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if _, unloaded, _ := cudatest.BusyCounts(); unloaded != 2 || len(s.retired) != 0 || len(s.images.m) != 0 {
+		t.Errorf("of a library that another took the place of %d are unloaded; %d images are held", unloaded, len(s.retired)+len(s.images.m))
 	}
 }
 

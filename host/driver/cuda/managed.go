@@ -55,13 +55,22 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		return res
 	}
 	// The old one stays loaded, and its image with it: a guest may have handles of it.
-	if old, ok := s.images.get(a.Library); ok {
-		s.retired = append(s.retired, old)
+	if s.retired == nil {
+		s.retired = map[uint32]retired{}
 	}
+	old, _ := s.libs.get(a.Library)
+	image, _ := s.images.get(a.Library)
+	s.retired[a.Library] = retired{old, image}
 	s.libs.set(a.Library, fresh)
 	s.images.set(a.Library, im)
 	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
+}
+
+// retired is a library in whose place is another.
+type retired struct {
+	handle bind.Library
+	image  bind.Image
 }
 
 // settleAgain does what a load does for the variables of code that took the place of other.

@@ -207,6 +207,11 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	}
 	s.unloaded(code{lib: a.Library})
 	res := s.drv.LibraryUnload(h)
+	if old, ok := s.retired[a.Library]; ok {
+		delete(s.retired, a.Library)
+		s.drv.LibraryUnload(old.handle)
+		old.image.Release()
+	}
 	s.forgetSource(owner{lib: true, id: a.Library})
 	s.forgetCode(owner{lib: true, id: a.Library})
 	if im, ok := s.images.remove(a.Library); ok {

@@ -125,8 +125,8 @@ func (s *session) Close() error {
 	for _, im := range s.images.m { // nothing calls into their libraries any more
 		im.Release()
 	}
-	for _, im := range s.retired {
-		im.Release()
+	for _, old := range s.retired {
+		old.image.Release()
 	}
 	return errors.Join(s.stdout.close(), s.stderr.close())
 }
