@@ -39,11 +39,11 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		return cuda.ErrorInvalidHandle
 	}
 	o := owner{lib: true, id: a.Library}
-	code, home, res := s.manageable(c, o, place{a.Region, a.At}, &r.Size)
-	if code == nil {
+	image, home, res := s.manageable(c, o, place{a.Region, a.At}, &r.Size)
+	if image == nil {
 		return res
 	}
-	im := bind.HoldImage(code, true)
+	im := bind.HoldImage(image, true)
 	fresh, res := s.drv.LibraryLoadData(im, nil, nil)
 	if res != cuda.Success {
 		im.Release()
@@ -59,12 +59,15 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		s.retired = map[uint32]retired{}
 	}
 	old, _ := s.libs.get(a.Library)
-	image, _ := s.images.get(a.Library)
-	s.retired[a.Library] = retired{old, image}
+	held, _ := s.images.get(a.Library)
+	s.retired[a.Library] = retired{old, held}
 	s.libs.set(a.Library, fresh)
 	s.images.set(a.Library, im)
+	if !s.known(code{lib: a.Library}, 0) { // else kernels that the guest has reach the old ones
+		s.freeManaged(o)
+	}
 	s.moved(c, o, home)
-	return s.settleAgain(c, o, code)
+	return s.settleAgain(c, o, image)
 }
 
 // retired is a library in whose place is another.
@@ -91,7 +94,7 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	if code == nil {
 		return res
 	}
-	if s.known(m) {
+	if s.known(m.code, 1) {
 		return cuda.ErrorNotSupported // it is of code that would be gone
 	}
 	if res := s.use(c); res != cuda.Success {
@@ -105,16 +108,16 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 		return res
 	}
 	s.drv.ModuleUnload(m.handle)
+	s.freeManaged(o)
 	m.handle = fresh
 	s.modules.set(a.Module, m)
 	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
 }
 
-// known reports whether the guest has something of a module, beside the module.
-func (s *session) known(m module) bool {
-	c := m.code
-	return ofCode(&s.funcs.table, c)+ofCode(&s.modules.table, c)+ofCode(&s.texRefs.table, c)+ofCode(&s.surfRefs.table, c) > 1
+// known reports whether the guest has more than so much of some code.
+func (s *session) known(c code, more int) bool {
+	return ofCode(&s.funcs.table, c)+ofCode(&s.modules.table, c)+ofCode(&s.texRefs.table, c)+ofCode(&s.surfRefs.table, c) > more
 }
 
 // place is where the guest would have managed variables: in a region, or at an address of device
@@ -290,7 +293,35 @@ func (s *session) keepSource(o owner, vars *movable, options []byte) uint64 {
 	return vars.size
 }
 
+// bookManaged books what the driver makes for the managed variables of code that was loaded: they
+// are its own, of any size, and in no account of the process, until they move or the code is
+// unloaded.
+func (s *session) bookManaged(o owner, t traits) cuda.Result {
+	if t.hidden != nil {
+		slog.Info("code is not loaded", "error", t.hidden)
+		return cuda.ErrorNotSupported
+	}
+	if t.bytes == 0 {
+		return cuda.Success
+	}
+	res := s.charge(t.bytes)
+	if res == cuda.Success {
+		if s.made == nil {
+			s.made = map[owner]uint64{}
+		}
+		s.made[o] = t.bytes
+	}
+	return res
+}
+
+// freeManaged ends that.
+func (s *session) freeManaged(o owner) {
+	s.refund(s.made[o])
+	delete(s.made, o)
+}
+
 func (s *session) forgetSource(o owner) {
+	s.freeManaged(o)
 	delete(s.sources, o)
 	delete(s.managed, o)
 }

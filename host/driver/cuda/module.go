@@ -85,6 +85,11 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 		return cuda.ErrorInvalidHandle
 	}
 	t := look()
+	if res := s.bookManaged(owner{id: a.Module}, t); res != cuda.Success {
+		s.modules.remove(a.Module)
+		s.drv.ModuleUnload(handle)
+		return res
+	}
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{id: a.Module}, s.movableCode(c, t), a.Options)
 	s.nameVariables(owner{id: a.Module}, image)
@@ -191,8 +196,14 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 		im.Release()
 		return cuda.ErrorInvalidHandle
 	}
-	s.images.put(a.Library, im)
 	t := look()
+	if res := s.bookManaged(owner{lib: true, id: a.Library}, t); res != cuda.Success {
+		s.libs.remove(a.Library)
+		s.drv.LibraryUnload(handle)
+		im.Release()
+		return res
+	}
+	s.images.put(a.Library, im)
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{lib: true, id: a.Library}, s.movableCode(c, t), nil)
 	s.nameVariables(owner{lib: true, id: a.Library}, image)

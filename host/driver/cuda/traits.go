@@ -18,6 +18,9 @@ type traits struct {
 	managed *movable // nil: it has no managed variables that can move
 	// compile is text with managed variables that only its machine code shows how to move.
 	compile []byte
+	// bytes is what the driver makes for managed variables; hidden: that cannot be told.
+	bytes  uint64
+	hidden error
 }
 
 // movable is code with managed variables.
@@ -60,6 +63,7 @@ func traitsOf(code *fatbin.Code, sm int) traits {
 	for _, p := range machine {
 		t := partTraits(p)
 		native.prints = native.prints || t.prints
+		native.bytes = max(native.bytes, t.bytes)
 		if p == newest {
 			native.managed = t.managed
 		}
@@ -108,6 +112,7 @@ func codeTraits(code []byte, kind fatbin.Format) traits {
 		if !bytes.Contains(code, []byte(".managed")) {
 			return t
 		}
+		t.bytes, t.hidden = ptxvars.Bytes(string(m.code))
 		if m.list, m.size, err = ptxvars.Find(string(m.code)); err == nil {
 			_, err = m.move(1 << 40)
 		}
@@ -116,6 +121,7 @@ func codeTraits(code []byte, kind fatbin.Format) traits {
 		}
 	case fatbin.ELF:
 		m.code = code
+		t.bytes = cubinvars.Bytes(code)
 		m.list, m.size, err = cubinvars.Find(code)
 	}
 	if err != nil {

@@ -2,8 +2,33 @@ package cubinvars
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
+
+// Bytes is how much memory a driver makes for the managed variables of a cubin, whatever is wrong
+// with them.
+func Bytes(img []byte) (total uint64) {
+	f, err := parse(img)
+	if err != nil {
+		return 0
+	}
+	const function = 2
+	for i := range f.sections {
+		s := &f.sections[i]
+		if s.kind != kindSymbols {
+			continue
+		}
+		for b := s.bytes(f); len(b) >= symbolSize; b = b[symbolSize:] {
+			if b[4]&15 != function && b[5]&otherManaged != 0 {
+				if total += le.Uint64(b[16:]); total < le.Uint64(b[16:]) {
+					return math.MaxUint64
+				}
+			}
+		}
+	}
+	return total
+}
 
 // Names lists the variables of a cubin that live in the GPU's memory as long as the module and are
 // not managed: the objects in its sections of global memory and of the bank of constants that
