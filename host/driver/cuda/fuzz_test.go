@@ -83,7 +83,8 @@ func agreeing(t *testing.T, d *bind.Driver, host *drivertest.Host) *session {
 // TestImagesStay: the image of a library stays held when managed variables put another in its
 // place, and goes with it. Pins that are lost end the process at a garbage collection.
 func TestImagesStay(t *testing.T) {
-	drv := agreeingDriver(map[string]uint64{"cuLibraryUnload": cudatest.Busy("cuMemFree_v2")}) // which is counted
+	// Whatever is unloaded is counted.
+	drv := agreeingDriver(map[string]uint64{"cuLibraryUnload": cudatest.Busy("cuMemFree_v2")})
 	host := drivertest.NewHost()
 	host.Regions[1] = driver.Region{ID: 1, Kind: wire.RegionPinned, VA: 0x6a0000000000, Size: 4096, Mem: make([]byte, 4096)}
 	s := agreeing(t, drv, host)

@@ -48,7 +48,8 @@ func TestManagedVariablesCount(t *testing.T) {
 		t.Errorf("%d bookings, %d modules, %d libraries, %d images are left", len(s.made), len(s.modules.m), len(s.libs.m), len(s.images.m))
 	}
 	simple := []byte(".version 6.4\n.target sm_75\n.address_size 64\n.global .attribute(.managed) .align 4 .b8 x[1000];\n\x00")
-	for known := range 2 { // by the guest, which has a kernel of the code that the variables move from
+	// Known by the guest, which has a kernel of the code that the variables move from.
+	for known := range 2 {
 		id := wire.ID(30 + known)
 		left := uint64(0)
 		res := s.LibraryLoad(c, &wire.LibraryLoadArgs{Library: id, Image: simple}, &wire.LibraryLoadReply{})

@@ -5,7 +5,8 @@ type hostState struct {
 	serving bool             // host functions are served; worker goroutine
 	sources map[owner]source // of libraries and modules that have managed variables
 	managed map[owner]managedVars
-	made    map[owner]uint64 // bytes that are booked for what the driver made of their managed variables
+	// Bytes that are booked for what the driver made of their managed variables.
+	made map[owner]uint64
 	// Libraries that others took the place of: a guest may have handles of theirs, and the driver
 	// still reads their images, until the library ends.
 	retired map[uint32]retired
