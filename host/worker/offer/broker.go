@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +76,7 @@ type offer struct {
 // memory is what several offers may be of.
 type memory struct {
 	bytes  uint64
+	of     uint64 // its number among its owner's, 0: none
 	offers int
 	opened int     // how often others have it open
 	kept   bool    // which was told
@@ -154,7 +154,7 @@ func (h *holdings) of(m Memory) *memory {
 	}
 	x := h.memory[m.Of]
 	if x == nil || m.Of == 0 {
-		x = &memory{bytes: m.Bytes}
+		x = &memory{bytes: m.Bytes, of: m.Of}
 		if m.Of != 0 {
 			h.memory[m.Of] = x
 		}
@@ -339,8 +339,8 @@ func (b *Broker) dropLocked(t Token, o *offer) {
 	}
 	o.owner = nil
 	if m != nil {
-		if m.offers--; m.offers == 0 {
-			maps.DeleteFunc(h.memory, func(_ uint64, x *memory) bool { return x == m })
+		if m.offers--; m.offers == 0 && h.memory[m.of] == m {
+			delete(h.memory, m.of)
 		}
 		b.settleLocked(m)
 	}

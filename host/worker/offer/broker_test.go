@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -415,5 +416,24 @@ func TestOpensAreBounded(t *testing.T) {
 	b.LetGo(2, tok)
 	if _, _, err := b.Redeem(2, tok); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestManyMemories: who has offered as much as one may, each of other memory, is forgotten at once:
+// others of the virtual GPU wait meanwhile.
+func TestManyMemories(t *testing.T) {
+	var b Broker
+	for i := range uint64(maxPerOwner) {
+		if err := b.Offer("a", NewToken(), nil, -1, Memory{Bytes: 4096, Of: i + 1}); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	begin := time.Now()
+	b.Gone("a")
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("others waited for %v", took)
+	}
+	if len(b.offers)+len(b.owners)+b.bytes != 0 {
+		t.Errorf("%d offers of %d owners, %d bytes are left", len(b.offers), len(b.owners), b.bytes)
 	}
 }
