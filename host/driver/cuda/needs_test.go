@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"testing"
 
 	"causeway/cuda"
@@ -19,37 +20,40 @@ func TestCapturesEndWithWhatTheyTook(t *testing.T) {
 	for what, end := range map[string]func(x *attacker) cuda.Result{"module": unload, "context": destroy} {
 		for _, under := range []bool{false, true} {
 			for _, into := range []wire.ID{0, from} {
-				x := newHeir(t)
-				x.must(x.CtxCreate(x.in(0), &wire.CtxCreateArgs{Ctx: ending}))
-				x.objects(ending, n)
-				x.must(x.GraphCreate(x.in(ending), &wire.GraphCreateArgs{Graph: from}))
-				x.must(x.StreamBeginCapture(x.in(ending), &wire.StreamBeginCaptureArgs{Stream: n, Graph: into}))
-				x.must(x.Launch(x.in(ending), &wire.LaunchArgs{Func: n, Stream: n, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Params: make([]byte, cudatest.KernelBytes)}))
-				finish := func() cuda.Result {
-					return x.StreamEndCapture(x.in(ending), &wire.StreamEndCaptureArgs{Stream: n, Fresh: made}, &wire.StreamEndCaptureReply{})
-				}
-				graph := wire.ID(made)
-				if into != 0 {
-					graph = into
-				}
-				if !under {
-					x.must(finish())
-					x.must(x.GraphInstantiate(x.in(ending), &wire.GraphInstantiateArgs{Exec: made, Graph: graph}, &wire.GraphInstantiateReply{}))
-				}
-				x.must(end(x))
-				if x.capturing() {
-					t.Errorf("%s: a capture goes on without it", what)
-				}
-				if under {
-					finish()
-				}
-				if res := x.GraphLaunch(x.in(lasting), &wire.GraphLaunchArgs{Exec: made, Stream: spare}); res == cuda.Success {
-					t.Errorf("%s: what was captured is launched without it", what)
-				}
-				if res := x.GraphInstantiate(x.in(lasting), &wire.GraphInstantiateArgs{Exec: made + 5, Graph: graph}, &wire.GraphInstantiateReply{}); res == cuda.Success {
-					t.Errorf("%s: a graph that was captured is made executable without it", what)
-				}
-				x.everything(what, lasting, n, made, from)
+				// Each session ends before the next begins, in which handles are the same numbers.
+				t.Run(fmt.Sprintf("%s, under way %v, into %d", what, under, into), func(t *testing.T) {
+					x := newHeir(t)
+					x.must(x.CtxCreate(x.in(0), &wire.CtxCreateArgs{Ctx: ending}))
+					x.objects(ending, n)
+					x.must(x.GraphCreate(x.in(ending), &wire.GraphCreateArgs{Graph: from}))
+					x.must(x.StreamBeginCapture(x.in(ending), &wire.StreamBeginCaptureArgs{Stream: n, Graph: into}))
+					x.must(x.Launch(x.in(ending), &wire.LaunchArgs{Func: n, Stream: n, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Params: make([]byte, cudatest.KernelBytes)}))
+					finish := func() cuda.Result {
+						return x.StreamEndCapture(x.in(ending), &wire.StreamEndCaptureArgs{Stream: n, Fresh: made}, &wire.StreamEndCaptureReply{})
+					}
+					graph := wire.ID(made)
+					if into != 0 {
+						graph = into
+					}
+					if !under {
+						x.must(finish())
+						x.must(x.GraphInstantiate(x.in(ending), &wire.GraphInstantiateArgs{Exec: made, Graph: graph}, &wire.GraphInstantiateReply{}))
+					}
+					x.must(end(x))
+					if x.capturing() {
+						t.Errorf("%s: a capture goes on without it", what)
+					}
+					if under {
+						finish()
+					}
+					if res := x.GraphLaunch(x.in(lasting), &wire.GraphLaunchArgs{Exec: made, Stream: spare}); res == cuda.Success {
+						t.Errorf("%s: what was captured is launched without it", what)
+					}
+					if res := x.GraphInstantiate(x.in(lasting), &wire.GraphInstantiateArgs{Exec: made + 5, Graph: graph}, &wire.GraphInstantiateReply{}); res == cuda.Success {
+						t.Errorf("%s: a graph that was captured is made executable without it", what)
+					}
+					x.everything(what, lasting, n, made, from)
+				})
 			}
 		}
 	}
