@@ -395,8 +395,7 @@ func (g *graphs) captured(c *wire.Call, id wire.ID, capture uint64) {
 		g.w.host.book(graphBytes) // it is there already
 		l = g.add(id, c.Ctx, graphBytes)
 	}
-	n := g.taken[capture]
-	l.cost, l.nodes = l.cost+n, l.nodes+n
+	g.takes(l, g.taken[capture])
 	delete(g.taken, capture)
 }
 

@@ -13,17 +13,12 @@ import (
 func Bytes(text string) (total uint64, err error) {
 	last, found := strings.LastIndex(text, managed), 0
 	for rest := text; len(text)-len(rest) <= last; {
-		var statement string
-		var body bool
-		statement, rest, body = next(rest)
-		if body {
-			inner := rest
-			if rest, err = behindBody(rest); err != nil {
-				return 0, err
-			}
-			if strings.Contains(inner[:len(inner)-len(rest)], managed) {
-				return 0, fmt.Errorf("%w: a managed one is declared in a function", ErrHidden)
-			}
+		var statement, inner string
+		if statement, inner, rest, _, err = cut(rest); err != nil {
+			return 0, err
+		}
+		if strings.Contains(inner, managed) {
+			return 0, fmt.Errorf("%w: a managed one is declared in a function", ErrHidden)
 		}
 		if !strings.Contains(statement, managed) {
 			continue

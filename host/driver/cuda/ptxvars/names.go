@@ -14,15 +14,12 @@ var ErrHidden = errors.New("variables of this code cannot be told")
 // none that are not declared before them; one that has is ErrHidden.
 func Names(text string) (names []string, err error) {
 	for rest := text; rest != ""; {
-		var statement string
+		var statement, inner string
 		var body bool
-		statement, rest, body = next(rest)
+		if statement, inner, rest, body, err = cut(rest); err != nil {
+			return nil, err
+		}
 		if body {
-			inner := rest
-			if rest, err = behindBody(rest); err != nil {
-				return nil, err
-			}
-			inner = inner[:len(inner)-len(rest)]
 			if declares(inner) {
 				return nil, fmt.Errorf("%w: one is declared in a function", ErrHidden)
 			}
@@ -43,6 +40,16 @@ func Names(text string) (names []string, err error) {
 }
 
 const maxNames = 1 << 16
+
+// cut cuts the first statement of a module off, and with it what is in the braces of a function's
+// body, if it begins one.
+func cut(text string) (statement, inner, rest string, body bool, err error) {
+	statement, inner, body = next(text)
+	if rest = inner; body {
+		rest, err = behindBody(inner)
+	}
+	return statement, inner[:len(inner)-len(rest)], rest, body, err
+}
 
 // next cuts the first statement of a module off: up to its semicolon, or up to the brace that a
 // function's body begins with. Comments are left out.
