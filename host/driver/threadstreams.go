@@ -37,20 +37,20 @@ const (
 // a thread ends, and a program may have any number of them one after another, so a stream that is
 // idle, and was not used since it was last looked at, goes to a thread that has none: what is to be
 // seen of a stream without work is that of any other. If the thread that had it lives, it gets
-// another in the same way.
-type ThreadStreams[K comparable] struct {
+// another in the same way. S is a stream.
+type ThreadStreams[K comparable, S any] struct {
 	keys []K
 	hand int
 }
 
 // Add notes a thread that has got a stream.
-func (t *ThreadStreams[K]) Add(k K) { t.keys = append(t.keys, k) }
+func (t *ThreadStreams[K, S]) Add(k K) { t.keys = append(t.keys, k) }
 
 // Keys are the threads that have streams.
-func (t *ThreadStreams[K]) Keys() []K { return t.keys }
+func (t *ThreadStreams[K, S]) Keys() []K { return t.keys }
 
 // Forget forgets threads whose streams are gone.
-func (t *ThreadStreams[K]) Forget(gone func(K) bool) {
+func (t *ThreadStreams[K, S]) Forget(gone func(K) bool) {
 	keep := t.keys[:0]
 	for _, k := range t.keys {
 		if !gone(k) {
@@ -71,9 +71,9 @@ const (
 	Kept
 )
 
-// Instead finds a thread whose stream is spare, which next has from now on. all: however long that
-// takes.
-func (t *ThreadStreams[K]) Instead(next K, all bool, look func(K) Look) (old K, ok bool) {
+// Take takes a stream that is spare out of those that threads have, which next has from now on; the
+// caller gives it to that. all: however long that takes.
+func (t *ThreadStreams[K, S]) Take(streams map[K]S, next K, all bool, look func(K, S) Look) (st S, ok bool) {
 	left := looks
 	if all {
 		left = 2 * len(t.keys)
@@ -81,15 +81,16 @@ func (t *ThreadStreams[K]) Instead(next K, all bool, look func(K) Look) (old K, 
 	for range 2 * len(t.keys) {
 		t.hand = (t.hand + 1) % len(t.keys)
 		k := t.keys[t.hand]
-		switch look(k) {
+		switch look(k, streams[k]) {
 		case Spare:
-			t.keys[t.hand] = next
-			return k, true
+			t.keys[t.hand], st = next, streams[k]
+			delete(streams, k)
+			return st, true
 		case Kept:
 			if left--; left == 0 {
-				return old, false
+				return st, false
 			}
 		}
 	}
-	return old, false
+	return st, false
 }

@@ -45,7 +45,7 @@ type session struct {
 	events        owned[*event]
 	pools         table[bind.MemoryPool]
 	threads       map[threadKey]*stream // per-thread default streams
-	ofThreads     driver.ThreadStreams[threadKey]
+	ofThreads     driver.ThreadStreams[threadKey, *stream]
 	legacy        map[uint32]*stream    // the legacy stream of each context
 	allocs        map[uint64]allocation // live device allocations by address
 	used          uint64                // bytes booked: allocs, arrays, memory without addresses

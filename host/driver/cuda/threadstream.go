@@ -49,8 +49,7 @@ func (s *session) spareStream(key threadKey, all bool) *stream {
 	if s.capturing() { // a question about a stream may end a capture, and some take part in it
 		return nil
 	}
-	old, ok := s.ofThreads.Instead(key, all, func(k threadKey) driver.Look {
-		st := s.threads[k]
+	st, _ := s.ofThreads.Take(s.threads, key, all, func(k threadKey, st *stream) driver.Look {
 		switch {
 		case k.ctx != key.ctx || st.own:
 		case st.used:
@@ -61,11 +60,6 @@ func (s *session) spareStream(key threadKey, all bool) *stream {
 		}
 		return driver.Kept
 	})
-	if !ok {
-		return nil
-	}
-	st := s.threads[old]
-	delete(s.threads, old)
 	return st
 }
 

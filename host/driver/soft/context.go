@@ -25,7 +25,7 @@ type gpuContext struct {
 	busy    []*stream          // those that may have unfinished work
 	poison  atomic.Int32       // the fault that ended it
 
-	ofThreads driver.ThreadStreams[uint32]
+	ofThreads driver.ThreadStreams[uint32, *stream]
 }
 
 // sticky is the fault that ended the context, or Success.

@@ -73,8 +73,7 @@ func (s *session) spareStream(g *gpuContext, thread uint32, all bool) *stream {
 	if s.capturing() {
 		return nil
 	}
-	old, ok := g.ofThreads.Instead(thread, all, func(k uint32) driver.Look {
-		st := g.threads[k]
+	st, _ := g.ofThreads.Take(g.threads, thread, all, func(_ uint32, st *stream) driver.Look {
 		switch {
 		case st.used:
 			st.used = false
@@ -84,11 +83,6 @@ func (s *session) spareStream(g *gpuContext, thread uint32, all bool) *stream {
 		}
 		return driver.Kept
 	})
-	if !ok {
-		return nil
-	}
-	st := g.threads[old]
-	delete(g.threads, old)
 	return st
 }
 
