@@ -1,31 +1,51 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"runtime/trace"
 )
 
-// profileEnv names a folder in which every worker leaves a profile of its CPU time, for `go tool
-// pprof`.
-const profileEnv = "CAUSEWAY_PROFILE"
+// Folders in which every worker leaves a profile of its CPU time, for `go tool pprof`, and what its
+// goroutines did when and who woke whom, for `go tool trace`.
+const (
+	profileEnv = "CAUSEWAY_PROFILE"
+	traceEnv   = "CAUSEWAY_TRACE"
+)
 
-// profile begins a profile of this process in dir; stop ends it. An empty dir asks for none.
-func profile(dir string) (stop func() error, err error) {
+// profiles begins what the environment asks for of this process; stop ends it.
+func profiles() (stop func() error, err error) {
+	stopProfile, err := profile(profileEnv, "pprof", pprof.StartCPUProfile, pprof.StopCPUProfile)
+	if err != nil {
+		return nil, err
+	}
+	stopTrace, err := profile(traceEnv, "trace", trace.Start, trace.Stop)
+	if err != nil {
+		return nil, errors.Join(err, stopProfile())
+	}
+	return func() error { return errors.Join(stopProfile(), stopTrace()) }, nil
+}
+
+func profile(env, ending string, start func(io.Writer) error, stop func()) (func() error, error) {
+	dir := os.Getenv(env)
 	if dir == "" {
 		return func() error { return nil }, nil
 	}
-	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("worker-%d.pprof", os.Getpid())))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", profileEnv, err)
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("worker-%d.%s", os.Getpid(), ending)))
+	if err == nil {
+		if err = start(f); err != nil {
+			_ = f.Close()
+		}
 	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("%s: %w", profileEnv, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", env, err)
 	}
 	return func() error {
-		pprof.StopCPUProfile()
+		stop()
 		return f.Close()
 	}, nil
 }

@@ -29,7 +29,7 @@ func workerCommand() *cobra.Command {
 				return errors.New("`causeway worker` is started by run, serve and device, not by users")
 			}
 			unix.CloseOnExec(spawn.LinkFD)
-			stopProfile, err := profile(os.Getenv(profileEnv))
+			stopProfiles, err := profiles()
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func workerCommand() *cobra.Command {
 				slog.SetDefault(log) // backends log there
 				return log
 			}}
-			if err := errors.Join(p.Main(context.Background(), spawn.LinkFD), stopProfile()); err != nil {
+			if err := errors.Join(p.Main(context.Background(), spawn.LinkFD), stopProfiles()); err != nil {
 				return fmt.Errorf("worker %d: %w", os.Getpid(), err)
 			}
 			return nil

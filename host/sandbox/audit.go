@@ -35,7 +35,7 @@ const (
 )
 
 // auditorOmits are variables that are not for an auditor: it leaves no profile.
-var auditorOmits = []string{"CAUSEWAY_PROFILE"}
+var auditorOmits = []string{"CAUSEWAY_PROFILE", "CAUSEWAY_TRACE"}
 
 // beAuditor does not return if this process is an auditor, which is this program again, started as
 // a worker.

@@ -10,7 +10,7 @@
  *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
  *   bench file BYTES       a file in the page cache, mapped, to the GPU in pieces as large as a layer's weights
  *   bench machine          shared-memory ping-pong between two processes, Unix socket round trip
- *   bench steady W N       N calls, or N bytes up or down (W), between lines of standard input: for who measures other processes meanwhile
+ *   bench steady W N [P]   N calls, or N bytes up or down (W), P (64 MiB) at a time, between lines of standard input: for who measures other processes meanwhile
  *   bench idle SECONDS     a session that does nothing
  */
 #define _GNU_SOURCE
@@ -268,19 +268,18 @@ enum { OVERLAP = 256 << 20, OVERLAP_RUNS = 9 };
 
 /* Work whose cost to others is measured from outside: it begins with a line of standard input, and
  * ends with another. */
-static void steady(const char *what, uint64_t n)
+static void steady(const char *what, uint64_t n, uint64_t piece)
 {
-	enum { PIECE = 64 << 20 };
 	int copy = !strcmp(what, "up") || !strcmp(what, "down");
-	uint64_t times = copy ? n / PIECE : n;
+	uint64_t times = copy ? n / piece : n;
 	CUdeviceptr dev = 0;
 	void *host = NULL;
 	char line[16];
 	start();
 	if (copy) {
-		CK(cuMemAlloc(&dev, PIECE));
-		CK(cuMemHostAlloc(&host, PIECE, 0));
-		memset(host, 7, PIECE);
+		CK(cuMemAlloc(&dev, piece));
+		CK(cuMemHostAlloc(&host, piece, 0));
+		memset(host, 7, piece);
 	}
 	for (int round = 0; round < 2; round++) {
 		double t = now_us();
@@ -288,9 +287,9 @@ static void steady(const char *what, uint64_t n)
 			if (!copy)
 				CK(cuCtxSynchronize());
 			else if (what[0] == 'u')
-				CK(cuMemcpyHtoD(dev, host, PIECE));
+				CK(cuMemcpyHtoD(dev, host, piece));
 			else
-				CK(cuMemcpyDtoH(host, dev, PIECE));
+				CK(cuMemcpyDtoH(host, dev, piece));
 		}
 		if (round)
 			printf("steady_%s %.3f us\n", what, (now_us() - t) / (double)times);
@@ -480,7 +479,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(mode, "file") && argc > 2)
 		file(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(mode, "steady") && argc > 3)
-		steady(argv[2], strtoull(argv[3], NULL, 0));
+		steady(argv[2], strtoull(argv[3], NULL, 0), argc > 4 ? strtoull(argv[4], NULL, 0) : 64 << 20);
 	else if (!strcmp(mode, "machine"))
 		machine();
 	else if (!strcmp(mode, "idle") && argc > 2) {
