@@ -28,7 +28,7 @@ image=$BUILD/images/debian
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-guest.XXXXXX")
 mkdir -p "$BUILD/logs"
-console_log=$BUILD/logs/guest-console.log
+console_log=$BUILD/logs/guest-console.log first_process= # Debian's says nothing
 guest_channel "$tmp"
 qemu_pid= second_pid= limit=60
 cleanup() {

@@ -115,6 +115,7 @@ filesystem="<filesystem type='mount'><driver type='virtiofs' queue='1024'/><sour
 
 define() { domain "$@" >"$tmp/vm1.xml" && virsh -q define --validate "$tmp/vm1.xml" >"$tmp/out" 2>&1 || { cat "$tmp/out"; false; }; }
 start() { virsh -q start vm1 && guest_up; }
+processors() { timeout 20 virsh qemu-monitor-command vm1 --hmp 'info registers -a'; }
 # A driver that was just plugged in takes a moment to find its device.
 mount_gpu() {
   guest 'mkdir -p /run/causeway; for i in $(seq 200); do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 100000; done; [ -e /run/causeway/info ]'

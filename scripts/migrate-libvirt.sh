@@ -125,6 +125,7 @@ X
 
 # vm COMMAND... at the VM's host, timed; its text is in $tmp/out, and shown if it fails.
 timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || { echo "        | status $rc"; sed 's/^/        | /' "$tmp/out"; }; return $rc; }
+processors() { on "$at_host" timeout 20 virsh qemu-monitor-command vm1 --hmp 'info registers -a'; }
 vm() { local command=$1; shift; timed on "$at_host" timeout 500 virsh -q "$command" vm1 "$@"; }
 is_there() { # or it is said how each host sees it
   local h

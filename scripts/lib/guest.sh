@@ -166,6 +166,16 @@ boots_from= # where the console of the guest that boots begins; empty: none does
 lost_timer() {
   [ -n "$boots_from" ] && tail -c "+$boots_from" "$console_log" | grep -aqE "rcu_preempt kthread timer wakeup didn't happen|Possible timer handling issue on cpu"
 }
+# unborn: has the guest that boots not come to its first process in the time in which fifty guests
+# side by side have? Up to there only QEMU and the stock kernel have run: the driver of our device
+# is a module which that process loads. Where its processors are tells whoever looks into it.
+unborn="QEMU's emulator has not brought the guest's kernel to its first process within"
+unborn_s=240 first_process='@causeway init' # what it says on the console; empty: another's image
+unborn() {
+  [ -n "$first_process" ] && [ $(($(ms) - boots_at)) -gt $((unborn_s * 1000)) ] && ! tail -c "+$boots_from" "$console_log" | grep -aqF "$first_process"
+}
+# processors prints where those of the guest are, if the script's QEMU has a monitor.
+processors() { [ ! -S "$tmp/monitor" ] || timeout 20 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/monitor" 'info registers -a'; }
 
 partial= # of a line whose rest had not come when await gave up
 # await PATTERN [SECONDS, with slack] reads what the guest says up to a line that matches; sets
@@ -178,6 +188,11 @@ await() {
     rc=0; IFS= read -r -t $((left < 2000 ? left / 1000 + 1 : 2)) line <&3 || rc=$?
     if [ $rc != 0 ] && [ -n "${qemu_pid:-}" ] && ended "$qemu_pid"; then echo "        QEMU has ended, and the guest did not say '$1'"; last_words; line= at=$(ms); return 1; fi
     if [ $rc != 0 ] && lost_timer; then echo "        $lost_timer"; last_words; line= at=$(ms); return 1; fi
+    if [ $rc != 0 ] && [ -n "$boots_from" ] && unborn; then
+      echo "        $unborn $unborn_s s"; last_words
+      processors 2>&1 | tr -d '\r' | grep -aE '^CPU#|RIP=' | sed 's/^/        | /'
+      line= at=$(ms); return 1
+    fi
     at=$(ms); line=$partial$line partial=
     [ $rc = 0 ] || { partial=$line; continue; }
     # shellcheck disable=SC2053
@@ -195,9 +210,9 @@ await() {
 # fifty others at work on two CPUs a boot of 15 s took 63.
 guest_up() {
   local rc=0
-  boots_from=$(($(stat -c %s "$console_log") + 1))
+  boots_from=$(($(stat -c %s "$console_log") + 1)) boots_at=$(ms)
   await '@agent ready' $((800 / slack)) || rc=$?
-  if [ $rc != 0 ] && lost_timer; then echo "FAILED  the guest boots"; exit 1; fi
+  if [ $rc != 0 ] && { lost_timer || unborn; }; then echo "FAILED  the guest boots"; exit 1; fi
   boots_from=
   return $rc
 }

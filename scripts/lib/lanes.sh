@@ -119,14 +119,15 @@ cpu_seconds() {
 # its status is 1 if nothing of the kind is known. An assertion of its own fails by a race: QEMU
 # 10.0 keeps what the memory map was in each emulated CPU, and another may change the map (a
 # driver's probe does) and free it in between. And a timer of a guest's gets lost before it has
-# booted, which guest.sh sees: docs/RATIONALE.md, "QEMU's emulator" and "What an emulated guest may
-# lose".
+# booted, or all of it stands before there is a process, which guest.sh sees: docs/RATIONALE.md,
+# "QEMU's emulator" and "What an emulated guest may lose".
 emulator_failed() {
   local files
   mapfile -t files < <(find "$logs"/"$1"* -type f -newer "$work/$1.began" -name '*.log')
   [ ${#files[@]} -gt 0 ] || return
   if grep -aqs 'iotlb_to_section: Assertion' "${files[@]}"; then echo 'QEMU itself aborted (iotlb_to_section)'
   elif grep -aqsF "QEMU's emulator lost a timer of the guest's" "$logs/$1.log"; then echo "QEMU's emulator lost a timer of a guest that booted"
+  elif grep -aqsF "QEMU's emulator has not brought the guest's kernel" "$logs/$1.log"; then echo "a guest's kernel did not come to its first process"
   else return 1; fi
 }
 

@@ -38,6 +38,8 @@ func TestStageOnceMore(t *testing.T) {
 	)
 	for _, c := range []struct{ name, runs, said, end string }{
 		{"a timer", timer, "lost a timer of a guest that booted", "runs 2 passed 1 failed 0"},
+		{"no process", "say_in 1 \"        QEMU's emulator has not brought the guest's kernel to its first process within 240 s\"\n",
+			"did not come to its first process", "runs 2 passed 1 failed 0"},
 		{"an assertion", assertion, "QEMU itself aborted", "runs 2 passed 1 failed 0"},
 		{"a timer twice", timer + strings.Replace(timer, "1", "2", 1), "once more", "runs 2 passed 0 failed 1"},
 		{"a failure", "say_in 1 'FAILED  something'\n", "", "runs 1 passed 0 failed 1"},
@@ -73,6 +75,33 @@ lost="rcu: 	Possible timer handling issue on cpu=1 timer-softirq=2"
 			out, err := exec.Command("bash", "-c", script+c.guest+"\nwait", "-", t.TempDir()).CombinedOutput()
 			lost := c.name == "lost" // the script has ended then
 			if lost != (err != nil) || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "lost a timer") != lost || lost && strings.Contains(string(out), "status") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestUnborn: a guest that does not come to its first process is the emulator's, and the script
+// ends; one that has come there and then says nothing is waited for as ever, and so is one of
+// another image, whose first process is not known to say anything.
+func TestUnborn(t *testing.T) {
+	const script = `set -uo pipefail
+. common.sh
+. guest.sh
+dir=$1 tmp=$1 console_log=$1/console.log qemu_pid=$$ unborn_s=1
+guest_channel "$dir"
+echo '@causeway init' >>"$console_log" # of an earlier guest
+processors() { echo 'RAX=1 RIP=ffffffff81000000'; }
+`
+	for _, c := range []struct{ name, guest, want string }{
+		{"unborn", `guest_up; echo "status $?"`, "| RAX=1 RIP=ffffffff81000000\nFAILED  the guest boots"},
+		{"born", `(sleep 0.2; echo '@causeway init' >>"$console_log"; sleep 4; echo '@agent ready' >&3) & guest_up; echo "status $?"`, "status 0"},
+		{"late", `(sleep 0.5; echo '@causeway init' >>"$console_log"; echo '@agent ready' >&3) & guest_up; echo "status $?"`, "status 0"},
+		{"another image", `first_process=; (sleep 4; echo '@agent ready' >&3) & guest_up; echo "status $?"`, "status 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := exec.Command("bash", "-c", script+c.guest+"\nwait", "-", t.TempDir()).CombinedOutput()
+			if (c.name == "unborn") != (err != nil) || !strings.Contains(string(out), c.want) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
