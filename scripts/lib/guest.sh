@@ -190,7 +190,7 @@ await() {
     if [ $rc != 0 ] && lost_timer; then echo "        $lost_timer"; last_words; line= at=$(ms); return 1; fi
     if [ $rc != 0 ] && [ -n "$boots_from" ] && unborn; then
       echo "        $unborn $unborn_s s"; last_words
-      processors 2>&1 | tr -d '\r' | grep -aE '^CPU#|RIP=' | sed 's/^/        | /'
+      processors 2>&1 | tr -d '\r' | grep -aE '^CPU#|[RE]IP=' | sed 's/^/        | /'
       line= at=$(ms); return 1
     fi
     at=$(ms); line=$partial$line partial=
