@@ -106,8 +106,12 @@ func (s *session) slotPayload(p *wire.Pending, size uint64) (bind.Host, bool) {
 // MemcpyStaged copies between device memory and a staging region; behind it the GPU writes the
 // completion word.
 func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Result {
-	st, res := s.submit(c, a.Stream)
+	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {
+		return res
+	}
+	idle := !s.busy(st) && !s.busyBefore(st)
+	if st, res = s.submit(c, a.Stream); res != cuda.Success {
 		return res
 	}
 	reg, ok := s.host.Region(a.Region)
@@ -122,6 +126,11 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		if done, res := s.copyDirect(a, st); done {
 			s.host.CompleteWord(a.Word, ended(a.Value, res))
 			return res
+		}
+		if a.Direction == 0 && a.Size > 0 && (!idle || a.Size > promptCarried) {
+			if done, res := s.copyAside(a, reg, device, st); done {
+				return res
+			}
 		}
 		return s.copyThroughCarrier(a, reg, device, st)
 	}
@@ -164,18 +173,74 @@ func (s *session) completeBehind(st *stream, w, value uint32) cuda.Result {
 	return res
 }
 
-// copyThroughCarrier serves carriers whose memory cannot be mapped (TCP): through ordinary memory,
-// in order, at once.
+// promptCarried is the largest copy to the GPU through a carrier, in bytes, that is waited for at
+// once if its stream has nothing else to do: nobody has to be woken for its word then.
+const promptCarried = 64 << 10
+
+// copyAside copies to the GPU through a carrier while the consumer goes on: out of pinned memory,
+// and behind it a fence, by which the watcher tells the copy's word. Not done: there is no room.
+// The stream's context is current.
+func (s *session) copyAside(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) (done bool, res cuda.Result) {
+	f, ok := s.fenceWithPad(a.Size)
+	if !ok {
+		return false, cuda.Success
+	}
+	word, value := a.Word, a.Value
+	end := func(res cuda.Result) { s.host.CompleteWord(word, ended(value, res)) }
+	if reg.ReadStaged(f.bounce.Bytes(), a) != nil {
+		res = cuda.ErrorInvalidValue
+	} else if res = s.note(s.drv.MemcpyHtoDAsync(device, f.bounce, st.handle)); res == cuda.Success {
+		write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
+		if res = s.note(write.Do()); res != cuda.Success {
+			s.drv.StreamSynchronize(st.handle) // which may read the pad
+		}
+	}
+	if res != cuda.Success {
+		s.fences.put(f)
+		end(res)
+		return true, res
+	}
+	s.watch.add(&wait{far: true, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, ended: end, fence: f})
+	return true, cuda.Success
+}
+
+// fenceWithPad is a fence with that much pinned memory, false if there is none. What is current
+// stays so. For a few bytes no such memory is made.
+func (s *session) fenceWithPad(size uint64) (fence, bool) {
+	p := s.fences
+	if p == nil {
+		return fence{}, false
+	}
+	if p.pads.IsZero() && !p.bare && size > promptCarried {
+		here := s.current
+		if s.useContext(p.ctx) == cuda.Success {
+			p.havePads(s.drv)
+		}
+		if s.useContext(here) != cuda.Success {
+			return fence{}, false
+		}
+	}
+	return p.takePad(size)
+}
+
+// copyThroughCarrier serves carriers whose memory cannot be mapped (TCP): through memory of the
+// worker's, in order, at once.
 func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) cuda.Result {
-	const most = 1 << 20
-	if s.carry.IsZero() {
-		s.carry = bind.NewBuffer(most)
+	room, most := bind.Host{}, min(a.Size, padSize)
+	if f, ok := s.fenceWithPad(most); ok {
+		defer s.fences.put(f)
+		room = f.bounce
+	} else {
+		if s.carry.IsZero() {
+			s.carry = bind.NewBuffer(padSize)
+		}
+		room = s.carry.Host()
 	}
 	value := a.Value | wire.WordFailed
 	defer func() { s.host.CompleteWord(a.Word, value) }()
 	for done := uint64(0); done < a.Size; {
 		n := min(a.Size-done, most)
-		mem, _ := s.carry.Host().Slice(0, n)
+		mem, _ := room.Slice(0, n)
 		piece, _ := device.Slice(done, n)
 		var res cuda.Result
 		if a.Direction == 0 {
@@ -196,6 +261,7 @@ func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, reg driver.Region
 		if s.note(res) != cuda.Success {
 			return res
 		}
+		st.done = st.submitted // a wait for it need not ask
 		if a.Direction != 0 {
 			if _, err := reg.IO.WriteAt(mem.Bytes(), int64(a.Offset+done)); err != nil {
 				return cuda.ErrorInvalidValue

@@ -11,6 +11,10 @@ const (
 	fenceCount = 256
 	// Bytes of pinned memory that go with each fence, for small copies to the guest.
 	bounceSize = 4096
+	// Pinned memory for copies through a carrier that the GPU makes while the consumer goes on: so
+	// many at a time, of at most so many bytes each, which is a guest's largest piece.
+	padCount = 4
+	padSize  = 1 << 20
 )
 
 // fence is a word of pinned memory that the GPU writes, with some pinned bytes beside it. One wait
@@ -21,6 +25,7 @@ type fence struct {
 	dev    bind.Mem // the word as the GPU reaches it
 	value  uint32   // what the GPU will write
 	bounce bind.Host
+	pad    int // which of the pool's pads it has, from 1 on; 0: none
 }
 
 // fencePool lends fences. take and put may be called from any goroutine.
@@ -30,6 +35,9 @@ type fencePool struct {
 	mem    bind.Registered
 	free_  []int
 	values [fenceCount]uint32
+	pads   bind.Registered // none until a session needs them
+	bare   bool            // there was no memory for them
+	padded []int           // pads that are free
 }
 
 // newFencePool allocates in the current context.
@@ -69,10 +77,59 @@ func (p *fencePool) take() (fence, bool) {
 	return p.at(i), true
 }
 
-func (p *fencePool) put(f fence) {
+// takePad is take with a pad for that many bytes in the place of the fence's few, if one is free.
+func (p *fencePool) takePad(size uint64) (fence, bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free_ = append(p.free_, f.index)
+	n := len(p.padded)
+	if n == 0 || size > padSize {
+		p.mu.Unlock()
+		return fence{}, false
+	}
+	pad := p.padded[n-1]
+	p.padded = p.padded[:n-1]
+	p.mu.Unlock()
+	f, ok := p.take()
+	f.pad = pad
+	if !ok {
+		p.putPad(f)
+		return f, false
+	}
+	f.bounce, _ = p.pads.Host().Slice(uint64(pad-1)*padSize, size)
+	return f, true
 }
 
-func (p *fencePool) free(d *bind.Driver) { d.FreeHost(p.mem) }
+func (p *fencePool) put(f fence) {
+	p.mu.Lock()
+	p.free_ = append(p.free_, f.index)
+	p.mu.Unlock()
+	p.putPad(f)
+}
+
+func (p *fencePool) putPad(f fence) {
+	if f.pad != 0 {
+		p.mu.Lock()
+		p.padded = append(p.padded, f.pad)
+		p.mu.Unlock()
+	}
+}
+
+// havePads has the pool have pads, if there is memory for them. The pool's context is current.
+func (p *fencePool) havePads(d *bind.Driver) {
+	mem, res := d.AllocHost(padCount * padSize)
+	if p.bare = res != cuda.Success; p.bare {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pads = mem
+	for i := range padCount {
+		p.padded = append(p.padded, i+1)
+	}
+}
+
+func (p *fencePool) free(d *bind.Driver) {
+	d.FreeHost(p.mem)
+	if !p.pads.IsZero() {
+		d.FreeHost(p.pads)
+	}
+}

@@ -29,9 +29,10 @@ const (
 	watchQueries = time.Millisecond // between questions to the driver about one wait
 )
 
-// wait is a guest thread waiting for the GPU.
+// wait is a guest thread waiting for the GPU, or a copy's word.
 type wait struct {
 	pending *wire.Pending
+	ended   func(res cuda.Result) // in the place of pending: nobody's slot is answered
 	word    word
 	seq     uint32
 	direct  bool // the GPU writes the guest's slot itself; only sleepers need us
@@ -294,7 +295,11 @@ func (w *watcher) finish(x *wait, res cuda.Result) {
 	if res == cuda.Success && x.finish != nil {
 		reply = x.finish()
 	}
-	x.pending.Done(res, reply)
+	if x.ended != nil {
+		x.ended(res)
+	} else {
+		x.pending.Done(res, reply)
+	}
 	if x.fence.word != 0 {
 		w.s.fences.put(x.fence) // after the reply was copied out of the fence's bytes
 	}

@@ -1,0 +1,139 @@
+package cuda
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cudatest"
+	"causeway/host/driver/drivertest"
+)
+
+const brought = 9 // a region that a carrier brings
+
+// carriedSession is a session with 8 MiB of device memory and as much of region brought. Calls of
+// those entries do nothing, and fail when cudatest.FailMapping says so.
+func carriedSession(t *testing.T, entries ...string) (*session, *drivertest.Host, uint64) {
+	t.Helper()
+	nothingDone := cudatest.Mapping("cuMemSetAccess")
+	drv := bind.New(func(symbol string) uint64 {
+		if slices.Contains(entries, symbol) {
+			return nothingDone
+		}
+		return cudatest.Owning(symbol)
+	})
+	cudatest.Restart()
+	cudatest.FailMapping(0)
+	host := drivertest.NewHost()
+	host.Regions = maps.Clone(guestRegions(t))
+	host.Regions[brought] = driver.Region{ID: brought, Kind: wire.RegionStaging, Size: 8 << 20, IO: nothing{}}
+	s := agreeing(t, drv, host)
+	if res := s.PrimaryCtxRetain(&wire.Call{Replier: silent{}}, &wire.PrimaryCtxRetainArgs{Ctx: 5}, &wire.PrimaryCtxRetainReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	var m wire.MemAllocReply
+	if res := s.MemAlloc(&wire.Call{Ctx: 5, Seq: 1, Replier: silent{}}, &wire.MemAllocArgs{Size: 8 << 20}, &m); res != cuda.Success {
+		t.Fatal(res)
+	}
+	return s, host, m.Ptr
+}
+
+// TestCopyAside: copies to the GPU through a carrier go on while the consumer does. Their words are
+// told when the GPU is behind them, and no earlier; when no pinned memory is left, one is waited
+// for at once. A few bytes on an idle stream are, too.
+func TestCopyAside(t *testing.T) {
+	const piece = padSize / 4
+	// The driver takes the write of a fence, and the GPU never makes it.
+	s, host, dev := carriedSession(t, "cuStreamWriteValue32_v2")
+	call := func() *wire.Call { return &wire.Call{Ctx: 5, Seq: 1, Replier: silent{}} }
+	do := func(word uint32, size uint64) {
+		t.Helper()
+		a := &wire.MemcpyStagedArgs{Region: brought, Offset: uint64(word) * piece, Size: size, Device: dev, Stream: wire.StreamLegacy, Word: word, Value: 7}
+		if res := s.MemcpyStaged(call(), a); res != cuda.Success {
+			t.Fatalf("copy %d: %v", word, res)
+		}
+		*a = wire.MemcpyStagedArgs{} // it is the consumer's
+	}
+	under := func() map[uint32]*wait {
+		s.watch.mu.Lock()
+		defer s.watch.mu.Unlock()
+		list := map[uint32]*wait{}
+		for i, x := range s.watch.waits {
+			list[uint32(i)] = x
+		}
+		return list
+	}
+	told := func(word, want uint32) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); host.Word(word) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("word %d is %#x, want %#x", word, host.Word(word), want)
+			}
+		}
+	}
+	st, _ := s.stream(call(), wire.StreamLegacy)
+	do(0, 4096)
+	if host.Word(0) != 7 || st.busy() || !s.fences.pads.IsZero() {
+		t.Fatalf("a few bytes on an idle stream: word %#x, busy %v, pinned memory %v", host.Word(0), st.busy(), !s.fences.pads.IsZero())
+	}
+	free := len(s.fences.free_)
+	do(1, piece)
+	do(2, 4096) // the stream has something to do
+	do(3, padSize)
+	do(4, piece)
+	list := under()
+	if len(list) != padCount || len(s.fences.padded) != 0 {
+		t.Fatalf("%d copies are under way, %d pads are free", len(list), len(s.fences.padded))
+	}
+	do(5, piece)
+	for w, want := range map[uint32]uint32{1: 0, 2: 0, 3: 0, 4: 0, 5: 7} {
+		if host.Word(w) != want {
+			t.Errorf("word %d is %#x before the GPU has copied, want %#x", w, host.Word(w), want)
+		}
+	}
+	for i := range uint32(padCount) {
+		list[i].word.store(list[i].seq)
+		told(i+1, 7)
+	}
+	for end := time.Now().Add(10 * time.Second); len(under()) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	s.watch.settle()
+	if len(s.fences.padded) != padCount || len(s.fences.free_) != free {
+		t.Errorf("behind them %d pads and %d fences of %d are free", len(s.fences.padded), len(s.fences.free_), free)
+	}
+	st.submitted++
+	do(6, piece)
+	if res := s.PrimaryCtxRelease(&wire.Call{Replier: silent{}}, &wire.PrimaryCtxReleaseArgs{Ctx: 5}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	told(6, 7|wire.WordFailed) // what it was copied to is gone
+}
+
+// TestCopyAsideFails: a copy that fails at the driver, or whose bytes do not come, says so in its
+// word and gives back what it took.
+func TestCopyAsideFails(t *testing.T) {
+	const broken = 10
+	s, host, dev := carriedSession(t, "cuMemcpyHtoDAsync_v2", "cuStreamWriteValue32_v2")
+	host.Regions[broken] = driver.Region{ID: broken, Kind: wire.RegionStaging, Size: 8 << 20, IO: brokenIO{}}
+	call := &wire.Call{Ctx: 5, Seq: 1, Replier: silent{}}
+	for what, c := range map[string]struct {
+		region uint32
+		fail   int
+	}{"the copy": {brought, 1}, "the fence": {brought, 2}, "the carrier": {broken, 0}} {
+		cudatest.FailMapping(c.fail)
+		res := s.MemcpyStaged(call, &wire.MemcpyStagedArgs{Region: c.region, Size: padSize, Device: dev, Stream: wire.StreamLegacy, Word: 3, Value: 7})
+		cudatest.FailMapping(0)
+		if res == cuda.Success || host.Word(3) != 7|wire.WordFailed {
+			t.Errorf("%s fails: %v, its word is %#x", what, res, host.Word(3))
+		}
+		if len(s.fences.padded) != padCount || len(s.fences.free_) != fenceCount {
+			t.Errorf("%s fails: %d pads and %d fences are free", what, len(s.fences.padded), len(s.fences.free_))
+		}
+		clear(host.Words)
+	}
+}
