@@ -106,15 +106,16 @@ func (s *session) slotPayload(p *wire.Pending, size uint64) (bind.Host, bool) {
 // MemcpyStaged copies between device memory and a staging region; behind it the GPU writes the
 // completion word.
 func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Result {
-	st, res := s.stream(c, a.Stream)
+	reg, ok := s.host.Region(a.Region)
+	idle := false // before the copy
+	if ok && reg.Mem == nil {
+		st, res := s.stream(c, a.Stream)
+		idle = res == cuda.Success && !s.busy(st) && !s.busyBefore(st)
+	}
+	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
 	}
-	idle := !s.busy(st) && !s.busyBefore(st)
-	if st, res = s.submit(c, a.Stream); res != cuda.Success {
-		return res
-	}
-	reg, ok := s.host.Region(a.Region)
 	if !ok || a.Offset > reg.Size || a.Size > reg.Size-a.Offset || a.Word >= wire.WordCount {
 		return cuda.ErrorInvalidValue
 	}
