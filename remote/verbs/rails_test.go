@@ -368,9 +368,13 @@ func TestRailsThatDoNotCome(t *testing.T) {
 func TestRailGoneWithPeer(t *testing.T) {
 	w := openWide(t, 2, nil)
 	_, g, revoke := granted(t, w.ends, railCopy)
-	w.Stick(w.farPorts[1])
+	w.Hold(true)
 	done := make(chan error, 1)
 	go func() { done <- w.farConn.Store(make([]byte, railCopy), g, 0) }()
+	// Before, the queue pair of the frames may do all of it, and the copy be right to succeed.
+	until(t, "the rail takes no part", func() bool { return w.PostedBy(w.farPorts[1]) > 0 })
+	w.Stick(w.farPorts[1])
+	w.Hold(false)
 	until(t, "the parts of the queue pair of the frames are not done", func() bool { return w.MovedBy(w.farPorts[0], 0) >= railCopy-4*verbs.PieceSize })
 	_ = w.near.Close()
 	w.Stick(nil)

@@ -53,6 +53,18 @@ func (f *Fabric) MovedBy(a *Adapter, op verbs.Op) uint64 {
 	return f.by[a][op]
 }
 
+// PostedBy is how many work requests of a port have not begun, under Hold or Stick.
+func (f *Fabric) PostedBy(a *Adapter) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.queues {
+		if q.a == a {
+			n += len(q.work)
+		}
+	}
+	return n
+}
+
 // faultLocked is what ports' faults make of work between two; verbs.Success: they have none.
 func (f *Fabric) faultLocked(from, to *Adapter) verbs.Status {
 	x, y := f.ports[from], f.ports[to]
