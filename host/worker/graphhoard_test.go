@@ -141,7 +141,13 @@ func TestHostMemoryOfGraphs(t *testing.T) {
 		for i := range 200 {
 			call(t, g, cuda.Success, &wire.UserObjectCountArgs{Object: uint32(10000 + i), Release: 1, Count: 1}, nil)
 		}
-		fill(t, g, 10)
+		// Their room is free when the driver has come to their destructors, behind all that is
+		// queued.
+		for i := range 10 {
+			awaitRoom(t, g, empty(i))
+		}
+		awaitRoom(t, g, &wire.EventCreateArgs{Event: 1 << 21}) // which the last request has again
+		call(t, g, cuda.Success, &wire.EventDestroyArgs{Event: 1 << 21}, nil)
 	})
 	t.Run("streams", func(t *testing.T) {
 		g := start(t)
