@@ -218,7 +218,7 @@ in_vm() {
   sees 35 "$tmp/out" "a program that starts then finds no library"
   in_guest "LD_LIBRARY_PATH=$lib ./vectoradd"
   sees 100 "$tmp/out" "or, with a copy of it, no vGPU" "the vGPU's process on the host has ended"
-  in_guest 'for i in $(seq 100); do umount /run/causeway && break; usleep 100000; done 2>/dev/null; ! grep -q " /run/causeway " /proc/mounts'; row "and the guest lets go of the mount" ""
+  in_guest 'for i in $(seq 600); do umount /run/causeway && break; usleep 100000; done 2>/dev/null; ! grep -q " /run/causeway " /proc/mounts'; row "and the guest lets go of the mount" ""
 }
 
 if [ -n "$vm" ]; then

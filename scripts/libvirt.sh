@@ -164,7 +164,7 @@ gone() {
   local since; since=$(ms)
   while [ -n "$(pgrep -f 'causeway (device|worker)|/proc/self/exe (worker|keeper)')" ] || [ -e /run/causeway/vm1 ]; do
     gone=$(($(ms) - since))
-    [ $gone -lt 30000 ] || { pgrep -af 'causeway (device|worker)|/proc/self/exe'; ls -R /run/causeway; return 1; }
+    [ $gone -lt $((30000 * slack)) ] || { pgrep -af 'causeway (device|worker)|/proc/self/exe'; ls -R /run/causeway; return 1; }
     nap 0.05
   done
   gone=$(($(ms) - since))

@@ -363,7 +363,7 @@ phase_vmlost() {
   kill_causewayd hosta && start_causewayd hosta && guest_goes_on; row "the host's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && start_causewayd gpu1 && guest_goes_on; row "the server's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && kill_tree gpu1
-  guest 'for i in $(seq 200); do kill -0 $! || break; usleep 100000; done 2>/dev/null; wait $!; [ $? != 0 ] && grep -v ^@ /tmp/r | head -n 1 | sed "s/^/@why /"; ! kill -0 $! 2>/dev/null'; row "the server is killed: the program ends" ""
+  guest 'for i in $(seq 900); do kill -0 $! || break; usleep 100000; done 2>/dev/null; wait $!; [ $? != 0 ] && grep -v ^@ /tmp/r | head -n 1 | sed "s/^/@why /"; ! kill -0 $! 2>/dev/null'; row "the server is killed: the program ends" ""
   guest '! ./rounds streams >/tmp/r2 2>&1'; row "another is refused" ""
   guest true; row "the VM lives on" ""
   start_causewayd gpu1; until_true 60 renewed && computes && guest_goes_on; row "the server is back: another computes in the same VM" "$(keep vgpu hosta vm1 upstream error)"

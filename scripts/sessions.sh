@@ -372,7 +372,7 @@ device_dies() {
   since=$(ms); limit=20 guest './life once' || rc=$?
   lap; [ $rc != 0 ] && [ $rc != 124 ]; in_time "$took" 5000
   row "a program that starts then gets an error" "after ${took:-?} ms (limit $most)"
-  guest 'for i in $(seq 100); do umount /run/causeway 2>/dev/null && break; usleep 100000; done; ! grep -q " /run/causeway " /proc/mounts'; row "the guest lets go of the mount" ""
+  guest 'for i in $(seq 600); do umount /run/causeway 2>/dev/null && break; usleep 100000; done; ! grep -q " /run/causeway " /proc/mounts'; row "the guest lets go of the mount" ""
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
   [ -n "$keeper" ] && until_true 5 ended "$keeper"; row "the keeper ends with QEMU" ""
 }

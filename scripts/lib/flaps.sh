@@ -23,7 +23,7 @@ links_up() {
 one_more() {
   local n
   unshare --net sleep infinity & n=$!; pids+=("$n"); spaces+=("$n")
-  for _ in $(seq 100); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
+  for _ in $(seq 600); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
   at "$n" ip link add name wirea type veth peer name "wireb$1" netns "$there" || die "no veth here"
   at "$n" ip address add "198.18.$1.1/30" dev wirea; at "$n" ip link set wirea up; at "$n" ip link set lo up
   at "$there" ip address add "198.18.$1.2/30" dev "wireb$1"; at "$there" ip link set "wireb$1" up
@@ -47,7 +47,7 @@ proxies_up() {
   mkfifo "$tmp/wire"
   "$BUILD/bin/causeway-wire" proxy "${listeners[@]}" "$address:7745" <"$tmp/wire" >"$tmp/wire.out" 2>&1 & pids+=($!)
   exec {wire_in}>"$tmp/wire"
-  for _ in $(seq 100); do ! grep -q ready "$tmp/wire.out" || return 0; sleep 0.1; done
+  for _ in $(seq 600); do ! grep -q ready "$tmp/wire.out" || return 0; sleep 0.1; done
   die "the proxy does not begin: $(cat "$tmp/wire.out")"
 }
 

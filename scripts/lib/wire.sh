@@ -15,7 +15,7 @@ wire_up() {
   unshare --net sleep infinity & here=$!; pids+=("$here")
   unshare --net sleep infinity & there=$!; pids+=("$there")
   for n in "$here" "$there"; do
-    for _ in $(seq 100); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
+    for _ in $(seq 600); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
   done
   if [ $# = 0 ]; then
     at "$here" ip link add name wirea type veth peer name wireb netns "$there" || die "no veth here"
@@ -32,7 +32,7 @@ weather() {
   (cd "$ROOT" && CGO_ENABLED=0 go build -trimpath -o "$BUILD/bin/causeway-wire" ./scripts/wire) || die "scripts/wire does not build"
   # shellcheck disable=SC2154 # tmp is the script's
   "$BUILD/bin/causeway-wire" packets "$@" "$here" "$there" >"$tmp/wire.out" 2>&1 & wire=$!; pids+=("$wire")
-  for _ in $(seq 100); do ! grep -qs ready "$tmp/wire.out" || return 0; sleep 0.1; done
+  for _ in $(seq 600); do ! grep -qs ready "$tmp/wire.out" || return 0; sleep 0.1; done
   die "the link does not begin: $(cat "$tmp/wire.out")"
 }
 
@@ -43,6 +43,6 @@ cut() { at "$1" ss -K -t state established '( sport = :7745 or dport = :7745 )' 
 # Sets $server.
 serve_there() {
   stay_at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$1" -v >"$2" 2>&1 & server=$!; pids+=("$server")
-  for _ in $(seq 100); do ! grep -q serving "$2" 2>/dev/null || return 0; sleep 0.1; done
+  for _ in $(seq 600); do ! grep -q serving "$2" 2>/dev/null || return 0; sleep 0.1; done
   die "the server does not begin: $(tail -n 3 "$2")"
 }
