@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"causeway/host/api"
@@ -14,14 +15,20 @@ import (
 )
 
 // TestWhatAHostHasGot: a host is told which of the GPUs its lease's device process has, as it is
-// offered; of one that is not among them what that process says.
+// offered; of one that is not among them what that process says. It has said so when it got ready,
+// and is not asked again, as it may be slow to answer.
 func TestWhatAHostHasGot(t *testing.T) {
 	gpus := []api.GPU{{ID: "GPU-a", Backend: "cuda", Memory: 1 << 30, NUMA: -1}, {ID: "GPU-b", Backend: "cuda", Memory: 2 << 30, NUMA: -1}}
 	for uuid, want := range map[string]api.GPU{"GPU-a": {ID: "GPU-a", Memory: 1 << 30}, "GPU-b": {ID: "GPU-b", Memory: 2 << 30}, "GPU-c": {ID: "GPU-c", Name: "its name", Memory: 77}} {
 		d := onMachine(t, Reading{GPUs: gpus})
 		v := &vgpu{rec: record{Spec: api.Spec{VM: "hosta", Name: "vm1:gpu0", Lease: "hosta", Limits: api.Limits{Memory: 77}, Profile: "half"}}}
 		d.add(v)
-		servesAt(t, v.rec.Spec.ControlPath(d.run), func(w http.ResponseWriter, _ *http.Request) {
+		var asked atomic.Int32
+		servesAt(t, v.rec.Spec.ControlPath(d.run), func(w http.ResponseWriter, r *http.Request) {
+			if asked.Add(1) > 1 {
+				<-r.Context().Done()
+				return
+			}
 			_ = json.NewEncoder(w).Encode(api.Status{UUID: uuid, GPU: "its name"})
 		})
 		f, err := newLeaseFile(hostNamed(t, "hosta"), [32]byte{})
@@ -35,6 +42,9 @@ func TestWhatAHostHasGot(t *testing.T) {
 		}
 		if l.GPU.ID != want.ID || l.GPU.Memory != want.Memory || l.GPU.Name != want.Name {
 			t.Errorf("%s: %+v", uuid, l.GPU)
+		}
+		if again, err := d.leaseOf(t.Context(), v, f, lease.Request{}); err != nil || again.GPU.ID != l.GPU.ID || again.GPU.Name != l.GPU.Name || asked.Load() != 1 {
+			t.Errorf("%s: %+v, %v, asked %d times", uuid, again.GPU, err, asked.Load())
 		}
 	}
 }

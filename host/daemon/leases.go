@@ -128,9 +128,13 @@ func (d *Daemon) leaseOf(ctx context.Context, v *vgpu, f *lease.File, r lease.Re
 		return api.Lease{}, err
 	}
 	l := api.Lease{ID: f.ID, Key: own, VM: r.VM(), Name: r.Name(), Limits: rec.Spec.Limits, Profile: rec.Spec.Profile, Term: d.leases.Term, Migratable: rec.Spec.Migratable}
-	st, err := d.ask(ctx, v)
-	if err != nil {
-		return api.Lease{}, err
+	d.mu.Lock()
+	st := v.last // it has said so when it was ready; on a busy machine it may not say it again in time
+	d.mu.Unlock()
+	if st == nil {
+		if st, err = d.ask(ctx, v); err != nil {
+			return api.Lease{}, err
+		}
 	}
 	l.GPU = api.GPU{ID: st.UUID, Name: st.GPU, Memory: rec.Spec.Memory}
 	id := cmp.Or(st.UUID, rec.GPU) // one that does not say has that on which it was placed
