@@ -241,9 +241,16 @@ func TestMetrics(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(b)
 	}
+	launches := `causeway_vgpu_launches_total{gpu="` + daemontest.UUID(0) + `",vgpu="gpu0",vm="vm1"} 41`
 	code, text := get("/metrics")
+	until(t, "its device process has answered in time", func() bool {
+		if !strings.Contains(text, launches) {
+			code, text = get("/metrics")
+		}
+		return strings.Contains(text, launches)
+	})
 	for _, want := range []string{
-		`causeway_vgpu_launches_total{gpu="` + daemontest.UUID(0) + `",vgpu="gpu0",vm="vm1"} 41`,
+		launches,
 		`causeway_gpu_memory_promised_bytes{gpu="` + daemontest.UUID(0) + `"} 6.7108864e+08`,
 		`causeway_build_info{version="test"} 1`,
 	} {
