@@ -71,3 +71,31 @@ type seen struct{}
 
 func (*seen) Declared(uint32, remote.Declared) {}
 func (*seen) Dropped(uint32)                   {}
+
+// onDrop is a watcher that hears of regions' ends.
+type onDrop func(id uint32)
+
+func (onDrop) Declared(uint32, remote.Declared) {}
+func (f onDrop) Dropped(id uint32)              { f(id) }
+
+// TestDroppedIsConcealed: who is told that nothing of a region can be reached any more is told so
+// when that is true.
+func TestDroppedIsConcealed(t *testing.T) {
+	m := NewMemory()
+	revoked, dropped := false, false
+	m.Watch(onDrop(func(id uint32) {
+		if dropped = true; id != 3 || !revoked {
+			t.Errorf("region %d is dropped, and what it was exposed to is revoked: %v", id, revoked)
+		}
+	}))
+	runs := []Run{{FD: testFile(t, 1), Size: pageSize}}
+	if err := errors.Join(m.Declare(3, remote.Declared{VA: 1 << 40, Size: pageSize}, nil), m.SetRuns(3, runs)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Expose(3, func([]byte) (func(), error) { return func() { revoked = true }, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.End(3), m.Close()); err != nil || !dropped {
+		t.Errorf("%v, or nobody was told", err)
+	}
+}

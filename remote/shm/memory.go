@@ -152,10 +152,11 @@ func (m *Memory) End(id uint32) error {
 		return fmt.Errorf("end region %d: %w", id, remote.ErrUnknownRegion)
 	}
 	if m.watcher != nil && id != 0 {
+		err := m.dropLocked(id, r) // nobody has more than ReadAt and WriteAt
 		if r.runs != nil {
-			m.watcher.Dropped(id)
+			m.watcher.Dropped(id) // who hears of it may say so at once to whom the region was exposed
 		}
-		return m.dropLocked(id, r) // nobody has more than ReadAt and WriteAt
+		return err
 	}
 	if r.mapped {
 		return remote.Violation("region %d ended while it is in use", id)
