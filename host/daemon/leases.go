@@ -129,7 +129,8 @@ func (d *Daemon) leaseOf(ctx context.Context, v *vgpu, f *lease.File, r lease.Re
 	}
 	l := api.Lease{ID: f.ID, Key: own, VM: r.VM(), Name: r.Name(), Limits: rec.Spec.Limits, Profile: rec.Spec.Profile, Term: d.leases.Term, Migratable: rec.Spec.Migratable}
 	d.mu.Lock()
-	st := v.last // it has said so when it was ready; on a busy machine it may not say it again in time
+	// It has said so when it got ready; on a busy machine it may not say it again in time.
+	st := v.last
 	d.mu.Unlock()
 	if st == nil {
 		if st, err = d.ask(ctx, v); err != nil {

@@ -87,8 +87,8 @@ func until(t *testing.T, g *workertest.Guest, most int, request func(i int) wire
 	return 0
 }
 
-// awaitRoom makes a request again and again while it is refused for want of memory that becomes free
-// by itself.
+// awaitRoom makes a request again and again while it is refused for want of memory that becomes
+// free by itself.
 func awaitRoom(t *testing.T, g *workertest.Guest, request wire.Args) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {

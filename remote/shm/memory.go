@@ -154,7 +154,8 @@ func (m *Memory) End(id uint32) error {
 	if m.watcher != nil && id != 0 {
 		err := m.dropLocked(id, r) // nobody has more than ReadAt and WriteAt
 		if r.runs != nil {
-			m.watcher.Dropped(id) // who hears of it may say so at once to whom the region was exposed
+			// Who hears of it may say so at once to whom the region was exposed.
+			m.watcher.Dropped(id)
 		}
 		return err
 	}
