@@ -60,6 +60,7 @@ const stateMagic = "CWFS\x03\x00\x00\x00"
 const (
 	MostHead  = 1 << 20   // bytes of a handle's head
 	statePart = 256 << 10 // and of a part
+	mostFH    = 1 << 62   // no device has opened so many files
 )
 
 // ErrState is wrapped in the error of Load for bytes that are no state of this device.
@@ -152,6 +153,10 @@ func (d *Device) Load(r io.Reader) (err error) {
 	var n [2]uint64
 	if err := binary.Read(from, binary.LittleEndian, n[:]); err != nil {
 		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if n[0] > mostFH {
+		// Numbers to come would be those of handles that are there, which nobody would find again.
+		return fmt.Errorf("%w: the last open file has number %d", ErrState, n[0])
 	}
 	if n[1] > uint64(d.opts.MaxHandles) {
 		return fmt.Errorf("%w: %d open files, this host allows %d", ErrState, n[1], d.opts.MaxHandles)

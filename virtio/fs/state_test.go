@@ -3,8 +3,11 @@ package fs_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -211,6 +214,9 @@ func TestStateOfOpenFiles(t *testing.T) {
 		bad[n] ^= 0x10
 		refused("altered", "a library", bad)
 	}
+	wraps := bytes.Clone(b[:len(b)-4])
+	copy(wraps[8+8+3*sha256.Size:], bytes.Repeat([]byte{0xff}, 8)) // the next file would be number 0, and then 1 again
+	refused("numbers that wrap", "a library", binary.LittleEndian.AppendUint32(wraps, crc32.Checksum(wraps, crc32.MakeTable(crc32.Castagnoli))))
 	many := make([][]byte, 8)
 	if _, err := loaded(t, "a library", saved(t, many...)); err != nil {
 		t.Errorf("as many files as may be open: %v", err)
