@@ -218,6 +218,9 @@ func (v *View) Release() {
 	}
 }
 
+// Regions are the view's, sorted by guest-physical address. The slice is the view's.
+func (v *View) Regions() []*Region { return v.byGPA }
+
 // Region returns the region that holds gpa, or nil.
 func (v *View) Region(gpa uint64) *Region {
 	lo, hi := 0, len(v.byGPA)

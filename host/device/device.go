@@ -345,7 +345,7 @@ func (d *Device) backedMemory() ([]link.BackedMemory, []int, error) {
 	defer v.Release()
 	var mem []link.BackedMemory
 	var files []int
-	for _, r := range d.mem.Regions() {
+	for _, r := range v.Regions() { // others' descriptors may be closed, and their numbers taken
 		fd, err := syscall.Dup(r.FD())
 		if err != nil {
 			sys.CloseAll(files)
