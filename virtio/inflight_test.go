@@ -1,13 +1,16 @@
 package virtio
 
 import (
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"causeway/remote/sys"
 	"causeway/vhostuser"
 	"causeway/vhostuser/vhosttest"
 	"causeway/virtio/virtiotest"
@@ -355,5 +358,113 @@ func TestEveryHeadIsKept(t *testing.T) {
 	f.finish(7, 2)
 	if got := in(); len(got) != 1 {
 		t.Errorf("7 was not published: %v", got)
+	}
+}
+
+// queueOn is a driver and its queue of so many entries, in memory of their own.
+func queueOn(t *testing.T, size int, o virtiotest.Options) (*virtiotest.Driver, func() *Queue) {
+	t.Helper()
+	mem := vhostuser.NewMemory()
+	ram, err := vhosttest.NewMemory(0x100000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := ram.DupFD()
+	if err == nil {
+		err = mem.Add(fd, 0x100000, 1<<20, ram.User, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mem.Clear(); ram.Close() })
+	d := virtiotest.NewDriver(ram, size, o)
+	return d, func() *Queue {
+		q, err := NewQueue(mem, d.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+}
+
+// TestResumeOfAHostileRing: whoever takes a queue over believes nothing of its ring, as who had it
+// before: an entry that names no descriptor ends the queue, and not who reads it.
+func TestResumeOfAHostileRing(t *testing.T) {
+	for _, head := range []uint16{64, 32767, 32768, 65535} {
+		d, queue := queueOn(t, 64, virtiotest.Options{})
+		f := newInFlight(t)
+		queue().Track(f)
+		d.Offer(head)
+		q := queue()
+		if left := q.Resume(f); len(left) != 0 {
+			t.Errorf("%d chains of a queue that had taken none", len(left))
+		}
+		if _, err := q.Pop(); !errors.Is(err, ErrBroken) {
+			t.Errorf("an entry that names descriptor %d of 64: %v", head, err)
+		}
+	}
+	// Nor what the queue never was.
+	_, queue := queueOn(t, 64, virtiotest.Options{})
+	f := newInFlight(t)
+	f.begin(0)
+	f.take(64)
+	q := queue()
+	if left := q.Resume(f); len(left) != 0 {
+		t.Errorf("%d chains at descriptors that there are not", len(left))
+	}
+	if lost := q.Stop(0); lost != 0 {
+		t.Errorf("%d chains are waited for that nobody has", lost)
+	}
+}
+
+// TestEventfdChangesUnderACompletion: an answer that is published behind a change of the eventfd is
+// told to the new one. The front end has what comes over the old one looked at before it closes it.
+func TestEventfdChangesUnderACompletion(t *testing.T) {
+	d, queue := queueOn(t, 64, virtiotest.Options{})
+	q := queue()
+	event := func() *vhostuser.EventFD {
+		fd, err := sys.NewEvent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		e, err := vhostuser.DupEventFD(fd, "call")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		return e
+	}
+	cfg := d.Config()
+	old := event()
+	cfg.Call = old
+	q.Update(cfg)
+	b := d.Alloc(16)
+	if _, err := d.Add([]virtiotest.Buffer{b}, nil); err != nil {
+		t.Fatal(err)
+	}
+	c, err := q.Pop()
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	q.mu.Lock()
+	done := make(chan struct{})
+	go func() { c.Complete(0); close(done) }()
+	time.Sleep(20 * time.Millisecond) // it is about to publish
+	cfg.Call = event()
+	q.Update(cfg)
+	if err := cfg.Call.Wait(); err != nil { // the one of the change itself
+		t.Fatal(err)
+	}
+	old.Close()
+	q.mu.Unlock()
+	<-done
+	if _, ok := d.Poll(); !ok {
+		t.Fatal("nothing was published")
+	}
+	late := time.AfterFunc(5*time.Second, cfg.Call.Interrupt)
+	defer late.Stop()
+	if err := cfg.Call.Wait(); err != nil {
+		t.Errorf("the driver does not hear of the answer: %v", err)
 	}
 }

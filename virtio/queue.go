@@ -87,15 +87,19 @@ func (q *Queue) Resume(f *InFlight) []*Chain {
 	if !ok {
 		return nil
 	}
-	// The other may have noted the head of an entry and not that it took it.
-	if head := q.ring.availEntry(next); q.ring.availIdx().load() != next && f.has(head) {
+	// The other may have noted the head of an entry and not that it took it. The entry is the
+	// guest's, and names any number.
+	if head := q.ring.availEntry(next); int(head) < q.ring.size && q.ring.availIdx().load() != next && f.has(head) {
 		next++
 	}
 	q.next, q.seen = next, next
 	var list []*Chain
 	for _, head := range heads {
+		if int(head) >= q.ring.size {
+			break
+		}
 		c, err := q.take()
-		if err != nil || int(head) >= q.ring.size {
+		if err != nil {
 			break
 		}
 		c.head = head
@@ -195,11 +199,10 @@ func (c *Chain) Complete(written uint32) {
 	q := c.q
 	written = uint32(min(uint64(written), c.writable))
 	c.markDirty(uint64(written))
-	sig := q.signals.Load()
 	q.mu.Lock()
-	notify := false
+	var notify *signals
 	if q.ring != nil {
-		notify = q.push(uint32(c.head), written, sig)
+		notify = q.push(uint32(c.head), written)
 	}
 	c.view.Release()
 	c.recycleLocked()
@@ -209,8 +212,8 @@ func (c *Chain) Complete(written uint32) {
 		q.idle = nil
 	}
 	q.mu.Unlock()
-	if notify {
-		sig.call.Signal()
+	if notify != nil {
+		notify.call.Signal()
 	}
 }
 
@@ -236,14 +239,17 @@ func (c *Chain) recycleLocked() {
 	}
 }
 
-// push publishes one used entry and says whether the driver wants an interrupt. q.mu is held.
-func (q *Queue) push(id, length uint32, sig *signals) bool {
+// push publishes one used entry and returns what interrupts the driver; nil: it wants none. q.mu is
+// held. The signals are those of after the entry: an Update that comes later signals by itself, one
+// that came before has closed the eventfd that there was.
+func (q *Queue) push(id, length uint32) *signals {
 	r, idx := q.ring, q.used
 	r.putUsed(idx, id, length)
 	q.used++
 	q.track.finish(uint16(id), q.used)
 	r.publish(q.flags, q.used)
 	q.track.drop(uint16(id))
+	sig := q.signals.Load()
 	if sig.logUsed {
 		q.mem.MarkDirty(sig.logAddr+uint64(r.usedOffset(idx)), 8)
 		q.mem.MarkDirty(sig.logAddr, 4)
@@ -251,9 +257,13 @@ func (q *Queue) push(id, length uint32, sig *signals) bool {
 	if q.eventIdx {
 		// Interrupt if the driver's mark lies in the entries published since the last test, that
 		// is, this one.
-		return r.usedEvent().load() == idx
+		if r.usedEvent().load() != idx {
+			return nil
+		}
+	} else if r.availFlags().load()&availNoInterrupt != 0 {
+		return nil
 	}
-	return r.availFlags().load()&availNoInterrupt == 0
+	return sig
 }
 
 // DisableKicks asks the driver not to kick while the consumer is busy. With event index there is
