@@ -19,7 +19,8 @@ type Options struct {
 	// Asynchronous requests that the guest may have pending; default 1024.
 	MaxBackground uint16
 	MaxHandles    int // control files open at once; default 4096
-	// Pieces of guest memory in pending requests (about 100 bytes here each); default 1 Mi.
+	// Pieces of guest memory in pending requests, headers among them (about 100 bytes here each);
+	// default 1 Mi.
 	MaxPages int
 	Logger   *slog.Logger // default slog.Default()
 

@@ -84,21 +84,32 @@ func (h *handle) begin() bool {
 	return true
 }
 
-// release ends a handle: calls going on finish, pages come back, then the owner hears Release.
-func (d *Device) release(h *handle) {
+// release ends handles: calls going on finish, pages come back, then the owners hear Release. Those
+// of all come back at once: QEMU may be waiting, and each may take its time.
+func (d *Device) release(hs ...*handle) {
+	var open []*handle
+	for _, h := range hs {
+		if d.shut(h) {
+			h.abandon()
+			open = append(open, h)
+		}
+	}
+	d.revokeHandles(open, func(*pending) bool { return true })
+	for _, h := range open {
+		h.ctl.Release()
+	}
+}
+
+// shut has no more calls begin. It reports whether they could before.
+func (d *Device) shut(h *handle) bool {
 	d.mu.Lock()
 	delete(d.handles, h.fh)
 	d.mu.Unlock()
 	h.use.Lock()
-	again := h.closed
+	defer h.use.Unlock()
+	was := !h.closed
 	h.closed = true
-	h.use.Unlock()
-	if again {
-		return
-	}
-	h.abandon()
-	d.revokeHandles([]*handle{h}, func(*pending) bool { return true })
-	h.ctl.Release()
+	return was
 }
 
 func (d *Device) allHandles() []*handle {
@@ -111,11 +122,7 @@ func (d *Device) allHandles() []*handle {
 	return hs
 }
 
-func (d *Device) releaseAll() {
-	for _, h := range d.allHandles() {
-		d.release(h)
-	}
-}
+func (d *Device) releaseAll() { d.release(d.allHandles()...) }
 
 func (d *Device) revoke(match func(*pending) bool) { d.revokeHandles(d.allHandles(), match) }
 

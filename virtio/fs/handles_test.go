@@ -89,7 +89,7 @@ func TestHandlesBelongToTheirFile(t *testing.T) {
 func TestCompletedTwice(t *testing.T) {
 	ctl := &testControl{}
 	mem := vhostuser.NewMemory()
-	dev, err := fs.New(mem, testTree(t, ctl), fs.Options{Logger: quiet(), MaxPages: 8})
+	dev, err := fs.New(mem, testTree(t, ctl), fs.Options{Logger: quiet(), MaxPages: 8 * 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestCompletedTwice(t *testing.T) {
 		}
 	}
 	reads[0].Complete(0, 0) // the oldest, whose neighbour has gone: the list goes on to the newest
-	for range 7 {           // pieces of memory are counted once: of eight one is in use
+	for range 7 {           // pieces of memory are counted once: of eight requests one is in flight
 		read()
 	}
 	if c, err := f.Read(0, 0, g.Pages(1)); err != nil {

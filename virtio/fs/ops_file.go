@@ -159,11 +159,14 @@ func (r *request) write(n *node) syscall.Errno {
 // park moves the chain to p, whose owner completes it, unless the guest keeps too much pending
 // already.
 func (r *request) park(h *handle, p *pending, owner Request) bool {
-	if n := int64(len(p.segs)); r.d.parked.Add(n) > int64(r.d.opts.MaxPages) {
+	// The chain's, not those that the request says it means: all of it is kept as long.
+	n := int64(len(r.c.Readable) + len(r.c.Writable))
+	if r.d.parked.Add(n) > int64(r.d.opts.MaxPages) {
 		r.d.parked.Add(-n)
 		r.complain("too much guest memory in pending requests")
 		return false
 	}
+	p.pieces = n
 	p.h, p.owner, p.queue, p.unique, p.c = h, owner, r.queue, r.hdr.Unique, r.c
 	r.late = true
 	h.mu.Lock()

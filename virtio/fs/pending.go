@@ -21,6 +21,7 @@ type pending struct {
 	queue  int
 	unique uint64
 	segs   []virtio.Segment // the data pages; valid while not done
+	pieces int64            // of memory that its chain has
 
 	// Guarded by h.mu.
 	c          *virtio.Chain
@@ -108,7 +109,7 @@ func (p *pending) finish() *virtio.Chain {
 	}
 	p.done = true
 	p.h.unlinkLocked(p)
-	p.h.d.parked.Add(-int64(len(p.segs)))
+	p.h.d.parked.Add(-p.pieces)
 	c := p.c
 	p.c = nil
 	return c
