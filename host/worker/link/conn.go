@@ -7,19 +7,29 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/remote/sys"
 )
 
+// ErrDeaf says that the other side does not read what it is sent. Nothing more is.
+var ErrDeaf = errors.New("the other side of the link does not read")
+
+// hearing is how long a worker may read nothing of what waits for it. Sockets keep some 200 KB, so
+// one that is busy for longer is not noticed, unless it is told much.
+const hearing = 10 * time.Second
+
 // Conn is one end of a link: it sends Out and receives In.
 type Conn[Out, In Message] struct {
 	uc       *net.UnixConn
 	out      table[Out]
 	in       table[In]
-	mu       sync.Mutex // orders writers
-	buf, oob []byte     // the reader's
+	hearing  time.Duration // bounds Send; 0: a parent is waited for
+	mu       sync.Mutex    // orders writers, and guards deaf
+	deaf     bool
+	buf, oob []byte // the reader's
 }
 
 // The two ends.
@@ -34,7 +44,7 @@ func Pair() (*ParentEnd, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &ParentEnd{uc: uc, out: toWorker, in: toParent}, file, nil
+	return &ParentEnd{uc: uc, out: toWorker, in: toParent, hearing: hearing}, file, nil
 }
 
 // NewWorkerEnd takes over a worker's descriptor of its link.
@@ -46,7 +56,7 @@ func NewWorkerEnd(fd int) (*WorkerEnd, error) {
 	return &WorkerEnd{uc: uc, out: toParent, in: toWorker}, nil
 }
 
-// Send sends m. Its descriptors stay open.
+// Send sends m. Its descriptors stay open. A parent waits for a while only, then it is ErrDeaf.
 func (c *Conn[Out, In]) Send(m Out) error {
 	b, files, err := encode(c.out, m)
 	if err != nil {
@@ -54,7 +64,16 @@ func (c *Conn[Out, In]) Send(m Out) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.deaf {
+		return ErrDeaf
+	}
+	if c.hearing > 0 {
+		_ = c.uc.SetWriteDeadline(time.Now().Add(c.hearing))
+	}
 	if err := sys.SendPacket(c.uc, b, files); err != nil {
+		if c.deaf = errors.Is(err, os.ErrDeadlineExceeded); c.deaf {
+			return ErrDeaf
+		}
 		return fmt.Errorf("link: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -145,5 +146,63 @@ func TestEnds(t *testing.T) {
 	_ = worker.Close()
 	if _, err := parent.Receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestDeaf: who sends does not wait for a worker that reads nothing, but once, and whoever sends
+// beside it no longer; and one that reads, however slowly, is sent all.
+func TestDeaf(t *testing.T) {
+	const hearing, slow = 300 * time.Millisecond, 20 * time.Millisecond
+	pages := link.AddPages{Ranges: make([]link.Range, link.MaxRanges)}
+	for i := range pages.Ranges {
+		pages.Ranges[i] = link.Range{GPA: uint64(i) << 13, Size: 1 << 12}
+	}
+	parent, worker := ends(t)
+	parent.SetHearing(hearing)
+	read := make(chan int)
+	go func() {
+		n := 0
+		for ; n < 30; n++ {
+			time.Sleep(slow)
+			if _, err := worker.Receive(); err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		read <- n
+	}()
+	for range 30 { // of 64 KiB, for which it takes twice as long as may pass with none
+		if err := parent.Send(pages); err != nil {
+			t.Fatalf("to a worker that is slow: %v", err)
+		}
+	}
+	if n := <-read; n != 30 {
+		t.Fatalf("it has read %d messages of 30", n)
+	}
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() {
+			for range 10000 {
+				if err := parent.Send(pages); err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+	}
+	for range 2 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, link.ErrDeaf) {
+				t.Errorf("to a worker that does not read: %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("who sends to a worker that does not read waits for ever")
+		}
+	}
+	begin := time.Now()
+	if err := parent.Send(link.Quit{}); !errors.Is(err, link.ErrDeaf) || time.Since(begin) > hearing/2 {
+		t.Errorf("and then: %v, after %v", err, time.Since(begin))
 	}
 }

@@ -1,6 +1,9 @@
 package link
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Kind is a row of the tables, for tests.
 type Kind struct {
@@ -49,3 +52,6 @@ func (c *Conn[Out, In]) Raw(b []byte) error {
 
 // MaxPacket is the longest packet of any kind.
 const MaxPacket = maxPacket
+
+// SetHearing bounds Send.
+func (c *Conn[Out, In]) SetHearing(d time.Duration) { c.hearing = d }

@@ -120,7 +120,7 @@ func (p *Process) Round(ctx context.Context) (link.Copied, error) {
 	p.diverts.rounds++
 	n := p.diverts.rounds
 	p.diverts.mu.Unlock()
-	if err := p.link.Send(link.Copy{Number: n}); err != nil {
+	if err := p.Send(link.Copy{Number: n}); err != nil {
 		return link.Copied{}, fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	for {
@@ -198,7 +198,7 @@ func (p *Process) divert(ctx context.Context, message func(n uint64) link.ToWork
 	if err != nil {
 		return err
 	}
-	if err := p.link.Send(message(n)); err != nil {
+	if err := p.Send(message(n)); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	m, err := await(ctx, p, answer)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
 )
 
 // heard tells of what a worker says.
@@ -36,4 +38,36 @@ func TestEndLeavesChild(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the end of a worker waits for what it has started")
 	}
+}
+
+// TestDeafWorkerEnds: a worker that reads nothing of what it is told, as one that was taken over may,
+// does not keep who ends its session.
+func TestDeafWorkerEnds(t *testing.T) {
+	p, err := (&Spawner{Command: []string{"/bin/sleep", "1000"}}).process()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(p.PID(), unix.SIGKILL) }()
+	pages := link.AddPages{Ranges: make([]link.Range, link.MaxRanges)}
+	full := make(chan struct{})
+	sent := make(chan struct{}, 1<<16)
+	go func() { // as the session's goroutine does
+		defer close(full)
+		for p.Send(pages) == nil {
+			sent <- struct{}{}
+		}
+	}()
+	for n := -1; n < len(sent); time.Sleep(50 * time.Millisecond) { // until it waits
+		n = len(sent)
+	}
+	ended := make(chan struct{})
+	go func() { p.Stop(10 * time.Millisecond); close(ended) }()
+	for _, c := range []chan struct{}{ended, full} {
+		select {
+		case <-c:
+		case <-time.After(5 * time.Second):
+			t.Fatal("it is waited for")
+		}
+	}
+	<-p.Done()
 }

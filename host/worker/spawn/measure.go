@@ -18,7 +18,7 @@ func (p *Process) Measure(ctx context.Context) (link.Use, error) {
 	case <-p.use.answer: // of a call that has given up
 	default:
 	}
-	if err := p.link.Send(link.Measure{}); err != nil {
+	if err := p.Send(link.Measure{}); err != nil {
 		return link.Use{}, err
 	}
 	return p.use.await(ctx, p)

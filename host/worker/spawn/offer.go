@@ -38,7 +38,7 @@ func (p *Process) offered(m link.Offer, err error) {
 	if fd := m.File.FD(); fd >= 0 {
 		_ = unix.Close(fd)
 	}
-	_ = p.link.Send(a) // a worker that is gone needs none
+	_ = p.Send(a) // a worker that is gone needs none
 }
 
 // awaitLimit is how long a worker may wait for others, as any step of a move.
@@ -97,12 +97,12 @@ func (p *Process) redeem(m link.Redeem) error {
 // counts first what is left.
 func (p *Process) withdraw(m link.Withdraw) {
 	p.shared.Withdraw(p, m.Token)
-	_ = p.link.Send(link.Answer{Request: m.Request})
+	_ = p.Send(link.Answer{Request: m.Request})
 }
 
 func (p *Process) letGo(m link.LetGo) {
 	p.shared.LetGo(p, m.Token)
-	_ = p.link.Send(link.Answer{Request: m.Request})
+	_ = p.Send(link.Answer{Request: m.Request})
 }
 
 // redeemed is the answer to redeem.
@@ -112,7 +112,7 @@ func (p *Process) redeemed(m link.Redeem, blob []byte, fd int, err error) {
 		a.Errno = unix.EINVAL
 	}
 	a.Blob, a.File = blob, link.FileOf(fd)
-	_ = p.link.Send(a)
+	_ = p.Send(a)
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}

@@ -27,7 +27,7 @@ func (p *Process) Probe(ctx context.Context, how link.Probe) (link.Probed, error
 			return link.Probed{}, err
 		}
 	}
-	if err := p.link.Send(how); err != nil {
+	if err := p.Send(how); err != nil {
 		return link.Probed{}, err
 	}
 	q.owed = true

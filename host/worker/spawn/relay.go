@@ -78,7 +78,7 @@ func (p *Process) connect(m link.Connect) error {
 		time.Sleep(wait)
 		if gone { // one at a time, and so seldom, as any other
 			c.end()
-			_ = p.link.Send(link.Connected{Status: link.StatusOf(unix.ENOENT, errLeft)})
+			_ = p.Send(link.Connected{Status: link.StatusOf(unix.ENOENT, errLeft)})
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
@@ -99,7 +99,7 @@ func (p *Process) connect(m link.Connect) error {
 		}
 		answer.Status = link.StatusOf(errnoOf(err), err)
 		c.end()
-		_ = p.link.Send(answer) // a worker that is gone waits for nothing
+		_ = p.Send(answer) // a worker that is gone waits for nothing
 	}()
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.link.Send(link.Warm{Config: cfg}); err != nil {
+	if err := p.Send(link.Warm{Config: cfg}); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("warm worker: %w", err)
 	}
@@ -111,7 +111,7 @@ func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) e
 	p.wake.Store(&wake)
 	p.relay.Store(cfg.Relay)
 	p.calls.goesOn(cfg.Adopt)
-	if err := p.link.Send(link.Configure{Config: cfg, Connection: link.FileOf(conn)}); err != nil {
+	if err := p.Send(link.Configure{Config: cfg, Connection: link.FileOf(conn)}); err != nil {
 		return fmt.Errorf("configure worker: %w", err)
 	}
 	if len(cfg.Pages) > 0 {
@@ -124,7 +124,7 @@ func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) e
 // of their kinds. Those of Config.Pages are there before the session opens. The files stay the
 // caller's.
 func (p *Process) Share(pages ...link.Page) error {
-	if err := p.link.Send(link.SharePages{Pages: pages}); err != nil {
+	if err := p.Send(link.SharePages{Pages: pages}); err != nil {
 		return fmt.Errorf("share pages with worker: %w", err)
 	}
 	return nil
@@ -346,8 +346,16 @@ func (p *Process) Carried() string {
 	return ""
 }
 
-// Send sends a message to the worker.
-func (p *Process) Send(m link.ToWorker) error { return p.link.Send(m) }
+// Send sends a message to the worker. One that does not read what it is sent is ended: whoever
+// tells it something would wait for it, and it would outlive its session.
+func (p *Process) Send(m link.ToWorker) error {
+	err := p.link.Send(m)
+	if errors.Is(err, link.ErrDeaf) {
+		slog.Warn("worker is ended: it does not read what it is told", "message", link.Name(m))
+		_ = p.kill()
+	}
+	return err
+}
 
 // Errors of Await.
 var (
@@ -425,11 +433,12 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Err() error { return p.err }
 
 // Leave lets a Tied worker go on without this process.
-func (p *Process) Leave() error { return p.link.Send(link.Leave{}) }
+func (p *Process) Leave() error { return p.Send(link.Leave{}) }
 
-// Stop asks the worker to quit, and kills it after grace. It returns when the process is gone.
+// Stop asks the worker to quit, and kills it after grace, whether or not it could be asked. It
+// returns when the process is gone.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.link.Send(link.Quit{})
+	go func() { _ = p.Send(link.Quit{}) }()
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {
