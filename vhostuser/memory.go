@@ -209,6 +209,9 @@ func (v *View) tryRef() bool {
 	}
 }
 
+// Hold pins v, which must be pinned, once more: Release must follow.
+func (v *View) Hold() { v.refs.Add(1) }
+
 // Release ends the pin. Bytes reached through the view must not be touched afterwards.
 func (v *View) Release() {
 	if v.refs.Add(-1) == 0 {

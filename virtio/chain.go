@@ -54,6 +54,13 @@ func (c *Chain) Live() bool {
 	return c.q.ring != nil
 }
 
+// Hold keeps the memory of the chain's segments mapped, also past Complete, until the view is
+// released.
+func (c *Chain) Hold() *vhostuser.View {
+	c.view.Hold()
+	return c.view
+}
+
 // ReadableLen is the number of bytes in Readable.
 func (c *Chain) ReadableLen() int { return int(c.readable) }
 

@@ -1,9 +1,11 @@
 package device
 
 import (
+	"sync/atomic"
 	"syscall"
 
 	"causeway/remote"
+	"causeway/vhostuser"
 	"causeway/virtio"
 )
 
@@ -14,16 +16,51 @@ to the region; either is completed when it is done, which takes a moment and wai
 pages in descriptors are touched, on both sides.
 
 The guest process may die or let go of the region meanwhile: whoever completes loans calls settle
-between taking them back and completing them.
+between taking them back and completing them. Who waits for QEMU's sake has copies end where they
+are: one may have 4 GiB, of memory that the host has swapped out. What takes longer than QEMU waits
+touches memory that was taken back by then, so each copy also holds what it touches mapped: a
+guest's kernel can have a region of its memory go, and what this process mapped there next would be
+the guest's to read and to write.
 */
+
+// copyStep is how much is copied before it is looked whether to go on.
+const copyStep = 256 << 10
 
 // extent is a READ or WRITE of a region's bytes.
 type extent struct {
-	off   uint64 // in the file
-	size  int
-	pages []virtio.Segment // the request's, valid until it is completed
-	in    bool             // into the region
-	end   func(n int, errno syscall.Errno) bool
+	off  uint64 // in the file
+	size int
+	req  pagesRequest
+	in   bool // into the region
+	end  func(n int, errno syscall.Errno) bool
+	cut  atomic.Bool // it is to end where it is
+}
+
+// pagesRequest is a request with pages. They are valid until it is completed, and mapped until what
+// Hold returns is released.
+type pagesRequest interface {
+	Segments() []virtio.Segment
+	Hold() *vhostuser.View
+}
+
+// copying is what an extent copies between.
+type copying struct {
+	pages, lent []virtio.Segment
+	held        []*vhostuser.View
+}
+
+func (c *copying) hold(r pagesRequest) bool {
+	v := r.Hold()
+	if v != nil {
+		c.held = append(c.held, v)
+	}
+	return v != nil
+}
+
+func (c *copying) release() {
+	for _, v := range c.held {
+		v.Release()
+	}
 }
 
 // copyHands is how many extents of a VM are copied at once on a host with so many processors.
@@ -45,57 +82,71 @@ func (s *session) routineExtent(e *extent) {
 	s.mu.Lock()
 	_, queued := s.extents[e]
 	delete(s.extents, e)
-	lent, errno := s.lentLocked(e)
-	s.mu.Unlock()
-	switch {
-	case !queued: // its pages were taken back
-	case errno != 0:
-		e.end(0, errno)
-	case e.in:
-		s.copied(e, copySegments(lent, e.pages))
-	default:
-		s.copied(e, copySegments(e.pages, lent))
+	c := copying{}
+	if !queued || !c.hold(e.req) { // its pages were taken back
+		s.mu.Unlock()
+		return
 	}
-}
-
-// copied completes an extent.
-func (s *session) copied(e *extent, n int) {
+	c.pages = e.req.Segments()
+	errno := s.lentLocked(e, &c)
+	s.underway[e] = struct{}{}
+	s.mu.Unlock()
+	n := 0
+	if errno == 0 {
+		n, errno = c.run(e)
+	}
+	c.release()
+	s.mu.Lock()
+	delete(s.underway, e)
+	s.mu.Unlock()
 	s.moved.Add(int64(n))
-	e.end(n, 0)
+	e.end(n, errno)
 }
 
-// lentLocked finds the region's pages that an extent means. They stay lent as long as copying is
+// run copies. EAGAIN: it was cut.
+func (c *copying) run(e *extent) (int, syscall.Errno) {
+	dst, src := c.pages, c.lent
+	if e.in {
+		dst, src = src, dst
+	}
+	n := copySegments(dst, src, &e.cut)
+	if e.cut.Load() {
+		return 0, syscall.EAGAIN
+	}
+	return n, 0
+}
+
+// lentLocked finds the region's pages that an extent means. They stay lent as long as s.copying is
 // held for reading. EAGAIN: not now.
-func (s *session) lentLocked(e *extent) ([]virtio.Segment, syscall.Errno) {
+func (s *session) lentLocked(e *extent, c *copying) syscall.Errno {
 	id, at := extentOf(e.off)
 	r := s.regions[id]
 	switch {
 	case s.state >= dead:
-		return nil, syscall.EPIPE
+		return syscall.EPIPE
 	case r == nil || id == 0 || r.ending || uint64(e.size) > r.size || at > r.size-uint64(e.size):
-		return nil, syscall.EINVAL
+		return syscall.EINVAL
 	case s.state != running:
-		return nil, syscall.EAGAIN
+		return syscall.EAGAIN
 	}
-	segs := r.lentAt(at, e.size)
-	if segs == nil && e.size > 0 {
-		return nil, syscall.EAGAIN
+	if !c.lentAt(r, at, e.size) {
+		return syscall.EAGAIN
 	}
-	return segs, 0
+	return 0
 }
 
-// lentAt lists the pages at [at, at+size) of a region; nil if some are not lent.
-func (r *region) lentAt(at uint64, size int) (segs []virtio.Segment) {
+// lentAt lists and holds the pages at [at, at+size) of a region; false if some are not lent.
+func (c *copying) lentAt(r *region, at uint64, size int) bool {
 	for size > 0 {
 		off, p := r.pieceAt(at)
-		if p == nil || p.req == nil {
-			return nil
+		if p == nil || p.req == nil || !c.hold(p.req) {
+			return false
 		}
 		n := int(min(uint64(size), p.size-(at-off)))
-		segs = virtio.Slice(segs, p.req.Segments(), int(at-off), n)
+		c.lent = virtio.Slice(c.lent, p.req.Segments(), int(at-off), n)
 		at, size = at+uint64(n), size-n
 	}
-	return segs
+	return true
 }
 
 // pieceAt finds the piece that holds a byte.
@@ -122,6 +173,7 @@ func (s *session) dropExtents() {
 	s.mu.Lock()
 	dropped := s.extents
 	s.extents = map[*extent]struct{}{}
+	s.cutLocked()
 	s.mu.Unlock()
 	for e := range dropped {
 		e.end(0, syscall.EAGAIN)
@@ -129,8 +181,15 @@ func (s *session) dropExtents() {
 	s.settle()
 }
 
-// copySegments copies until one side is at its end.
-func copySegments(dst, src []virtio.Segment) (n int) {
+// cutLocked has copies end where they are.
+func (s *session) cutLocked() {
+	for e := range s.underway {
+		e.cut.Store(true)
+	}
+}
+
+// copySegments copies until one side is at its end, or it is cut.
+func copySegments(dst, src []virtio.Segment, cut *atomic.Bool) (n int) {
 	var d, s []byte
 	for {
 		for len(d) == 0 {
@@ -145,7 +204,10 @@ func copySegments(dst, src []virtio.Segment) (n int) {
 			}
 			s, src = src[0].Data, src[1:]
 		}
-		k := copy(d, s)
+		if cut.Load() {
+			return n
+		}
+		k := copy(d[:min(len(d), copyStep)], s)
 		d, s, n = d[k:], s[k:], n+k
 	}
 }

@@ -414,6 +414,7 @@ func (s *session) fail(err error) {
 	s.markDead()
 	s.do(func() { s.yield(p) }) // or finish does
 	s.mu.Lock()
+	s.cutLocked()
 	var reqs []*fs.ReadRequest
 	for _, r := range s.regions {
 		reqs = append(reqs, r.takeBack()...)

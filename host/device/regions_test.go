@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -161,6 +162,12 @@ func TestExtentsOfARegion(t *testing.T) {
 		copy(first[0].Bytes, mem)
 		copy(second[0].Bytes, mem[pageSize:])
 		s := k.session()
+		lent := func(off uint64, size int) ([]virtio.Segment, syscall.Errno) {
+			var c copying
+			defer c.release()
+			errno := s.lentLocked(&extent{off: remote.FileExtent | off, size: size}, &c)
+			return c.lent, errno
+		}
 		for _, c := range []struct {
 			id    uint32
 			at    uint64
@@ -174,7 +181,7 @@ func TestExtentsOfARegion(t *testing.T) {
 			{1, 1<<44 - 1, 1, syscall.EINVAL}, {0, 0, 1, syscall.EINVAL}, {2, 0, 1, syscall.EINVAL},
 		} {
 			s.mu.Lock()
-			segs, errno := s.lentLocked(&extent{off: remote.FileExtent | uint64(c.id)<<44 | c.at, size: c.size})
+			segs, errno := lent(uint64(c.id)<<44|c.at, c.size)
 			s.mu.Unlock()
 			var got []byte
 			for _, g := range segs {
@@ -188,7 +195,7 @@ func TestExtentsOfARegion(t *testing.T) {
 			s.mu.Lock()
 			was := s.state
 			s.state = state
-			_, errno := s.lentLocked(&extent{off: remote.FileExtent | 1<<44, size: 1})
+			_, errno := lent(1<<44, 1)
 			s.state = was
 			s.mu.Unlock()
 			if errno != want {
@@ -197,7 +204,7 @@ func TestExtentsOfARegion(t *testing.T) {
 		}
 		r := s.regions[1]
 		r.ending = true
-		if _, errno := s.lentLocked(&extent{off: remote.FileExtent | 1<<44, size: 1}); errno != syscall.EINVAL {
+		if _, errno := lent(1<<44, 1); errno != syscall.EINVAL {
 			t.Errorf("of a region that ends: %v", errno)
 		}
 		r.ending = false
@@ -257,7 +264,7 @@ func TestCopySegments(t *testing.T) {
 		{[]int{0, 0}, []int{3}, 0}, {[]int{4}, []int{0}, 0}, {[]int{2, 2}, []int{4, 1}, 4},
 	} {
 		dst := make([]byte, 10)
-		if n := copySegments(cut(dst, c.dst...), cut(src, c.src...)); n != c.n || !bytes.Equal(dst[:n], src[:n]) || !bytes.Equal(dst[n:], make([]byte, 10-n)) {
+		if n := copySegments(cut(dst, c.dst...), cut(src, c.src...), new(atomic.Bool)); n != c.n || !bytes.Equal(dst[:n], src[:n]) || !bytes.Equal(dst[n:], make([]byte, 10-n)) {
 			t.Errorf("%v to %v: %d bytes, %q", c.src, c.dst, n, dst)
 		}
 	}

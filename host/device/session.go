@@ -97,9 +97,10 @@ type session struct {
 	head       *sessionHead // as it was saved, or is to be loaded; routine's
 	unexpected error        // why no worker waits for it; routine's
 
-	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
-	extents map[*extent]struct{} // not begun
-	moved   atomic.Int64         // bytes of extents
+	copying  sync.RWMutex         // held for reading while an extent is copied; taken before mu
+	extents  map[*extent]struct{} // not begun
+	underway map[*extent]struct{} // begun
+	moved    atomic.Int64         // bytes of extents
 
 	direct *direct // what the program says, if it is an RDMA end itself
 	apart  string  // why it is not, if it was to be one; as it says
@@ -127,7 +128,7 @@ func newSession(d *Device, id uint64, c fs.Caller) *session {
 	return &session{
 		dev: d, id: id, caller: c, opened: time.Now(), bell: -1,
 		log:     d.log.With("session", id, "guest_pid", c.PID),
-		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{},
+		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{}, underway: map[*extent]struct{}{},
 		jobs: make(chan func(), 1024), over: make(chan struct{}), hurry: make(chan struct{}),
 	}
 }
@@ -193,7 +194,7 @@ func (s *session) Write(w *fs.WriteRequest) {
 	case uint64(w.Offset) == remote.FileDirect && w.Size <= int(remote.FileDirectMost):
 		s.writeDirect(w)
 	case uint64(w.Offset) >= remote.FileExtent:
-		s.queueExtent(&extent{off: uint64(w.Offset), size: w.Size, pages: w.Segments(), in: true, end: w.Complete})
+		s.queueExtent(&extent{off: uint64(w.Offset), size: w.Size, req: w, in: true, end: w.Complete})
 	case uint64(w.Offset) == remote.FileControl && w.Size <= remote.HelloSize+remote.MaxText:
 		h, text, err := remote.ParseHello(w.Data())
 		if err != nil {

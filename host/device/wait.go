@@ -14,7 +14,7 @@ func (s *session) Read(req *fs.ReadRequest) {
 	off := uint64(req.Offset)
 	switch {
 	case off >= remote.FileExtent:
-		s.queueExtent(&extent{off: off, size: req.Size, pages: req.Segments(), end: req.Complete})
+		s.queueExtent(&extent{off: off, size: req.Size, req: req, end: req.Complete})
 	case off >= remote.FileWait:
 		s.await(req, uint32(min((off-remote.FileWait)>>12, uint64(remote.SlotCount)+1)))
 	case off >= remote.FileLoan:

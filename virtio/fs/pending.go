@@ -5,6 +5,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"causeway/vhostuser"
 	"causeway/virtio"
 )
 
@@ -115,6 +116,16 @@ func (p *pending) finish() *virtio.Chain {
 	return c
 }
 
+// hold keeps the memory of the request mapped; nil: it was completed, or cancelled.
+func (p *pending) hold() *vhostuser.View {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	if p.done {
+		return nil
+	}
+	return p.c.Hold()
+}
+
 func (p *pending) cancel() {
 	switch r := p.owner.(type) {
 	case *ReadRequest:
@@ -152,8 +163,13 @@ func (r *ReadRequest) request() *pending { return &r.p }
 // caller's.
 func (r *ReadRequest) Ranges() []virtio.Range { return ranges(r.p.segs) }
 
-// Segments are the destination pages, mapped here, to be touched until Complete.
+// Segments are the destination pages, mapped here, to be touched until Complete. Who is slower to
+// let go of them than Revoke may take needs to Hold them as well.
 func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
+
+// Hold keeps the segments mapped until the view is released, also if they are taken back meanwhile,
+// and what is mapped in their place would be touched; nil: they were taken back, or completed.
+func (r *ReadRequest) Hold() *vhostuser.View { return r.p.hold() }
 
 // CopyIn writes b to the destination at byte off, and returns how much fitted: nothing once the
 // request was completed or cancelled, when the pages may be gone with the guest.
@@ -213,6 +229,9 @@ func (w *WriteRequest) Ranges() []virtio.Range { return ranges(w.p.segs) }
 // Segments are the source pages, mapped here, to be read until Complete. The guest may change them
 // at any time: read each byte once.
 func (w *WriteRequest) Segments() []virtio.Segment { return w.p.segs }
+
+// Hold is as of a ReadRequest.
+func (w *WriteRequest) Hold() *vhostuser.View { return w.p.hold() }
 
 // Data is a private copy of the data, made by the first call: empty if the request was completed or
 // cancelled before that. Calls must not overlap.
