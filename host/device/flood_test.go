@@ -181,6 +181,38 @@ func TestUserQuestions(t *testing.T) {
 	}
 }
 
+// TestQuestionsOfUsers: one user's questions that wait leave others room for theirs.
+func TestQuestionsOfUsers(t *testing.T) {
+	f := newNVMLFile(nil, slog.New(slog.DiscardHandler))
+	wait := func(uid uint32, n int) (waiting int) {
+		for range n {
+			if f.ask(uid) {
+				waiting++
+			}
+		}
+		return waiting
+	}
+	const half = maxQuestions / 2
+	if one, other, root := wait(1000, maxQuestions), wait(1001, 1), wait(0, maxQuestions); one != half || other != 1 || root != half-1 {
+		t.Errorf("of %d questions %d are one user's, %d another's, %d root's", maxQuestions, one, other, root)
+	}
+	if wait(1002, 1) != 0 {
+		t.Error("more wait than may")
+	}
+	f.answered(1000)
+	if wait(1000, 2) != 1 {
+		t.Error("a question that was answered leaves no room, or more than it had")
+	}
+	for uid, n := range map[uint32]int{0: half - 1, 1000: half, 1001: 1} {
+		for range n {
+			f.answered(uid)
+		}
+	}
+	if len(f.asking) != 0 || f.waits != 0 {
+		t.Errorf("left: %v, %d", f.asking, f.waits)
+	}
+}
+
 // TestPlaceOfOneThatEnds: a session that finds no place waits for that of one whose worker is on
 // its way out, and for no other.
 func TestPlaceOfOneThatEnds(t *testing.T) {

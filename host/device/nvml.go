@@ -21,16 +21,39 @@ const (
 // nvmlFile is the control file that the guest's libnvidia-ml.so.1 reads: each open gets the state
 // of the vGPU as of its first READ.
 type nvmlFile struct {
-	inv  *inventory.Server
-	log  *slog.Logger
-	room chan struct{}
+	inv *inventory.Server
+	log *slog.Logger
 
-	mu   sync.Mutex
-	open map[uint32]int // files by user of the guest; who has none is not there
+	mu     sync.Mutex
+	open   map[uint32]int // files by user of the guest; who has none is not there
+	asking map[uint32]int // READs that wait for an answer, likewise
+	waits  int            // of all
 }
 
 func newNVMLFile(inv *inventory.Server, log *slog.Logger) *nvmlFile {
-	return &nvmlFile{inv: inv, log: log, room: make(chan struct{}, maxQuestions), open: map[uint32]int{}}
+	return &nvmlFile{inv: inv, log: log, open: map[uint32]int{}, asking: map[uint32]int{}}
+}
+
+// ask counts a READ that waits, of which one user, root excepted, may have half; answered is its
+// end.
+func (f *nvmlFile) ask(uid uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waits >= maxQuestions || uid != 0 && f.asking[uid] >= maxQuestions/2 {
+		return false
+	}
+	f.waits++
+	f.asking[uid]++
+	return true
+}
+
+func (f *nvmlFile) answered(uid uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waits--
+	if f.asking[uid]--; f.asking[uid] <= 0 {
+		delete(f.asking, uid)
+	}
 }
 
 // Open implements fs.ControlFile.
@@ -89,9 +112,7 @@ type nvmlHandle struct {
 
 // Read implements fs.ControlHandle.
 func (h *nvmlHandle) Read(r *fs.ReadRequest) {
-	select {
-	case h.file.room <- struct{}{}:
-	default:
+	if !h.file.ask(h.user) {
 		r.Complete(0, syscall.EAGAIN)
 		return
 	}
@@ -99,7 +120,7 @@ func (h *nvmlHandle) Read(r *fs.ReadRequest) {
 	h.pending[r] = struct{}{}
 	h.mu.Unlock()
 	go func() {
-		defer func() { <-h.file.room }()
+		defer h.file.answered(h.user)
 		h.give(r)
 	}()
 }
