@@ -53,9 +53,9 @@ func TestPendingPieces(t *testing.T) {
 	}
 }
 
-// TestFilesEndAtOnce: at a reset, at the end of the mount and of the VM pages of all open files come
-// back side by side: QEMU, and its guest, waits no longer for many that take their time than for
-// one.
+// TestFilesEndAtOnce: at a reset, at the end of the mount and of the VM pages of all open files
+// come back side by side: QEMU, and its guest, waits no longer for many that take their time than
+// for one.
 func TestFilesEndAtOnce(t *testing.T) {
 	for name, end := range map[string]func(*fs.Device, *fstest.Guest){
 		"reset":      func(d *fs.Device, _ *fstest.Guest) { d.Reset() },
@@ -88,7 +88,8 @@ func TestFilesEndAtOnce(t *testing.T) {
 				}
 				begin := time.Now()
 				end(dev, g)
-				if took := time.Since(begin); took > 3*time.Second { // Options.RevokeLimit, and a second
+				// Options.RevokeLimit, and a second.
+				if took := time.Since(begin); took > 3*time.Second {
 					t.Errorf("30 files that do not let go took %v", took)
 				}
 				for _, h := range ctl.handles {

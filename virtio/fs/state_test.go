@@ -215,7 +215,8 @@ func TestStateOfOpenFiles(t *testing.T) {
 		refused("altered", "a library", bad)
 	}
 	wraps := bytes.Clone(b[:len(b)-4])
-	copy(wraps[8+8+3*sha256.Size:], bytes.Repeat([]byte{0xff}, 8)) // the next file would be number 0, and then 1 again
+	// The next file would be number 0, and then 1 again.
+	copy(wraps[8+8+3*sha256.Size:], bytes.Repeat([]byte{0xff}, 8))
 	refused("numbers that wrap", "a library", binary.LittleEndian.AppendUint32(wraps, crc32.Checksum(wraps, crc32.MakeTable(crc32.Castagnoli))))
 	many := make([][]byte, 8)
 	if _, err := loaded(t, "a library", saved(t, many...)); err != nil {

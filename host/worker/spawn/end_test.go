@@ -40,8 +40,8 @@ func TestEndLeavesChild(t *testing.T) {
 	}
 }
 
-// TestDeafWorkerEnds: a worker that reads nothing of what it is told, as one that was taken over may,
-// does not keep who ends its session.
+// TestDeafWorkerEnds: a worker that reads nothing of what it is told, as one that was taken over
+// may, does not keep who ends its session.
 func TestDeafWorkerEnds(t *testing.T) {
 	p, err := (&Spawner{Command: []string{"/bin/sleep", "1000"}}).process()
 	if err != nil {
