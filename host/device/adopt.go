@@ -117,7 +117,7 @@ func (s *session) expected() (*arrival, error) {
 		s.leave()
 		return nil, err
 	}
-	bell, err := sys.NewEvent()
+	bell, err := sys.NewBell()
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *session) expected() (*arrival, error) {
 			return nil, errors.Join(err, unix.Close(theirs), ours.Close())
 		}
 	}
-	p, err := s.dev.workers.adopt(s.at, cfg, s.wake, theirs, bell, memory)
+	p, err := s.dev.workers.adopt(s.at, cfg, s.wake, theirs, bell.Hear(), memory)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())

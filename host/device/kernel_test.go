@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -316,9 +315,10 @@ func extentsOf(pages []virtiotest.Buffer) string {
 
 // rings is how often the worker's doorbell rang since the last look.
 func (k *kernel) rings() uint64 {
-	var n [8]byte
-	if _, err := unix.Read(k.session().bell, n[:]); err != nil {
+	var b [1 << 12]byte
+	n, err := unix.Read(k.session().bell.Hear(), b[:])
+	if err != nil {
 		return 0
 	}
-	return binary.LittleEndian.Uint64(n[:])
+	return uint64(n) / 8
 }

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/remote"
@@ -68,7 +66,7 @@ type session struct {
 	at        *Place        // of its worker, or the last; routine writes it
 	proc      workerProcess // nil until Hello
 	moving    workerProcess // the session is leaving it
-	bell      int           // eventfd: the worker's doorbell; -1
+	bell      *sys.Bell     // the worker's doorbell; nil: it has none
 	regions   map[uint32]*region
 	pieces    int
 	declared  uint64
@@ -126,7 +124,7 @@ var _ fs.ControlHandle = (*session)(nil)
 
 func newSession(d *Device, id uint64, c fs.Caller) *session {
 	return &session{
-		dev: d, id: id, caller: c, opened: time.Now(), bell: -1,
+		dev: d, id: id, caller: c, opened: time.Now(),
 		log:     d.log.With("session", id, "guest_pid", c.PID),
 		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{}, underway: map[*extent]struct{}{},
 		jobs: make(chan func(), 1024), over: make(chan struct{}), hurry: make(chan struct{}),
@@ -162,7 +160,7 @@ func (s *session) finish() {
 	s.mu.Lock()
 	p, bell := s.proc, s.bell
 	stored := s.stored
-	s.proc, s.bell, s.stored = nil, -1, nil
+	s.proc, s.bell, s.stored = nil, nil, nil
 	s.mu.Unlock()
 	s.releaseRegions()
 	if stored != nil && stored.away {
@@ -176,9 +174,7 @@ func (s *session) finish() {
 		s.log.Info("session ended", "extent_bytes", s.moved.Load())
 	}
 	s.yield(nil)
-	if bell >= 0 {
-		_ = unix.Close(bell)
-	}
+	bell.Close()
 	s.dev.forget(s)
 }
 
@@ -220,8 +216,8 @@ func (s *session) ring() {
 	s.rang = true
 	asleep := s.state == suspended && !s.reviving
 	s.reviving = s.reviving || asleep
-	if s.bell >= 0 {
-		sys.Signal(s.bell)
+	if s.bell != nil {
+		s.bell.Ring()
 	}
 	s.mu.Unlock()
 	if asleep {

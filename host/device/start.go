@@ -173,7 +173,7 @@ func (s *session) startWorker(w *fs.WriteRequest) {
 			return err
 		}
 		defer started()
-		bell, err := sys.NewEvent()
+		bell, err := sys.NewBell()
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (s *session) startWorker(w *fs.WriteRequest) {
 		if p == nil {
 			return spawn.ErrEnded
 		}
-		for _, m := range append(ms, link.Start{Doorbell: link.FileOf(bell)}) {
+		for _, m := range append(ms, link.Start{Doorbell: link.FileOf(bell.Hear())}) {
 			if err := p.Send(m); err != nil {
 				return err
 			}

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/device/sealed"
 	"causeway/host/worker/link"
 )
@@ -266,8 +264,8 @@ func (s *session) resume() (uint64, error) {
 			r.changed = true
 		}
 	}
-	if bell >= 0 && bell != s.bell {
-		_ = unix.Close(bell) // adopt made another
+	if bell != s.bell {
+		bell.Close() // adopt made another
 	}
 	s.mu.Unlock()
 	if err != nil {

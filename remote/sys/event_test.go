@@ -39,6 +39,59 @@ func TestEvent(t *testing.T) {
 	Drain(fd) // does not block
 }
 
+// TestBell: rings add up until they are heard, and who hears has no means to have who rings wait.
+func TestBell(t *testing.T) {
+	b, err := NewBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	set := func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.Hear()), Events: unix.POLLIN}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	}
+	if set() {
+		t.Error("set before a ring")
+	}
+	for range 3 {
+		b.Ring()
+	}
+	if !set() {
+		t.Error("a ring sets nothing")
+	}
+	if err := Drain(b.Hear()); err != nil || set() {
+		t.Errorf("set after Drain, %v", err)
+	}
+	if err := Drain(b.Hear()); err != nil { // does not block
+		t.Error(err)
+	}
+	// All that a worker which was taken over can do to what it holds.
+	if err := unix.SetNonblock(b.Hear(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(b.Hear()), unix.F_SETPIPE_SZ, 4096); err != nil {
+		t.Fatal(err)
+	}
+	rung := make(chan struct{})
+	go func() {
+		for range 1 << 16 {
+			b.Ring()
+		}
+		close(rung)
+	}()
+	select {
+	case <-rung:
+	case <-time.After(10 * time.Second):
+		t.Fatal("who rings waits")
+	}
+	if !set() {
+		t.Error("not set by so many")
+	}
+}
+
 // TestFutex: who sleeps on a word in a page is woken through another mapping of it, and nobody
 // sleeps on a word that has changed.
 func TestFutex(t *testing.T) {

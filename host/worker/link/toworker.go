@@ -134,7 +134,7 @@ func (m *EndRegion) fields(c *coder) { c.u32(&m.Region) }
 // Start says that all of region 0 is there. Answer: Started.
 type Start struct {
 	forWorker
-	Doorbell File // an eventfd
+	Doorbell File // to poll and drain: a sys.Bell, or an eventfd
 	// With Config.Parked: the memory of a session that was exported with some; perhaps none.
 	Memory []File
 }
