@@ -292,7 +292,7 @@ func (e *engine) account(s *share, card, period time.Duration) time.Duration {
 
 func (e *engine) setLimits(s *share, l policy.Limits) {
 	e.mu.Lock()
-	s.Limits = l
+	e.policy.Limit(s.Share, time.Now(), l)
 	e.mu.Unlock()
 	e.poke()
 }

@@ -66,8 +66,11 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	g.charge(now)
 	card = min(max(card, 0), period)
 	s.Card += card
-	s.cardAt, s.onCard = now, card > 0
-	if !g.exclusive(now, card, period) {
+	if card > 0 {
+		g.sees(s, now)
+	}
+	// What a scheduler before this one counted, or nobody while there was none, is not known here.
+	if !g.exclusive(now, card, period) || now.Sub(s.joined) < period {
 		s.byHeld.at, s.byBusy.at = s.Held-s.returned, s.BusyTotal
 		return 0
 	}
@@ -78,7 +81,7 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	s.virtual += float64(held) / s.weight()
 	s.penalty = min(s.penalty+float64(held)/s.weight(), float64(accountDebt)/s.weight())
 	busy := s.byBusy.due(s.BusyTotal, card)
-	if s.cap() == 0 { // then it is not measured while free
+	if s.cap() == 0 || now.Sub(s.capped) < period { // it was not measured while free
 		busy, s.byBusy.credit, s.byBusy.short = 0, 0, 0
 	}
 	s.BusyTotal += busy
@@ -120,22 +123,34 @@ func (g *GPU) weightBeside(now time.Time, s *Share) (w float64) {
 	return w
 }
 
+// user is one that had something on the GPU, by the driver's account.
+type user struct {
+	share *Share // may have left
+	at    time.Time
+}
+
+// sees notes that s had something on the GPU: users are the last one, and the last one that was
+// another.
+func (g *GPU) sees(s *Share, now time.Time) {
+	if g.users[0].share != s {
+		g.users[1] = g.users[0]
+	}
+	g.users[0] = user{s, now}
+}
+
 // exclusive reports whether the driver divides the time of those that take turns on the GPU, as far
 // as is known. Where it counts each as if it were alone, its account says nothing of who took whose
-// time.
+// time. What it says of all is held against the clock, for as long as two had something within
+// accountMemory: of those alone that have something at a moment, two that take turns by periods
+// would seem to have twice the time.
 func (g *GPU) exclusive(now time.Time, card, period time.Duration) bool {
-	n := 0
-	for _, s := range g.shares {
-		if s.onCard && now.Sub(s.cardAt) <= 2*period {
-			n++
-		}
-	}
-	if n < 2 {
+	since := max(now.Sub(g.together), 0)
+	g.together = now
+	if g.users[1].share == nil || now.Sub(g.users[1].at) > accountMemory {
 		return true
 	}
-	fade := math.Exp(-float64(now.Sub(g.together)) / float64(accountMemory))
-	g.together = now
+	fade := math.Exp(-float64(since) / float64(accountMemory))
 	g.claimed = g.claimed*fade + float64(card)
-	g.there = g.there*fade + float64(period)/float64(n)
+	g.there = g.there*fade + float64(min(since, period)) // nobody speaks for more
 	return g.there >= float64(2*period) && g.claimed <= accountMost*g.there
 }

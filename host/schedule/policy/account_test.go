@@ -221,8 +221,9 @@ func TestAccountsOfMoreThanThereIs(t *testing.T) {
 		if got := sh.Card - before; got != said.counts {
 			t.Errorf("%v of %v: %v counts", said.card, accountPeriod, got)
 		}
-		if sh.onCard != (said.counts > 0) {
-			t.Errorf("%v: on the GPU: %v", said.card, sh.onCard)
+		if s.gpu.users[0].at.Equal(epoch.Add(s.now)) != (said.counts > 0) {
+			t.Errorf("%v: on the GPU at %v", said.card, s.gpu.users[0].at)
 		}
+		s.now += tick
 	}
 }

@@ -114,10 +114,9 @@ type Share struct {
 	throttled bool
 	recent    float64 // part of the GPU's time, over memory
 
+	joined, capped time.Time     // since when it is counted, and measured for a cap
 	returned       time.Duration // of Held, so far
 	byHeld, byBusy ledger
-	cardAt         time.Time // of the driver's last account
-	onCard         bool      // it had something
 	suspect        time.Time // until then it is not interactive
 	// Nanoseconds charged by the driver's account, divided by weight, for which it is barred.
 	penalty float64
@@ -140,18 +139,27 @@ type GPU struct {
 	beside   bool // the holder does not wait for the end of the work before
 	last     time.Time
 
-	// What the driver said of those that were on the GPU together, of late, and what time there
-	// was, in nanoseconds.
+	// What the driver said of all while several used the GPU, of late, and what time there was, in
+	// nanoseconds.
 	claimed, there float64
-	together       time.Time
+	together       time.Time // of the last account
+	users          [2]user
 }
 
 // Join adds a virtual GPU. It is quiet until a Report says otherwise.
 func (g *GPU) Join(now time.Time, l Limits) *Share {
-	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: g.capSlice()}
+	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: g.capSlice(), joined: now, capped: now}
 	s.virtual = g.floor(nil)
 	g.shares = append(g.shares, s)
 	return s
+}
+
+// Limit changes what a virtual GPU may have. Decide comes after it.
+func (g *GPU) Limit(s *Share, now time.Time, l Limits) {
+	if s.cap() == 0 {
+		s.capped = now
+	}
+	s.Limits = l
 }
 
 // Leave removes a virtual GPU. One that holds the GPU does so until Decide.

@@ -129,7 +129,9 @@ func (s *sim) step() {
 		}
 		part := tick / time.Duration(n)
 		p.done += part
-		p.busy += tick
+		if p.Mode != Free { // it has no fences then
+			p.busy += tick
+		}
 		if p.left -= part; p.left <= 0 {
 			p.flight--
 			p.finished++

@@ -178,11 +178,11 @@ func TestLedgerAtItsBounds(t *testing.T) {
 func TestLeastAccounts(t *testing.T) {
 	var g GPU
 	s := g.Join(epoch, Limits{})
-	if g.Account(s, epoch, 1, 1); s.Card != 1 || !s.onCard || s.cardAt != epoch || !s.suspect.IsZero() {
+	if g.Account(s, epoch, 1, 1); s.Card != 1 || g.users[0] != (user{s, epoch}) || !s.suspect.IsZero() {
 		t.Errorf("a nanosecond: %+v", s)
 	}
 	s.byHeld.credit, s.byHeld.short = -accountLeast, 1
-	if charged := g.Account(s, epoch, 0, 1); charged != 1 || s.Charged != 1 || s.suspect != epoch.Add(Distrust) || s.onCard {
+	if charged := g.Account(s, epoch.Add(1), 0, 1); charged != 1 || s.Charged != 1 || s.suspect != epoch.Add(1+Distrust) || g.users[0].at != epoch {
 		t.Errorf("charged %v, %+v", charged, s)
 	}
 }
@@ -193,21 +193,21 @@ func TestTakeTurns(t *testing.T) {
 	const period = 4 * time.Second
 	now := epoch.Add(time.Hour)
 	for what, c := range map[string]struct {
-		other     Share // beside one that is there
+		other     user // before one that is there
 		claimed   float64
 		there     float64
 		exclusive bool
 	}{
-		"one":                        {Share{cardAt: now}, 1e12, 8e9, true},
-		"the other was there before": {Share{onCard: true, cardAt: now.Add(-2*period - 1)}, 1e12, 8e9, true},
-		"but of late":                {Share{onCard: true, cardAt: now.Add(-2 * period)}, 1e12, 8e9, false},
+		"one":                        {user{}, 1e12, 8e9, true},
+		"the other was there before": {user{&Share{}, now.Add(-accountMemory - 1)}, 1e12, 8e9, true},
+		"but of late":                {user{&Share{}, now.Add(-accountMemory)}, 1e12, 8e9, false},
 		// 9 of 8 seconds
-		"they take turns":          {Share{onCard: true, cardAt: now}, 7e9, 6e9, true},
-		"each as if it were alone": {Share{onCard: true, cardAt: now}, 7e9 + 1, 6e9, false},
-		"not enough was seen":      {Share{onCard: true, cardAt: now}, 0, 6e9 - 1, false},
+		"they take turns":          {user{&Share{}, now}, 7e9, 8e9, true},
+		"each as if it were alone": {user{&Share{}, now}, 7e9 + 1, 8e9, false},
+		"not enough was seen":      {user{&Share{}, now}, 0, 8e9 - 1, false},
 	} {
-		other, s := c.other, &Share{onCard: true, cardAt: now, Held: 10 * time.Second, returned: time.Second, BusyTotal: 3 * time.Second}
-		g := &GPU{shares: []*Share{s, &other}, last: now, together: now, claimed: c.claimed, there: c.there}
+		s := &Share{Held: 10 * time.Second, returned: time.Second, BusyTotal: 3 * time.Second}
+		g := &GPU{shares: []*Share{s}, users: [2]user{{s, now}, c.other}, last: now, together: now, claimed: c.claimed, there: c.there}
 		if got := g.exclusive(now, 2*time.Second, period); got != c.exclusive {
 			t.Errorf("%s: %v", what, got)
 		}
@@ -216,9 +216,9 @@ func TestTakeTurns(t *testing.T) {
 			t.Errorf("%s: the next account is against what was counted until %v and %v", what, s.byHeld.at, s.byBusy.at)
 		}
 	}
-	g := &GPU{shares: []*Share{{onCard: true, cardAt: now}, {onCard: true, cardAt: now}}, claimed: 8e9, there: 8e9, together: now.Add(-accountMemory)}
+	g := &GPU{users: [2]user{{&Share{}, now}, {&Share{}, now}}, claimed: 8e9, there: 8e9, together: now.Add(-accountMemory)}
 	g.exclusive(now, 0, period)
-	if want := 8e9 / math.E; math.Abs(g.claimed-want) > 1 || math.Abs(g.there-want-2e9) > 1 || g.together != now {
+	if want := 8e9 / math.E; math.Abs(g.claimed-want) > 1 || math.Abs(g.there-want-4e9) > 1 || g.together != now {
 		t.Errorf("a minute later %v of %v, seen until %v", g.claimed, g.there, g.together)
 	}
 }
