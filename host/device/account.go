@@ -15,45 +15,44 @@ processes, as on MIG slices, leaves the words alone.
 
 // card is the driver's account of a virtual GPU, as far as it is known. Device.mu guards it.
 type card struct {
-	known   bool                    // at the last audit
-	total   time.Duration           // the GPU worked for it
-	charged time.Duration           // was not counted otherwise
-	at      map[int][]time.Duration // at the last audit, for each worker's process, by device
-	gone    []int                   // processes that ended since: the driver's samples are late
+	known   bool          // at the last audit
+	total   time.Duration // the GPU worked for it
+	charged time.Duration // was not counted otherwise
+	// What the driver said last, of all processes of each device: a worker's number may have been
+	// another's.
+	at   []map[int]time.Duration
+	gone []int // processes that ended since: the driver's samples are late
 }
 
 // worked is what the driver says that the vGPU's processes have used of its GPU since the last
 // audit, of several GPUs the busiest. ok: it can tell. each is the same by process, of all GPUs.
 func (c *card) worked(r *inventory.Reading, pids []int) (used time.Duration, each map[int]time.Duration, ok bool) {
-	at, each := map[int][]time.Duration{}, map[int]time.Duration{}
-	devices := make([]time.Duration, len(r.Worked))
+	each = map[int]time.Duration{}
 	for i, list := range r.Worked {
 		if i >= len(r.Sampled) || !r.Sampled[i] {
 			continue
 		}
 		ok = true
+		for len(c.at) <= i {
+			c.at = append(c.at, nil)
+		}
+		device, seen := time.Duration(0), map[int]bool{}
 		for _, pid := range pids {
 			now, there := list[pid]
-			if !there {
+			if !there || seen[pid] { // one whose session is moved is named twice
 				continue
 			}
-			before := time.Duration(0)
-			if old := c.at[pid]; i < len(old) {
-				before = old[i]
-			}
+			seen[pid] = true
+			before := c.at[i][pid]
 			if now < before { // who adds up began anew
 				before = 0
 			}
-			devices[i] += now - before
+			device += now - before
 			each[pid] += now - before
-			for len(at[pid]) <= i {
-				at[pid] = append(at[pid], 0)
-			}
-			at[pid][i] = now
 		}
-		used = max(used, devices[i])
+		c.at[i] = list
+		used = max(used, device)
 	}
-	c.at = at
 	return used, each, ok
 }
 

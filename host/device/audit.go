@@ -24,6 +24,10 @@ const (
 	// Bytes beyond the limit, or a sixteenth of it: rounding, and contexts that were just made.
 	auditMargin  = 256 << 20
 	auditStrikes = 2 // audits in a row
+	// auditAfter is how long the driver is asked once there are no sessions any more: sessions may
+	// come and go between two audits, and who adds up what the driver says is to be there when they
+	// come back (inventory.Client.Idle).
+	auditAfter = time.Minute
 
 	// guessedContext is what a context takes beside allocations until the driver has told (H200,
 	// driver 580).
@@ -37,8 +41,9 @@ type audit struct {
 	allowed uint64
 	strikes int
 	last    time.Time
-	over    bool   // more was used than the limit allows, at the last look
-	context uint64 // the least that a worker used beside its allocations; guarded by Device.mu
+	there   time.Time // of the last audit for which there was a session, or had been
+	over    bool      // more was used than the limit allows, at the last look
+	context uint64    // the least that a worker used beside its allocations; guarded by Device.mu
 }
 
 // contextBytes is what a context is guessed to take.
@@ -54,7 +59,7 @@ func (d *Device) contextBytes() uint64 {
 	return d.audit.context
 }
 
-// routineAudit audits while there are sessions.
+// routineAudit audits while there are sessions, and a while longer.
 func (d *Device) routineAudit(ctx context.Context) {
 	if d.opts.Audit == 0 || d.opts.Machine == nil {
 		return
@@ -66,21 +71,38 @@ func (d *Device) routineAudit(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			d.look(ctx, time.Now())
 		}
-		if len(d.all()) == 0 {
-			d.audit.strikes = 0
-			continue
-		}
-		limited, cancel := context.WithTimeout(ctx, auditLimit)
-		r, err := d.readMachine(limited)
-		cancel()
-		if err != nil {
-			d.log.Debug("memory in use is not known", "error", err)
-			continue
-		}
-		d.compare(r, time.Now())
-		d.watchLimit()
 	}
+}
+
+// look is one audit, if one is due.
+func (d *Device) look(ctx context.Context, now time.Time) {
+	if !d.used(now) {
+		d.audit.strikes, d.audit.last = 0, now // whoever comes has done nothing before
+		return
+	}
+	begin := time.Now()
+	limited, cancel := context.WithTimeout(ctx, auditLimit)
+	r, err := d.readMachine(limited)
+	cancel()
+	if err != nil {
+		d.log.Debug("memory in use is not known", "error", err)
+		return
+	}
+	d.compare(r, now.Add(time.Since(begin)))
+	d.watchLimit()
+}
+
+// used reports whether there are sessions, or were of late.
+func (d *Device) used(now time.Time) bool {
+	sessions := len(d.all())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if sessions > 0 || len(d.card.gone) > 0 {
+		d.audit.there = now
+	}
+	return !d.audit.there.IsZero() && now.Sub(d.audit.there) <= auditAfter
 }
 
 // watchLimit tells the workers when what the driver said has brought the virtual GPU's use above
@@ -99,7 +121,7 @@ func (d *Device) watchLimit() {
 func (d *Device) compare(r *inventory.Reading, now time.Time) {
 	a := &d.audit
 	period := now.Sub(a.last)
-	if a.last.IsZero() || period > 4*d.opts.Audit {
+	if a.last.IsZero() {
 		period = 0
 	}
 	a.last = now

@@ -99,6 +99,11 @@ func (s *session) rebuild(ctx context.Context, elsewhere bool) error {
 	}
 	gone := s.state >= dead
 	s.mu.Unlock()
+	if err == nil {
+		s.dev.mu.Lock()
+		s.dev.departedLocked(p)
+		s.dev.mu.Unlock()
+	}
 	switch {
 	case err == nil && gone:
 		next.Kill()
