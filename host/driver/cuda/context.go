@@ -108,10 +108,12 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.budget.Leave()
 	}
 	s.arenas.coming.through.goneWith(ctx.handle)
-	lingers := ctx.lingers
+	lingers, handle := ctx.lingers, ctx.handle
 	ctx.handle, ctx.lingers, ctx.hidden, ctx.local, ctx.answers = bind.Context{}, false, nil, 0, [wire.SlotCount]answers{}
 	s.submitters.forget()
-	s.forgetGauge(id)
+	if s.gauge.leaveStreams(id); !lingers {
+		s.outliveGauge(id, handle)
+	}
 	s.leaveContext(id, lingers)
 	delete(s.origins, id)
 	s.forgetVariables(func(i instance) bool { return i.ctx == id })

@@ -20,6 +20,7 @@ func gaugeSession(t *testing.T, submitters int) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.OnPass(nil)
 	s.gauge.mem, s.gauge.dev = mem, registered(mem)
 	for i := range gaugeWords {
 		s.gauge.free = append(s.gauge.free, i)
@@ -177,7 +178,7 @@ func TestGaugeEnds(t *testing.T) {
 	stuck := func(ctx uint32, n uint64) {
 		g := &s.gauge
 		g.mu.Lock()
-		g.points = append(g.points, point{n: n, dues: []due{{index: 9, value: 1 << 30, ctx: ctx}}})
+		g.points = append(g.points, point{n: n, dues: []due{{index: 9, value: 1 << 30, ctx: ctx, handle: s.handleOf(ctx)}}})
 		g.since = time.Now()
 		g.mu.Unlock()
 		if s.Passed() != n-1 {
@@ -185,12 +186,141 @@ func TestGaugeEnds(t *testing.T) {
 		}
 	}
 	stuck(2, 2)
-	s.forgetGauge(2)
+	s.forgetGauge(2, s.handleOf(2))
 	awaitPassed(t, s, 2)
+	cudatest.Kill(1000)
 	stuck(1, 3)
 	s.gauge.faults.Add(1) // as note does
 	awaitPassed(t, s, 3)
 	stuck(1, 4)
 	s.gauge.faults.Add(1)
 	awaitPassed(t, s, 4)
+}
+
+// TestGaugeFaults: an error that ends one context leaves the fences of another as they were, whose
+// work goes on.
+func TestGaugeFaults(t *testing.T) {
+	s := gaugeSession(t, 0)
+	s.Metering(true)
+	g := &s.gauge
+	g.mu.Lock()
+	for i, ctx := range []uint32{1, 2, 2, 1} {
+		g.points = append(g.points, point{n: uint64(i + 1), dues: []due{{index: i, value: 1, ctx: ctx, handle: s.handleOf(ctx)}}})
+	}
+	g.since = time.Now()
+	g.mu.Unlock()
+	cudatest.Kill(1000)
+	g.faults.Add(1)
+	awaitPassed(t, s, 1)
+	for range 20 {
+		time.Sleep(time.Millisecond)
+		if n := s.Passed(); n != 1 {
+			t.Fatalf("with the other context fence %d has passed, whose work goes on", n)
+		}
+	}
+	cudatest.Kill(2000)
+	g.faults.Add(1)
+	awaitPassed(t, s, 4)
+}
+
+// TestGaugeBeforeCapture: what a stream had before it began to capture is fenced, also if nobody
+// asked for fences then; so is that of one which an event brings into the capture, and that of one
+// which was destroyed.
+func TestGaugeBeforeCapture(t *testing.T) {
+	for _, free := range []bool{false, true} {
+		for what, leave := range map[string]func(s *session){
+			"begins a capture": func(s *session) {
+				s.StreamBeginCapture(&wire.Call{Ctx: 1}, &wire.StreamBeginCaptureArgs{Stream: 16}) // the stand-in has none
+			},
+			"waits for another's capture": func(s *session) {
+				s.active.Store(1)
+				cudatest.Capture(18)
+				if res := s.StreamWaitEvent(&wire.Call{Ctx: 1}, &wire.StreamWaitEventArgs{Stream: 16, Event: 32}); res != cuda.Success {
+					t.Fatal(res)
+				}
+			},
+			"is destroyed": func(s *session) {
+				s.StreamDestroy(&wire.Call{Ctx: 1}, &wire.StreamDestroyArgs{Stream: 16})
+			},
+		} {
+			s := gaugeSession(t, 0)
+			s.Metering(!free)
+			launchOn(t, s, 16)
+			leave(s)
+			s.active.Store(1)
+			cudatest.Capture(16)
+			s.Metering(true)
+			s.Fence(1)
+			if got := writes(); len(got) != 1 || got[0] != 16 {
+				t.Errorf("a stream that %s, free %v: written to %v", what, free, got)
+			}
+			awaitPassed(t, s, 1)
+			if n := len(s.gauge.free); n != gaugeWords {
+				t.Errorf("a stream that %s, free %v: %d words are free", what, free, n)
+			}
+		}
+	}
+}
+
+// TestGaugeOfNobody: nothing is put on streams that are destroyed, or begin to capture, where nobody
+// will ask for fences, and where somebody may, no more is kept than has not come.
+func TestGaugeOfNobody(t *testing.T) {
+	for _, gated := range []bool{false, true} {
+		s := gaugeSession(t, 0)
+		s.gauge.gated = gated
+		for range 10 * gaugeEarly {
+			launchOn(t, s, 16)
+			s.captureGauge(s.everyStream())
+		}
+		if n := len(s.gauge.early); n > gaugeEarly || (n == 0) == gated || (len(writes()) == 0) == gated {
+			t.Errorf("gated %v: %d words are kept, %d were written", gated, n, len(writes()))
+		}
+	}
+}
+
+// TestGaugeWordsComeBack: words that were given up, with their contexts or because those had an
+// error, are there again; while none is, a fence waits for one rather than go without.
+func TestGaugeWordsComeBack(t *testing.T) {
+	s := gaugeSession(t, 0)
+	s.Metering(true)
+	g := &s.gauge
+	for n := range uint64(2 * gaugeWords / 8) {
+		for range 8 {
+			launchOn(t, s, 16)
+			s.behind(s.streams.m[16])
+		}
+		s.Fence(n + 1)
+		g.mu.Lock()
+		g.dropLocked(func(due) bool { return true })
+		g.mu.Unlock()
+		if n%2 == 0 {
+			s.outliveGauge(1, s.handleOf(1))
+		}
+		awaitPassed(t, s, n+1)
+	}
+	cudatest.Reset(0)
+	g.mu.Lock()
+	if g.lost = g.reapLocked(g.lost); len(g.free) != gaugeWords || len(g.lost) != 0 {
+		t.Errorf("%d words are free, %d lost", len(g.free), len(g.lost))
+	}
+	const n = 2*gaugeWords/8 + 1
+	g.points = append(g.points, point{n: n}) // has all of them
+	for _, i := range g.free {
+		g.values[i]++
+		g.points[0].dues = append(g.points[0].dues, due{index: i, value: g.values[i], ctx: 1, handle: s.handleOf(1)})
+	}
+	all := g.points[0].dues
+	g.free = nil
+	g.mu.Unlock()
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		for _, d := range all {
+			g.word(d).store(d.value)
+		}
+	}()
+	launchOn(t, s, 16)
+	if s.Fence(n + 1); len(writes()) != 1 {
+		t.Errorf("written to %v", writes())
+	}
+	awaitPassed(t, s, n+1)
 }

@@ -88,6 +88,10 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 	if a.Mode > uint32(cuda.CaptureModeRelaxed) {
 		return cuda.ErrorInvalidValue
 	}
+	s.captureGauge(s.everyStream())
+	if _, res := s.stream(c, a.Stream); res != cuda.Success { // other contexts were current
+		return res
+	}
 	if res := s.setCaptureMode(uint32(cuda.CaptureModeRelaxed)); res != cuda.Success {
 		return res
 	}

@@ -39,7 +39,7 @@ func (s *session) endContext(id uint32, ctx *context_, end func() cuda.Result) c
 
 // ending has the driver end a context that nobody else asks it about any more.
 func (s *session) ending(id uint32, handle bind.Context, end func() cuda.Result) cuda.Result {
-	s.forgetGauge(id)
+	s.forgetGauge(id, handle)
 	s.watch.leaveContext(handle)
 	s.users.wait(handle)
 	return end()
@@ -80,6 +80,8 @@ func (s *session) endLingering() {
 		s.letGo(func(ctx uint32) bool { return ctx == l.id })
 		if res := s.ending(l.id, l.handle, l.end); res != cuda.Success {
 			slog.Warn("a context that was kept for what is registered through it does not end", "error", res)
+		} else {
+			s.outliveGauge(l.id, l.handle)
 		}
 		s.budget.Leave()
 	}

@@ -3,6 +3,7 @@ package cuda
 import (
 	"iter"
 	"maps"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -184,6 +185,11 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	e, ok := s.events.hot(a.Event)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if s.capturing() { // the event may be of the capture, and brings the stream into it
+		if st, res := s.stream(c, a.Stream); res == cuda.Success {
+			s.captureGauge(slices.Values([]*stream{st}))
+		}
 	}
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {

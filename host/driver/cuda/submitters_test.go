@@ -41,6 +41,7 @@ func submitterSession(t testing.TB, n int, quick ...string) (*session, *submitte
 		"cuEventRecord": cudatest.Address(cudatest.Record), "cuStreamWaitEvent": cudatest.Address(cudatest.WaitEvent),
 		"cuStreamWriteValue32_v2": cudatest.Address(cudatest.WriteValue), "cuEventQuery": cudatest.Address(cudatest.Query),
 		"cuStreamQuery": cudatest.Address(cudatest.Query), "cuPointerGetAttribute": cudatest.Moving("cuPointerGetAttribute"),
+		"cuStreamIsCapturing": cudatest.Address(cudatest.IsCapturing),
 	}
 	for _, name := range quick {
 		functions[name] = cudatest.Address(cudatest.LaunchQuick)

@@ -13,6 +13,8 @@ static struct call *calls;
 static size_t count, room;
 static unsigned delay; // most turns that a call takes
 static int fail;       // what the next launch answers
+static uint64_t dead;  // a context that answers with an error alone
+static uint64_t captures = ~0ull;
 static __thread uint64_t current;
 static __thread uint32_t seed;
 
@@ -56,7 +58,11 @@ static int write_value(uint64_t stream, uint64_t addr, uint32_t value, uint32_t 
 	__atomic_store_n((uint32_t *)(uintptr_t)addr, value, __ATOMIC_RELEASE);
 	return 0;
 }
-static int query(uint64_t x) { note(5, 0, x, 0); return 0; }
+static int query(uint64_t x) { note(5, 0, x, 0); return dead && current == dead ? 700 : 0; }
+static int is_capturing(uint64_t stream, int32_t *status) {
+	*status = stream == captures;
+	return captures == ~0ull ? 500 : 0;
+}
 
 static uint64_t address(int which) {
 	switch (which) {
@@ -67,11 +73,14 @@ static uint64_t address(int which) {
 	case 4: return (uint64_t)(uintptr_t)write_value;
 	case 5: return (uint64_t)(uintptr_t)query;
 	case 6: return (uint64_t)(uintptr_t)launch_quick;
+	case 7: return (uint64_t)(uintptr_t)is_capturing;
 	}
 	return 0;
 }
-static void reset(unsigned d) { count = 0; delay = d; fail = 0; }
+static void reset(unsigned d) { count = 0; delay = d; fail = 0; dead = 0; captures = ~0ull; }
 static void fail_next(int r) { fail = r; }
+static void kill_context(uint64_t ctx) { dead = ctx; }
+static void capture(uint64_t stream) { captures = stream; }
 static size_t number(void) { pthread_mutex_lock(&lock); size_t n = count; pthread_mutex_unlock(&lock); return n; }
 static struct call at(size_t i) { return calls[i]; }
 */
@@ -89,6 +98,7 @@ const (
 	WriteValue // Number: the value, which is stored at once
 	Query
 	LaunchQuick // a launch that is not remembered and takes no time
+	IsCapturing // not remembered; an error unless Capture has said which stream does
 )
 
 // Call is one call, in the order in which they were made.
@@ -105,6 +115,12 @@ func Reset(delay uint) { C.reset(C.uint(delay)) }
 
 // FailNext has the next launch answer a result.
 func FailNext(result uint32) { C.fail_next(C.int(result)) }
+
+// Kill has a context be one that an error of a kernel has ended.
+func Kill(ctx uint64) { C.kill_context(C.uint64_t(ctx)) }
+
+// Capture has one stream capture, and no other.
+func Capture(stream uint64) { C.capture(C.uint64_t(stream)) }
 
 // Calls returns what was called since Reset. Nobody calls meanwhile.
 func Calls() []Call {
