@@ -39,6 +39,42 @@ func TestClockBegins(t *testing.T) {
 	}
 }
 
+// TestFreeTimeIsNotCounted: of work that was on the GPU when the session became free, whether it
+// gave it more then or not, the free time is no busy time once it is metered again, and says nothing
+// of how long operations take.
+func TestFreeTimeIsNotCounted(t *testing.T) {
+	const free = time.Hour
+	for _, more := range []bool{false, true} {
+		gauge := &fakeGauge{}
+		g := still(t, gauge)
+		g.Grant.Set(metered, time.Second)
+		if err := g.Before(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g.Rest()
+		g.Grant.Set(page.Open, 0)
+		if !g.follow() {
+			t.Fatal("the gate is closed for good")
+		}
+		if more {
+			if err := g.Before(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.counted, g.moved = g.counted.Add(-free), g.moved.Add(-free)
+		gauge.passed.Store(1)
+		g.Grant.Set(metered, time.Second)
+		g.become(0)
+		gauge.passed.Store(g.fenced)
+		g.mu.Lock()
+		g.lookLocked(time.Now())
+		g.mu.Unlock()
+		if busy := time.Duration(g.Usage.Busy.Load()); busy >= free || !g.idle.Load() || g.est >= float64(time.Minute) {
+			t.Errorf("more then %v: busy for %v, idle %v, an operation takes %v", more, busy, g.idle.Load(), time.Duration(g.est))
+		}
+	}
+}
+
 // TestAsksOnce: while the consumer is asked to fence what it submitted, it is not asked again;
 // later it is.
 func TestAsksOnce(t *testing.T) {

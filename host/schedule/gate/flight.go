@@ -20,7 +20,7 @@ func (g *Gate) begin() {
 	g.mu.Lock()
 	if g.idle.Load() {
 		g.idle.Store(false)
-		g.counted = time.Now()
+		g.counted, g.blind = time.Now(), false
 		g.moved = g.counted
 	}
 	g.mu.Unlock()
@@ -124,7 +124,7 @@ func (g *Gate) fence() {
 	g.marks[n%depth] = mark{g.submitted.Load()}
 	if g.idle.Load() { // work of the free time
 		g.idle.Store(false)
-		g.counted = time.Now()
+		g.counted, g.blind = time.Now(), false
 		g.moved = g.counted
 	}
 	g.fenced = n
@@ -142,11 +142,15 @@ func (g *Gate) lookLocked(now time.Time) {
 		g.idle.Store(false) // submitted while this side found it idle
 		g.counted, g.moved = now, now
 	}
+	blind := g.blind
+	if g.blind = false; blind {
+		g.counted, g.moved = now, now
+	}
 	if g.Gauge == nil {
 		g.passed, g.done = g.fenced, g.submitted.Load()
 	} else if p := min(g.Gauge.Passed(), g.fenced); p > g.passed {
 		ops := g.marks[p%depth].ops
-		if n := ops - g.done; n > 0 {
+		if n := ops - g.done; n > 0 && !blind {
 			took := float64(now.Sub(g.moved)) / float64(n)
 			if g.est == 0 {
 				g.est = took

@@ -48,6 +48,7 @@ type Gate struct {
 	done    uint64      // operations known to be finished
 	counted time.Time   // up to here busy is in the usage; zero: not busy
 	moved   time.Time   // when done last grew
+	blind   bool        // the session was free, and nobody looked since: what passed is not counted
 	est     float64     // nanoseconds that an operation takes
 	active  bool        // as the scheduler was told
 	quietAt time.Time   // nothing has been on the GPU since; zero: something is
@@ -176,6 +177,9 @@ func (g *Gate) become(w page.Word) {
 		}
 		g.free = w
 		g.loose.Store(true)
+		g.mu.Lock()
+		g.blind = true
+		g.mu.Unlock()
 		g.announce()
 		return
 	}

@@ -52,8 +52,11 @@ func (g *Gate) follow() bool {
 	sharpen()
 	for !g.stopped.Load() {
 		w := g.Grant.Word()
-		if w.Free() {
-			return true // nothing is measured, and nobody asks
+		if w.Free() { // nothing is measured, and nobody asks
+			g.mu.Lock()
+			g.blind = true
+			g.mu.Unlock()
+			return true
 		}
 		g.settle()
 		g.mu.Lock()
