@@ -203,6 +203,11 @@ func (e *engine) decideLocked(now time.Time) (next time.Time) {
 		for _, x := range s.sessions {
 			x.g.Set(w, budget)
 		}
+		if s.Mode == policy.Metered && s.working() > 1 {
+			if at := now.Add(e.policy.Turn()); next.IsZero() || at.Before(next) {
+				next = at
+			}
+		}
 		if now.Sub(s.second[1].at) >= time.Second {
 			s.second[0], s.second[1] = s.second[1], sample{now, s.Held}
 		}
@@ -224,7 +229,8 @@ func word(m policy.Mode) page.Word {
 }
 
 // report sums up a share's sessions. Each word of a page is read once; what it says of time, policy
-// cuts to what the clock allows.
+// cuts to what the clock allows. Of sessions that were busy since the last report nobody knows
+// whether at the same time: then the longest counts, and there is a report each policy.Turn.
 func (s *share) report() policy.Report {
 	r := policy.Report{Drained: true}
 	for _, x := range s.sessions {
@@ -257,12 +263,16 @@ func (s *share) working() int {
 func (s *share) waited() time.Duration {
 	sum := s.past
 	for _, x := range s.sessions {
-		sum += x.waited()
+		sum = x.andWaited(sum)
 	}
 	return sum
 }
 
-func (x *session) waited() time.Duration { return time.Duration(min(x.u.Waited.Load(), 1<<60)) }
+// andWaited adds how long a session has waited, as its worker says, to a sum that never wraps.
+func (x *session) andWaited(sum time.Duration) time.Duration {
+	const most = 1 << 61
+	return min(sum+time.Duration(min(x.u.Waited.Load(), most)), most)
+}
 
 // join adds a virtual GPU.
 func (e *engine) join(key string, l policy.Limits) *share {
@@ -334,7 +344,7 @@ func (e *engine) remove(s *share, id uint64) error {
 func (e *engine) dropLocked(s *share, id uint64, x *session) {
 	delete(s.sessions, id)
 	delete(e.bells, int32(x.bell))
-	s.past += x.waited()
+	s.past = x.andWaited(s.past)
 	if !x.muted {
 		_ = unix.EpollCtl(e.poll, unix.EPOLL_CTL_DEL, x.bell, nil)
 	}
