@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/schedule/page"
 	"causeway/host/schedule/policy"
 )
@@ -108,5 +110,70 @@ func TestWaitedNeverTurns(t *testing.T) {
 			t.Fatalf("after %d sessions it waited %v, and %v before", id+1, now, last)
 		}
 		last = now
+	}
+}
+
+// TestManyBells: sessions of which none rings too often are not listened to for a while if together
+// they do; others' are, and all are afterwards.
+func TestManyBells(t *testing.T) {
+	e, err := newEngine("g", false, quietLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	loud, calm := e.join("loud", policy.Limits{}), e.join("calm", policy.Limits{})
+	defer e.leave(calm)
+	defer e.leave(loud)
+	muted := func(s *share) (n int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, x := range s.sessions {
+			if !x.muted.IsZero() {
+				n++
+			}
+		}
+		return n
+	}
+	const sessions = 16
+	for _, s := range []*share{loud, calm} {
+		for id := range uint64(sessions) {
+			files, _ := described(t)
+			x, err := openSession(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.add(s, id, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ring := func(s *share, times int) {
+		var events []unix.EpollEvent
+		for _, x := range s.sessions {
+			events = append(events, unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(x.bell)})
+		}
+		for range times {
+			e.countBells(events)
+		}
+	}
+	for begin := time.Now(); ; begin = time.Now() { // a busy machine takes longer than a window
+		ring(loud, ringsAll/sessions+1)
+		ring(calm, ringsAll/sessions/2)
+		if time.Since(begin) < ringsWindow/2 {
+			break
+		}
+		time.Sleep(2 * ringsWindow)
+	}
+	e.poke() // its thread has not heard of any
+	if n := muted(loud); n != sessions {
+		t.Errorf("%d of %d bells that rang too often together are not listened to", n, sessions)
+	}
+	if n := muted(calm); n != 0 {
+		t.Errorf("%d bells are not listened to that rang as often as they may", n)
+	}
+	for end := time.Now().Add(time.Minute); muted(loud) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bells are never listened to again", muted(loud))
+		}
 	}
 }

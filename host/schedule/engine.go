@@ -37,6 +37,22 @@ type share struct {
 	sessions map[uint64]*session
 	past     time.Duration // waited, of sessions that are gone
 	second   [2]sample
+	rings
+}
+
+// rings are those of bells since a moment.
+type rings struct {
+	n    int
+	calm time.Time
+}
+
+// ring counts one, and reports whether there were more than most in ringsWindow.
+func (r *rings) ring(now time.Time, most int) bool {
+	if now.Sub(r.calm) > ringsWindow {
+		r.calm, r.n = now, 0
+	}
+	r.n++
+	return r.n > most
 }
 
 // sample is what a share had held at a time.
@@ -52,16 +68,17 @@ type session struct {
 	g            page.Grant
 	u            page.Usage
 	busy         uint64 // of u.Busy, accounted for
-	rings        int    // since calm
-	calm         time.Time
-	muted        bool
+	of           *share
+	rings
+	muted time.Time // since when its bell is not listened to; zero: it is
 }
 
-// Bounds on a bell that is rung for nothing: beyond ringsMost in ringsWindow it is not listened to
-// until that is over.
+// Bounds on bells that are rung for nothing: one that rings beyond ringsMost in ringsWindow is not
+// listened to for as long, nor is one of a virtual GPU whose bells ring more than ringsAll together.
 const (
 	ringsWindow = 100 * time.Millisecond
 	ringsMost   = 4000
+	ringsAll    = 3 * ringsMost
 )
 
 func newEngine(gpu string, soft bool, log *slog.Logger) (*engine, error) {
@@ -161,22 +178,16 @@ func (e *engine) countBells(events []unix.EpollEvent) {
 		if s == nil {
 			continue
 		}
-		if ev.Events&^unix.EPOLLIN != 0 {
-			e.muteLocked(s)
-			continue
-		}
-		if now.Sub(s.calm) > ringsWindow {
-			s.calm, s.rings = now, 0
-		}
-		if s.rings++; s.rings > ringsMost {
-			e.muteLocked(s)
+		own, all := s.ring(now, ringsMost), s.of.ring(now, ringsAll)
+		if own || all || ev.Events&^unix.EPOLLIN != 0 {
+			e.muteLocked(s, now)
 		}
 	}
 }
 
-func (e *engine) muteLocked(s *session) {
-	if !s.muted {
-		s.muted = true
+func (e *engine) muteLocked(s *session, now time.Time) {
+	if s.muted.IsZero() {
+		s.muted = now
 		_ = unix.EpollCtl(e.poll, unix.EPOLL_CTL_DEL, s.bell, nil)
 	}
 }
@@ -187,13 +198,15 @@ func (e *engine) decideLocked(now time.Time) (next time.Time) {
 	for _, s := range e.shares {
 		e.policy.Report(s.Share, now, s.report())
 		for _, x := range s.sessions {
-			if !x.muted {
+			if x.muted.IsZero() {
 				continue
 			}
-			if end := x.calm.Add(ringsWindow); now.Before(end) {
-				unmute = end
+			if end := x.muted.Add(ringsWindow); now.Before(end) {
+				if unmute.IsZero() || end.Before(unmute) {
+					unmute = end
+				}
 			} else if e.listen(x.bell) == nil {
-				x.muted = false // its next ring begins a window
+				x.muted = time.Time{} // its next ring begins a window
 			}
 		}
 	}
@@ -320,7 +333,7 @@ func (e *engine) add(s *share, id uint64, x *session) error {
 	if err := e.listen(x.bell); err != nil {
 		return err
 	}
-	s.sessions[id] = x
+	s.sessions[id], x.of = x, s
 	e.bells[int32(x.bell)] = x
 	x.busy = x.u.Busy.Load()
 	x.g.Set(word(s.Mode), s.Budget) // at once: until now somebody else may have granted it anything
@@ -345,7 +358,7 @@ func (e *engine) dropLocked(s *share, id uint64, x *session) {
 	delete(s.sessions, id)
 	delete(e.bells, int32(x.bell))
 	s.past = x.andWaited(s.past)
-	if !x.muted {
+	if x.muted.IsZero() {
 		_ = unix.EpollCtl(e.poll, unix.EPOLL_CTL_DEL, x.bell, nil)
 	}
 	// Who made the pages opens the grant when the connection ends, and may have done so just before
