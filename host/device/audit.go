@@ -66,6 +66,7 @@ func (d *Device) routineAudit(ctx context.Context) {
 	}
 	t := time.NewTicker(d.opts.Audit)
 	defer t.Stop()
+	d.audit.last = time.Now() // there was nobody before
 	for {
 		select {
 		case <-ctx.Done():
