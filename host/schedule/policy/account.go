@@ -27,6 +27,8 @@ const (
 	// accountDebt is how much of what one was charged it is barred for: what it had while nobody
 	// else was there took nothing from those that come later.
 	accountDebt = 10 * time.Second
+	// accountNothing: less than one part in so many of a period is none.
+	accountNothing = 50
 	// accountLeast is too little to charge.
 	accountLeast = 250 * time.Millisecond
 	// Distrust is how long one that was charged counts as one that wants all that it can get.
@@ -66,17 +68,17 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	g.charge(now)
 	card = min(max(card, 0), period)
 	s.Card += card
+	s.absent = card < period/accountNothing
 	if card > 0 {
 		g.sees(s, now)
 	}
 	// What a scheduler before this one counted, or nobody while there was none, is not known here.
 	if !g.exclusive(now, card, period) || now.Sub(s.joined) < period {
-		s.byHeld.at, s.byBusy.at = s.Held-s.returned, s.BusyTotal
+		s.byHeld.at, s.byBusy.at = s.counted(), s.BusyTotal
 		return 0
 	}
-	held := s.byHeld.due(s.Held-s.returned, card)
+	held := s.byHeld.due(s.counted(), card)
 	s.Held += held
-	s.byHeld.at += held
 	s.heldAt += held // it says nothing about what workers may report
 	s.virtual += float64(held) / s.weight()
 	s.penalty = min(s.penalty+float64(held)/s.weight(), float64(accountDebt)/s.weight())
@@ -93,6 +95,11 @@ func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.
 	}
 	return charged
 }
+
+// counted is what the driver's account is held against: the time that it was charged for, and what
+// was charged beside it to those of which that account has nothing. Their work may wait on the GPU
+// for ever, and take no time from who is there.
+func (s *Share) counted() time.Duration { return s.occupied - s.returned }
 
 // barred is for how long yet one gets nothing that was charged by the driver's account: until those
 // that want the GPU, or did a moment ago, could have had what is theirs of it. Turns do not

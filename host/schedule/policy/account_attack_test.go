@@ -78,3 +78,19 @@ func TestForgersByTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestBesideOneThatIsStuck: a virtual GPU whose work waits for ever, as for a value that nobody
+// writes, and never comes onto the GPU, keeps its turns, but has another charged for nothing: the
+// half of the time that it is taken for is not hidden by that one.
+func TestBesideOneThatIsStuck(t *testing.T) {
+	for weight, least := range map[uint32]float64{1: 0.1, 9: 0.5, 81: 0.9} {
+		s := &sim{t: t}
+		s.add(Limits{Weight: 9}, program{kernel: time.Millisecond, stuck: true})
+		honest := s.add(Limits{Weight: weight}, program{kernel: 100 * time.Microsecond})
+		got := s.parts(4, 3, truth)
+		t.Logf("weight %d: %.3f", weight, got)
+		if got[1] < least || honest.Charged != 0 || !honest.suspect.IsZero() {
+			t.Errorf("beside one with a weight of 9 that has nothing on the GPU an honest one with %d has %v, and is charged %v", weight, got, honest.Charged)
+		}
+	}
+}

@@ -176,8 +176,8 @@ func TestForgerPaysForAllOfIt(t *testing.T) {
 		for n := range 20 {
 			now = now.Add(accountPeriod)
 			charged += g.Account(s, now, accountPeriod, accountPeriod)
-			if s.byHeld.at != s.Held-s.returned || s.byBusy.at != s.BusyTotal {
-				t.Fatalf("%s: %v of %v and %v of %v are accounted for", what, s.byHeld.at, s.Held-s.returned, s.byBusy.at, s.BusyTotal)
+			if s.byHeld.at != s.counted() || s.byBusy.at != s.BusyTotal {
+				t.Fatalf("%s: %v of %v and %v of %v are accounted for", what, s.byHeld.at, s.counted(), s.byBusy.at, s.BusyTotal)
 			}
 			if used := time.Duration(n+1) * accountPeriod; charged < used-accountPeriod || charged > used {
 				t.Fatalf("%s: of %v that nobody counted %v are charged", what, used, charged)

@@ -119,6 +119,8 @@ type Share struct {
 	recent    float64 // part of the GPU's time, over memory
 
 	joined, capped time.Time     // since when it is counted, and measured for a cap
+	occupied       time.Duration // as Held, but for those that are absent
+	absent         bool          // the driver's last account has nothing of it, or none came
 	returned       time.Duration // of Held, so far
 	byHeld, byBusy ledger
 	suspect        time.Time // until then it is not interactive
@@ -152,7 +154,7 @@ type GPU struct {
 
 // Join adds a virtual GPU. It is quiet until a Report says otherwise.
 func (g *GPU) Join(now time.Time, l Limits) *Share {
-	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: g.capSlice(), joined: now, capped: now}
+	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: g.capSlice(), joined: now, capped: now, absent: true}
 	s.virtual = g.floor(nil)
 	g.shares = append(g.shares, s)
 	return s
@@ -254,10 +256,13 @@ func (g *GPU) charge(now time.Time) {
 	if dt <= 0 { // also of a clock that steps back
 		return
 	}
-	n := 0
+	n, present := 0, 0
 	for _, s := range g.shares {
 		if s.occupies() {
 			n++
+			if !s.absent {
+				present++
+			}
 		}
 	}
 	fade := 1 - math.Exp(-float64(dt)/float64(memory))
@@ -265,6 +270,11 @@ func (g *GPU) charge(now time.Time) {
 		part := 0.0
 		if s.occupies() {
 			part = 1 / float64(n)
+			m := present
+			if s.absent {
+				m++
+			}
+			s.occupied += dt / time.Duration(m)
 		}
 		held := part * float64(dt)
 		s.Held += time.Duration(held)

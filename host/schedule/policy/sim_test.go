@@ -15,6 +15,7 @@ type program struct {
 	pause  time.Duration
 	flight int  // kernels in flight
 	forges bool // its worker believes that whatever was submitted is finished
+	stuck  bool // what it submits waits for something, and never comes onto the GPU
 
 	left     time.Duration // of the kernel on the GPU
 	inBatch  int           // kernels submitted of this batch
@@ -116,7 +117,7 @@ func (s *sim) step() {
 			p.inBatch++
 		}
 		wanted = wanted || p.wants(s.now) && !p.Throttled()
-		if p.flight > 0 {
+		if p.flight > 0 && !p.stuck {
 			n++
 		}
 	}
@@ -125,6 +126,10 @@ func (s *sim) step() {
 	}
 	for _, p := range s.list {
 		if p.flight == 0 {
+			continue
+		}
+		if p.stuck {
+			p.busy += tick
 			continue
 		}
 		part := tick / time.Duration(n)

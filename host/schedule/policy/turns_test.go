@@ -206,7 +206,7 @@ func TestTakeTurns(t *testing.T) {
 		"each as if it were alone": {user{&Share{}, now}, 7e9 + 1, 8e9, false},
 		"not enough was seen":      {user{&Share{}, now}, 0, 8e9 - 1, false},
 	} {
-		s := &Share{Held: 10 * time.Second, returned: time.Second, BusyTotal: 3 * time.Second}
+		s := &Share{Held: 7 * time.Second, occupied: 10 * time.Second, returned: time.Second, BusyTotal: 3 * time.Second}
 		g := &GPU{shares: []*Share{s}, users: [2]user{{s, now}, c.other}, last: now, together: now, claimed: c.claimed, there: c.there}
 		if got := g.exclusive(now, 2*time.Second, period); got != c.exclusive {
 			t.Errorf("%s: %v", what, got)
