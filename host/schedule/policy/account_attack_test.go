@@ -94,3 +94,30 @@ func TestBesideOneThatIsStuck(t *testing.T) {
 		}
 	}
 }
+
+// TestLongKernelsBesidePauses: kernels that are longer than slices have their share of time, and no
+// more, beside one that pauses for a moment now and then; when that one has been away for a while
+// they have the GPU.
+func TestLongKernelsBesidePauses(t *testing.T) {
+	for _, kernel := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+		for _, pause := range []time.Duration{0, 70 * time.Microsecond, time.Millisecond} {
+			s := &sim{t: t}
+			s.add(Limits{Weight: 1}, program{kernel: kernel})
+			p := program{kernel: 100 * time.Microsecond}
+			if pause > 0 {
+				p.batch, p.pause = 100, pause
+			}
+			honest := s.add(Limits{Weight: 9}, p)
+			got := s.parts(3, 2, truth)
+			t.Logf("kernels of %v beside pauses of %v: %.3f", kernel, pause, got)
+			if got[0] > 0.2 || got[0] < 0.05 || got[1] < 0.7 {
+				t.Errorf("kernels of %v beside pauses of %v have %v with a share of 1 beside 9", kernel, pause, got)
+			}
+			honest.batch, honest.pause = 100, time.Hour
+			s.run(3 * time.Second)
+			if last := s.parts(1, 1, truth); last[0] < 0.9 {
+				t.Errorf("kernels of %v: with nobody else there they have %v", kernel, last)
+			}
+		}
+	}
+}

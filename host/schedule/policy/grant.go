@@ -35,7 +35,7 @@ func (g *GPU) grant(now time.Time, want []*Share) {
 // quiet is the mode of one that does not hold the GPU.
 func (g *GPU) quiet(now time.Time, s *Share, want int) Mode {
 	switch {
-	case s.active || s.throttled || g.barred(now, s) > 0:
+	case s.active || s.throttled || g.barred(now, s) > 0 || g.indebted(now, s) > 0:
 		return Closed
 	case len(g.shares) == 1 && s.cap() == 0:
 		return Free // nobody to share with: it need not say when it begins
@@ -105,6 +105,14 @@ func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
 			for _, o := range g.shares {
 				if o != s && !o.active && o.recently(now) {
 					at(o.leftAt.Add(Calm)) // there may be nobody then for whose sake it is barred
+				}
+			}
+		}
+		if left := g.indebted(now, s); left > 0 && s.active {
+			at(now.Add(left))
+			for _, o := range g.shares {
+				if o != s && !o.active && o.breathes(now) {
+					at(o.leftAt.Add(breath))
 				}
 			}
 		}

@@ -126,6 +126,7 @@ type Share struct {
 	suspect        time.Time // until then it is not interactive
 	// Nanoseconds charged by the driver's account, divided by weight, for which it is barred.
 	penalty float64
+	debt    float64 // nanoseconds that it held after its turn, divided by weight (debt.go)
 }
 
 // Throttled reports whether the cap holds it back.
@@ -234,7 +235,7 @@ func (g *GPU) Decide(now time.Time) (next time.Time) {
 	}
 	var want []*Share
 	for _, s := range g.shares {
-		if s.active && !s.throttled && g.barred(now, s) == 0 {
+		if s.active && !s.throttled && g.barred(now, s) == 0 && g.indebted(now, s) == 0 {
 			want = append(want, s)
 		}
 	}
@@ -282,6 +283,7 @@ func (g *GPU) charge(now time.Time) {
 		s.virtual += held / s.weight()
 		s.recent += (part - s.recent) * fade
 		s.tokens += s.cap() * float64(dt)
+		g.owe(now, s, time.Duration(held), dt)
 		if s.penalty > 0 {
 			s.penalty = max(s.penalty-float64(dt)/g.weightBeside(now, s), 0)
 		}
