@@ -62,8 +62,8 @@ func (e *turned) run(d, turn time.Duration) {
 	}
 }
 
-// TestSessionsByTurns: sessions of one virtual GPU that have work on the GPU one after the other use
-// it all the time: its cap holds, and its share is its share.
+// TestSessionsByTurns: sessions of one virtual GPU that have work on the GPU one after the other
+// use it all the time: its cap holds, and its share is its share.
 func TestSessionsByTurns(t *testing.T) {
 	for _, turn := range []time.Duration{500 * time.Microsecond, 2 * time.Millisecond} {
 		for what, limits := range map[string][]policy.Limits{"a cap": {{Weight: 1, Cap: 20}}, "a share": {{Weight: 1}, {Weight: 1}}} {

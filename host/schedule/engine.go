@@ -74,7 +74,8 @@ type session struct {
 }
 
 // Bounds on bells that are rung for nothing: one that rings beyond ringsMost in ringsWindow is not
-// listened to for as long, nor is one of a virtual GPU whose bells ring more than ringsAll together.
+// listened to for as long, nor is one of a virtual GPU whose bells ring more than ringsAll
+// together.
 const (
 	ringsWindow = 100 * time.Millisecond
 	ringsMost   = 4000

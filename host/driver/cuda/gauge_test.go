@@ -230,7 +230,8 @@ func TestGaugeBeforeCapture(t *testing.T) {
 	for _, free := range []bool{false, true} {
 		for what, leave := range map[string]func(s *session){
 			"begins a capture": func(s *session) {
-				s.StreamBeginCapture(&wire.Call{Ctx: 1}, &wire.StreamBeginCaptureArgs{Stream: 16}) // the stand-in has none
+				// The stand-in has no captures.
+				s.StreamBeginCapture(&wire.Call{Ctx: 1}, &wire.StreamBeginCaptureArgs{Stream: 16})
 			},
 			"waits for another's capture": func(s *session) {
 				s.active.Store(1)
@@ -262,8 +263,8 @@ func TestGaugeBeforeCapture(t *testing.T) {
 	}
 }
 
-// TestGaugeOfNobody: nothing is put on streams that are destroyed, or begin to capture, where nobody
-// will ask for fences, and where somebody may, no more is kept than has not come.
+// TestGaugeOfNobody: nothing is put on streams that are destroyed, or begin to capture, where
+// nobody will ask for fences, and where somebody may, no more is kept than has not come.
 func TestGaugeOfNobody(t *testing.T) {
 	for _, gated := range []bool{false, true} {
 		s := gaugeSession(t, 0)

@@ -40,8 +40,8 @@ func TestClockBegins(t *testing.T) {
 }
 
 // TestFreeTimeIsNotCounted: of work that was on the GPU when the session became free, whether it
-// gave it more then or not, the free time is no busy time once it is metered again, and says nothing
-// of how long operations take.
+// gave it more then or not, the free time is no busy time once it is metered again, and says
+// nothing of how long operations take.
 func TestFreeTimeIsNotCounted(t *testing.T) {
 	const free = time.Hour
 	for _, more := range []bool{false, true} {

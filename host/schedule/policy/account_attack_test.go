@@ -60,7 +60,8 @@ func TestForgersByTurns(t *testing.T) {
 			var used, charged time.Duration
 			for n := 1; n <= 40; n++ { // a has the odd periods
 				end := epoch.Add(time.Duration(n) * accountPeriod)
-				ofA, ofB := accountPeriod, apart // b's account is later, and has the end of its turn
+				// b's account is later, and has the end of its turn.
+				ofA, ofB := accountPeriod, apart
 				if n%2 == 0 {
 					ofA, ofB = 0, accountPeriod-apart
 				}

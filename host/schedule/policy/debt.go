@@ -41,15 +41,16 @@ func (g *GPU) owe(now time.Time, s *Share, held, dt time.Duration) {
 	switch {
 	case !there:
 		s.debt = 0
-	case held > 0 && s.Mode == Closed && wanted && now.Sub(s.closedAt) > g.flight(): // what was in flight is its due
+	// What was in flight is its due.
+	case held > 0 && s.Mode == Closed && wanted && now.Sub(s.closedAt) > g.flight():
 		s.debt = min(s.debt+float64(held)/s.weight(), float64(mostDebt)/s.weight())
 	case s.debt > 0 && w > 0 && s.Mode == Closed:
 		s.debt = max(s.debt-float64(dt)/w, 0)
 	}
 }
 
-// indebted is for how long yet one gets nothing for the sake of others, who are in nobody's debt. 0:
-// it is not.
+// indebted is for how long yet one gets nothing for the sake of others, who are in nobody's debt.
+// 0: it is not.
 func (g *GPU) indebted(now time.Time, s *Share) time.Duration {
 	w, creditor := 0.0, false
 	if s.debt <= 0 {

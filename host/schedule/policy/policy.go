@@ -33,8 +33,8 @@ func (g *GPU) quantum() time.Duration {
 	return Quantum
 }
 
-// Turn is how often reports are to come of several sessions of one virtual GPU that work: those that
-// use the GPU by turns, for less than that each, seem to use it less.
+// Turn is how often reports are to come of several sessions of one virtual GPU that work: those
+// that use the GPU by turns, for less than that each, seem to use it less.
 func (g *GPU) Turn() time.Duration { return g.quantum() / 24 }
 
 // Before it ends for the sake of one that is behind.
