@@ -28,7 +28,12 @@ type termControl struct {
 	marks    atomic.Uint32
 }
 
-func (c *termControl) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) { return &termHandle{c}, 0 }
+func (c *termControl) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) {
+	if c.end.Load() { // else the guest has another before QEMU, on a busy machine, has saved it
+		return nil, syscall.EBUSY
+	}
+	return &termHandle{c}, 0
+}
 
 type termHandle struct{ c *termControl }
 

@@ -37,7 +37,7 @@ void loop_sessions(void)
 		err = one_session();
 		printf("info session ended: %s\n", strerror(err));
 		usleep(2500000);
-	} while (err == EPIPE || err == 0);
+	} while (err == EPIPE || err == EBUSY || err == 0);
 	printf("boot 1 done\n");
 	for (;;)
 		pause();
