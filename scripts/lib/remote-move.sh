@@ -29,6 +29,7 @@ end_next() { [ -z "$next_pid" ] || { kill -9 "$next_pid"; wait "$next_pid"; next
 server_has() { [ "$(vgpu gpu1 $there spec lease)" = "$1" ]; }
 # moves FROM TO: there, and what was left is ended.
 moves() {
+  downtime=
   awaits "$2" && migrates "$1" "$2" --bandwidth 4GiB || { end_next; return 1; } # QEMU keeps the last that it was told
   downtime=$(hmp "$1" 'info migrate' | tr -d '\r' | sed -n 's/^[dD]owntime[^:]*: *\([0-9]*\).*/\1/p' | head -n 1)
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null

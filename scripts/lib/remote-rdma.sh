@@ -86,7 +86,7 @@ phase_moverdma() {
 # moves_by_rdma FROM TO WORD: all that a move is to leave as it was, and by which adapter.
 moves_by_rdma() {
   local pairs; pairs=$(fabric_counts | awk '{print $6}')
-  moves "$1" "$2"; row "the VM moves$3 to $2" "QEMU stands ${downtime:-?} ms" || return
+  moves "$1" "$2"; row "the VM moves$3 to $2" "${downtime:+QEMU stands $downtime ms}" || { keep tail -n 5 "$tmp/said"; return; }
   until_true 20 all_by "$2" vm1 && until_true 20 all_by gpu1 $there; row "causeway inspect at $2 and gpu1: by RDMA, $2's adapter" "$(keep carriers "$2" vm1) | $(keep carriers gpu1 $there)" || return
   goes_by_rdma; row "the programs go on by it, all results right" "$more bytes, $(($(keep fabric_counts | awk '{print $6}') - pairs)) queue pairs" || return
   until_true 30 server_has "$2"; row "the lease is $2's" ""
