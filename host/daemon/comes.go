@@ -24,11 +24,13 @@ func (d *Daemon) awaits(ctx context.Context, v *vgpu, key string) error {
 	if v == nil {
 		return unknown(key)
 	}
-	st, err := d.ask(ctx, v)
+	st, err := d.askWithin(ctx, v, awaitsTimeout) // on a machine that is busy, beside QEMU's start
 	switch rec, _ := d.copyOf(v); {
 	case rec.Lost, errors.Is(err, api.ErrNotRunning):
 		return refuse(http.StatusServiceUnavailable, fmt.Sprintf("`causeway logs %s` there says why", rec.Spec.Key()), "the device process of %s has ended", key)
-	case err != nil, !st.Connected, st.Runs, len(st.Sessions) > 0:
+	case err != nil:
+		return refuse(http.StatusServiceUnavailable, fmt.Sprintf("`causeway inspect %s` there asks it again", rec.Spec.Key()), "the device process of %s does not say whether it awaits a VM: %v", key, err)
+	case !st.Connected, st.Runs, len(st.Sessions) > 0:
 		return refuse(http.StatusConflict, "", "%s awaits no VM here", key)
 	}
 	return nil

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
@@ -191,5 +193,30 @@ func TestLeasesFoundAgain(t *testing.T) {
 		if is != c.ok || is && (e.Host != c.is.Host || e.Heir != c.is.Heir || e.Before != c.is.Before || e.Epoch != c.is.Epoch || e.VGPU != spec.Key() || spec.Lease != c.is.Host) {
 			t.Errorf("%s: %+v of %q", what, e, spec.Lease)
 		}
+	}
+}
+
+// TestAwaitsSlowly: on a busy machine a device process takes longer to say whether it awaits a VM
+// than it may where a list is made; one that says nothing is no word that it awaits none.
+func TestAwaitsSlowly(t *testing.T) {
+	d := onMachine(t, Reading{})
+	v := &vgpu{rec: record{Spec: api.Spec{VM: "vm1", Name: "gpu0"}}}
+	d.add(v)
+	slow := make(chan struct{})
+	servesAt(t, v.rec.Spec.ControlPath(d.run), func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-slow:
+			_ = json.NewEncoder(w).Encode(api.Status{Connected: true})
+		case <-r.Context().Done():
+		}
+	})
+	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := d.awaits(brief, v, "vm1/gpu0"); err == nil || !strings.Contains(err.Error(), "does not say whether it awaits") {
+		t.Error(err)
+	}
+	time.AfterFunc(askTimeout+askTimeout/2, func() { close(slow) })
+	if err := d.awaits(t.Context(), v, "vm1/gpu0"); err != nil {
+		t.Error(err)
 	}
 }

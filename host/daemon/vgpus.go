@@ -19,8 +19,9 @@ import (
 
 // Times.
 const (
-	askTimeout     = time.Second     // what a device process may take to answer
-	unusedPatience = 2 * time.Second // a VM that has just ended may be connected still
+	askTimeout     = time.Second      // what a device process may take to answer
+	awaitsTimeout  = 10 * time.Second // likewise, where it is asked whether a VM may come
+	unusedPatience = 2 * time.Second  // a VM that has just ended may be connected still
 )
 
 func (d *Daemon) find(key string) *vgpu {
@@ -37,8 +38,13 @@ func (d *Daemon) copyOf(v *vgpu) (record, *process.Process) {
 
 // ask asks a vGPU's device process for its account.
 func (d *Daemon) ask(ctx context.Context, v *vgpu) (*api.Status, error) {
+	return d.askWithin(ctx, v, askTimeout)
+}
+
+// askWithin is ask where no answer means no, and who asks waits for it.
+func (d *Daemon) askWithin(ctx context.Context, v *vgpu, limit time.Duration) (*api.Status, error) {
 	rec, _ := d.copyOf(v)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
