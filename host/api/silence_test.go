@@ -153,7 +153,8 @@ func TestStopped(t *testing.T) {
 	}
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if c, err := net.Dial("unix", socket); err == nil { // stopped before it listens nobody would know it
+		// One that is stopped before it listens nobody would know.
+		if c, err := net.Dial("unix", socket); err == nil {
 			_ = c.Close()
 			break
 		}
