@@ -80,16 +80,13 @@ func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.Memcp
 	bytes, _ := f.bounce.Slice(0, src.Size())
 	res = s.note(s.drv.MemcpyDtoHAsync(bytes, src, st.handle))
 	if res == cuda.Success {
-		write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
-		res = s.note(write.Do())
+		reply := func() wire.Reply { return &wire.MemcpyDtoHReply{Dst: bytes.Bytes()} }
+		res = s.watchFence(f, st, &wait{pending: p, finish: reply})
 	}
 	if res != cuda.Success {
 		s.fences.put(f)
 		p.Done(res, nil)
-		return cuda.Success
 	}
-	reply := func() wire.Reply { return &wire.MemcpyDtoHReply{Dst: bytes.Bytes()} }
-	s.watch.add(&wait{pending: p, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: reply, fence: f})
 	return cuda.Success
 }
 
@@ -191,18 +188,15 @@ func (s *session) copyAside(a *wire.MemcpyStagedArgs, reg driver.Region, device 
 	if reg.ReadStaged(f.bounce.Bytes(), a) != nil {
 		res = cuda.ErrorInvalidValue
 	} else if res = s.note(s.drv.MemcpyHtoDAsync(device, f.bounce, st.handle)); res == cuda.Success {
-		write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
-		if res = s.note(write.Do()); res != cuda.Success {
+		if res = s.watchFence(f, st, &wait{far: true, ended: end}); res != cuda.Success {
 			s.drv.StreamSynchronize(st.handle) // which may read the pad
 		}
 	}
 	if res != cuda.Success {
 		s.fences.put(f)
 		end(res)
-		return true, res
 	}
-	s.watch.add(&wait{far: true, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, ended: end, fence: f})
-	return true, cuda.Success
+	return true, res
 }
 
 // fenceWithPad is a fence with that much pinned memory, false if there is none. What is current

@@ -67,6 +67,10 @@ func (p *fencePool) take() (fence, bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.takeLocked()
+}
+
+func (p *fencePool) takeLocked() (fence, bool) {
 	n := len(p.free_)
 	if n == 0 {
 		return fence{}, false
@@ -80,36 +84,26 @@ func (p *fencePool) take() (fence, bool) {
 // takePad is take with a pad for that many bytes in the place of the fence's few, if one is free.
 func (p *fencePool) takePad(size uint64) (fence, bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	n := len(p.padded)
 	if n == 0 || size > padSize {
-		p.mu.Unlock()
 		return fence{}, false
 	}
-	pad := p.padded[n-1]
-	p.padded = p.padded[:n-1]
-	p.mu.Unlock()
-	f, ok := p.take()
-	f.pad = pad
+	f, ok := p.takeLocked()
 	if !ok {
-		p.putPad(f)
 		return f, false
 	}
-	f.bounce, _ = p.pads.Host().Slice(uint64(pad-1)*padSize, size)
+	f.pad, p.padded = p.padded[n-1], p.padded[:n-1]
+	f.bounce, _ = p.pads.Host().Slice(uint64(f.pad-1)*padSize, size)
 	return f, true
 }
 
 func (p *fencePool) put(f fence) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.free_ = append(p.free_, f.index)
-	p.mu.Unlock()
-	p.putPad(f)
-}
-
-func (p *fencePool) putPad(f fence) {
 	if f.pad != 0 {
-		p.mu.Lock()
 		p.padded = append(p.padded, f.pad)
-		p.mu.Unlock()
 	}
 }
 

@@ -420,20 +420,24 @@ func (s *session) behind(st *stream) bool {
 		g.early = append(g.early, d)
 		g.mu.Unlock()
 	}
-	if st.dirty && how != fenceLater {
+	if how != fenceLater {
+		g.clean(st)
+	}
+	return how == fenceSet
+}
+
+// clean has a stream wait for no fence. Worker goroutine.
+func (g *gauge) clean(st *stream) {
+	if st.dirty {
 		g.dirty = slices.DeleteFunc(g.dirty, func(o *stream) bool { return o == st })
 		st.dirty = false
 	}
-	return how == fenceSet
 }
 
 // leaveGauge fences a stream that is about to be destroyed: its work goes on. Worker goroutine.
 func (s *session) leaveGauge(st *stream) {
 	s.behind(st)
-	if g := &s.gauge; st.dirty {
-		g.dirty = slices.DeleteFunc(g.dirty, func(o *stream) bool { return o == st })
-		st.dirty = false
-	}
+	s.gauge.clean(st)
 }
 
 // captureGauge fences streams of which a capture is about to take some. Worker goroutine.

@@ -92,14 +92,23 @@ func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) c
 	if !ok {
 		return s.blockingWait(p, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, finish, st.handle)
 	}
-	write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
-	if res := s.note(write.Do()); res != cuda.Success {
+	_, _, near := p.GPUDone()
+	if res := s.watchFence(f, st, &wait{pending: p, far: !near, finish: finish}); res != cuda.Success {
 		s.fences.put(f)
 		p.Done(res, nil)
-		return cuda.Success
 	}
-	_, _, near := p.GPUDone()
-	s.watch.add(&wait{pending: p, far: !near, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: finish, fence: f})
+	return cuda.Success
+}
+
+// watchFence has the GPU write a fence's word behind a stream's work, upon which the watcher ends a
+// wait, and has the fence back. With an error neither is so.
+func (s *session) watchFence(f fence, st *stream, x *wait) cuda.Result {
+	write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
+	if res := s.note(write.Do()); res != cuda.Success {
+		return res
+	}
+	x.word, x.seq, x.fence, x.ctx, x.stream = f.word, f.value, f, s.handleOf(st.ctx), st.handle
+	s.watch.add(x)
 	return cuda.Success
 }
 
