@@ -28,6 +28,9 @@ func (s *Share) breathes(now time.Time) bool {
 // owe adds to the debt of one that had the GPU for held after its turn, or lets the time dt take
 // from it.
 func (g *GPU) owe(now time.Time, s *Share, held, dt time.Duration) {
+	if s.debt == 0 && (held <= 0 || s.Mode != Closed) {
+		return // nothing comes of it, and most are so, each time
+	}
 	w, wanted, there := 0.0, false, false
 	for _, o := range g.shares {
 		if o == s {

@@ -32,10 +32,16 @@ func (g *GPU) grant(now time.Time, want []*Share) {
 	}
 }
 
+// heldBack reports whether one is to get nothing now, whatever the others want: by its cap, for
+// what the driver's account has charged, or for what it held after its turn.
+func (g *GPU) heldBack(now time.Time, s *Share) bool {
+	return s.throttled || g.barred(now, s) > 0 || g.indebted(now, s) > 0
+}
+
 // quiet is the mode of one that does not hold the GPU.
 func (g *GPU) quiet(now time.Time, s *Share, want int) Mode {
 	switch {
-	case s.active || s.throttled || g.barred(now, s) > 0 || g.indebted(now, s) > 0:
+	case s.active || g.heldBack(now, s):
 		return Closed
 	case len(g.shares) == 1 && s.cap() == 0:
 		return Free // nobody to share with: it need not say when it begins

@@ -235,7 +235,7 @@ func (g *GPU) Decide(now time.Time) (next time.Time) {
 	}
 	var want []*Share
 	for _, s := range g.shares {
-		if s.active && !s.throttled && g.barred(now, s) == 0 && g.indebted(now, s) == 0 {
+		if s.active && !g.heldBack(now, s) {
 			want = append(want, s)
 		}
 	}
