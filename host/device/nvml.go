@@ -25,13 +25,22 @@ type nvmlFile struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	open   map[uint32]int // files by user of the guest; who has none is not there
-	asking map[uint32]int // READs that wait for an answer, likewise
-	waits  int            // of all
+	open   byUser // files
+	asking byUser // READs that wait for an answer
+	waits  int    // of all
+}
+
+// byUser counts what users of a guest have; who has nothing is not there.
+type byUser map[uint32]int
+
+func (b byUser) drop(uid uint32) {
+	if b[uid]--; b[uid] <= 0 {
+		delete(b, uid)
+	}
 }
 
 func newNVMLFile(inv *inventory.Server, log *slog.Logger) *nvmlFile {
-	return &nvmlFile{inv: inv, log: log, open: map[uint32]int{}, asking: map[uint32]int{}}
+	return &nvmlFile{inv: inv, log: log, open: byUser{}, asking: byUser{}}
 }
 
 // ask counts a READ that waits, of which one user, root excepted, may have half; answered is its
@@ -51,9 +60,7 @@ func (f *nvmlFile) answered(uid uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waits--
-	if f.asking[uid]--; f.asking[uid] <= 0 {
-		delete(f.asking, uid)
-	}
+	f.asking.drop(uid)
 }
 
 // Open implements fs.ControlFile.
@@ -92,9 +99,7 @@ func (h *nvmlHandle) Load(context.Context, io.Reader) error { return nil }
 func (f *nvmlFile) closed(uid uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.open[uid]--; f.open[uid] <= 0 {
-		delete(f.open, uid)
-	}
+	f.open.drop(uid)
 }
 
 // nvmlHandle is one open file. pending are the READs whose pages may be touched; the others are
