@@ -172,7 +172,7 @@ lost_timer() {
 unborn="QEMU's emulator has not brought the guest's kernel to its first process within"
 unborn_s=240 first_process='@causeway init' # what it says on the console; empty: another's image
 unborn() {
-  [ -n "$first_process" ] && [ $(($(ms) - boots_at)) -gt $((unborn_s * 1000)) ] && ! tail -c "+$boots_from" "$console_log" | grep -aqF "$first_process"
+  [ -n "$boots_from" ] && [ -n "$first_process" ] && [ $(($(ms) - boots_at)) -gt $((unborn_s * 1000)) ] && ! tail -c "+$boots_from" "$console_log" | grep -aqF "$first_process"
 }
 # processors prints where those of the guest are, if the script's QEMU has a monitor.
 processors() { [ ! -S "$tmp/monitor" ] || timeout 20 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/monitor" 'info registers -a'; }
@@ -188,7 +188,7 @@ await() {
     rc=0; IFS= read -r -t $((left < 2000 ? left / 1000 + 1 : 2)) line <&3 || rc=$?
     if [ $rc != 0 ] && [ -n "${qemu_pid:-}" ] && ended "$qemu_pid"; then echo "        QEMU has ended, and the guest did not say '$1'"; last_words; line= at=$(ms); return 1; fi
     if [ $rc != 0 ] && lost_timer; then echo "        $lost_timer"; last_words; line= at=$(ms); return 1; fi
-    if [ $rc != 0 ] && [ -n "$boots_from" ] && unborn; then
+    if [ $rc != 0 ] && unborn; then
       echo "        $unborn $unborn_s s"; last_words
       processors 2>&1 | tr -d '\r' | grep -aE '^CPU#|[RE]IP=' | sed 's/^/        | /'
       line= at=$(ms); return 1
