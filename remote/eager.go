@@ -1,10 +1,7 @@
 package remote
 
 import (
-	"io"
 	"net"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,15 +14,9 @@ import (
 // worth while. What waking a thread takes is then spared where an answer is a round trip away. One
 // goroutine reads.
 type Eager struct {
-	conn net.Conn
-	raw  syscall.RawConn
+	reader
 	patience
-
-	// Of the Read under way.
-	p     []byte
-	n     int
-	err   error
-	slept time.Time // since when it sleeps; zero: it does not
+	slept time.Time // since when the Read under way sleeps; zero: it does not
 	look  func(fd uintptr) bool
 }
 
@@ -33,36 +24,19 @@ type Eager struct {
 // Where those are few whoever is waited for needs the one that looking takes, and there is none:
 // nil, as for other connections.
 func NewEager(c net.Conn, cores int) *Eager {
-	s, ok := c.(syscall.Conn)
-	if !ok || cores < plentyCores {
+	r, ok := newReader(c, cores)
+	if !ok {
 		return nil
 	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	e := &Eager{conn: c, raw: raw, patience: patience{spin: spinFirst}}
+	e := &Eager{reader: r, patience: patience{spin: spinFirst}}
 	e.look = e.looks
 	return e
 }
 
 // Read implements io.Reader, with the connection's deadline, and with errors as its own Read has.
 func (e *Eager) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	e.p, e.slept = p, time.Time{}
-	err := e.raw.Read(e.look)
-	e.p = nil
-	switch {
-	case err != nil: // it is closed, or its deadline is over
-		return 0, err
-	case e.err != nil:
-		return 0, &net.OpError{Op: "read", Net: e.conn.LocalAddr().Network(), Source: e.conn.LocalAddr(), Addr: e.conn.RemoteAddr(), Err: os.NewSyscallError("read", e.err)}
-	case e.n == 0:
-		return 0, io.EOF
-	}
-	return e.n, nil
+	e.slept = time.Time{}
+	return e.read(p, e.look)
 }
 
 // looks reports whether there is something, an error or an end included; if not the runtime has the

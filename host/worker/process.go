@@ -105,6 +105,9 @@ func (s *starter) configure(p *Process, cfg link.Config) {
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
 	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
+	if cfg.Branches > 0 {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + cfg.Branches*remote.AwakePlaces)
+	}
 	if cfg.Base != 0 && !s.based {
 		s.based = true
 		if err := settleBase(uintptr(cfg.Base)); err != nil {

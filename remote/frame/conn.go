@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"causeway/remote"
 )
 
 // Stream is what frames go over: a connection, or what outlives several (package resume).
@@ -42,6 +40,10 @@ type Branch interface {
 	Ready(ctx context.Context) error
 }
 
+// Awaker is a Branch that says whether who reads it sleeps in the kernel (remote.Awake), and so who
+// answers by it should.
+type Awaker interface{ Awake() bool }
+
 // Branching is a session's first stream, which can have branches. They end with it.
 type Branching interface {
 	Stream
@@ -63,9 +65,9 @@ const (
 // with one system call, and what came is read with one.
 type Buffered struct {
 	net.Conn
-	in    *bufio.Reader
-	eager *remote.Eager // the reader's; nil: it sleeps until something is there
-	eof   atomic.Bool   // the connection has ended
+	in   *bufio.Reader
+	from io.Reader   // the reader's; nil: the connection, where it sleeps until something is there
+	eof  atomic.Bool // the connection has ended
 
 	mu     sync.Mutex
 	corked bool
@@ -83,8 +85,8 @@ func NewBuffered(c net.Conn) *Buffered {
 type incoming struct{ *Buffered }
 
 func (i incoming) Read(p []byte) (int, error) {
-	if i.eager != nil {
-		return i.eager.Read(p)
+	if i.from != nil {
+		return i.from.Read(p)
 	}
 	return i.Conn.Read(p)
 }

@@ -78,7 +78,21 @@ func (s *Secure) WriteAll(list [][]byte) error {
 // Eager has reads look for what comes for a moment before they sleep, if the machine's cores are
 // enough for it: for what answers soon, not for what comes in bulk. The reader calls it, between
 // reads.
-func (s *Secure) Eager(cores int) { s.raw.eager = remote.NewEager(s.raw.Conn, cores) }
+func (s *Secure) Eager(cores int) {
+	if e := remote.NewEager(s.raw.Conn, cores); e != nil {
+		s.raw.from = e
+	}
+}
+
+// Awake has reads that wait for more of what comes in bulk sleep in the kernel, if the machine's
+// cores are enough for it. The reader calls it, between reads.
+func (s *Secure) Awake(cores int) bool {
+	a := remote.NewAwake(s.raw.Conn, cores)
+	if a != nil {
+		s.raw.from = a
+	}
+	return a != nil
+}
 
 // Ended reports whether an end of file that was read was the other end's word (RFC 8446, 6.1), and
 // not only the connection's end, which anything in between can make.

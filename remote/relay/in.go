@@ -148,6 +148,7 @@ func (s *Session) readFrame(ctx context.Context, h frame.Header) error {
 	}
 	select {
 	case s.queue(e) <- read{h.Arg, e}:
+		s.wide.rung.Ring() // of no effect if it is the first stream's
 		_, _ = s.in.Discard(frame.ExtentSize)
 		return nil
 	case <-ctx.Done():

@@ -212,6 +212,9 @@ func (s *Session) serve(ctx context.Context, l *lane, reads <-chan read, away fu
 	var buf []byte
 	for {
 		if l.answering == nil {
+			if l.sleep != nil {
+				l.sleep(ctx)
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

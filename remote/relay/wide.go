@@ -29,6 +29,7 @@ without a connection begins nothing: while none has one, the first stream answer
 type wide struct {
 	want     int           // how many there may be
 	reads    chan read     // which any of them answers
+	rung     remote.Alarm  // and their alarm
 	patience time.Duration // behindLimit
 
 	mu    sync.Mutex
@@ -102,8 +103,17 @@ func (w *wide) pause() {
 	w.mu.Unlock()
 }
 
+// asleep sleeps in the kernel for a while, where that is worth while, until a READ waits.
+func (w *wide) asleep(ctx context.Context, b *branch) {
+	if a, ok := b.up.(frame.Awaker); ok && a.Awake() {
+		w.rung.Use()
+		w.rung.Await(ctx, func() bool { return len(w.reads) > 0 })
+	}
+}
+
 // serveBranch answers READs while the branch is connected.
 func (s *Session) serveBranch(ctx context.Context, b *branch) error {
+	b.sleep = func(ctx context.Context) { s.wide.asleep(ctx, b) }
 	for first := true; ; first = false {
 		if err := b.up.Ready(ctx); err != nil {
 			if first && ctx.Err() == nil {
@@ -116,6 +126,7 @@ func (s *Session) serveBranch(ctx context.Context, b *branch) error {
 		}
 		select {
 		case s.queue(b.answering.Extent) <- *b.answering: // which another begins
+			s.wide.rung.Ring()
 			b.answering = nil
 		case <-ctx.Done():
 			return ctx.Err()

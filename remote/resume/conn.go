@@ -87,6 +87,7 @@ type Conn struct {
 
 	lost chan struct{} // one place: for the client's redial
 	due  chan struct{} // one place: for routineSend
+	rung remote.Alarm  // and its alarm
 
 	// The reader's.
 	from   Way
@@ -256,7 +257,9 @@ func (c *Conn) await() error {
 	if c.from != c.up {
 		c.from = c.up
 		if s, ok := c.from.(*frame.Secure); ok && c.trunk == nil {
-			s.Eager(runtime.NumCPU()) // calls and their answers; copies go by branches
+			s.Eager(runtime.NumCPU()) // calls and their answers
+		} else if ok && s.Awake(runtime.NumCPU()) { // copies
+			c.rung.Use()
 		}
 		c.in.Reset(c.from)
 		_ = c.from.SetReadDeadline(c.until)

@@ -15,13 +15,18 @@ func (c *Conn) sendFew() {
 func (c *Conn) poke() {
 	select {
 	case c.due <- struct{}{}:
+		c.rung.Ring()
 	default:
 	}
 }
 
+// Awake implements frame.Awaker.
+func (c *Conn) Awake() bool { return c.rung.Used() }
+
 // routineSend sends what nobody takes along.
 func (c *Conn) routineSend() {
 	for {
+		c.rung.Await(c.ctx, func() bool { return len(c.due) > 0 })
 		select {
 		case <-c.due:
 			c.mu.Lock()

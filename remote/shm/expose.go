@@ -5,17 +5,24 @@ import "fmt"
 // Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when
 // other pages take the place of the region's.
 func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err error)) error {
-	return m.withLent(id, func(r *region) error {
-		if r.revoke != nil {
-			return fmt.Errorf("region %d is exposed already", id)
-		}
-		revoke, err := expose(r.mem)
-		if err != nil {
-			return fmt.Errorf("expose region %d: %w", id, err)
-		}
-		r.revoke = revoke
-		return nil
-	})
+	if _, err := m.Map(id, 0); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, err := m.lentLocked(id)
+	switch {
+	case err != nil:
+		return err
+	case r.revoke != nil:
+		return fmt.Errorf("region %d is exposed already", id)
+	}
+	revoke, err := expose(r.mem)
+	if err != nil {
+		return fmt.Errorf("expose region %d: %w", id, err)
+	}
+	r.revoke = revoke
+	return nil
 }
 
 // Conceal implements remote.Exposer.

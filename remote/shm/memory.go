@@ -32,7 +32,7 @@ type Run struct {
 
 // Memory implements remote.GuestMemory and remote.Mapper over file-backed regions.
 type Memory struct {
-	mu       sync.Mutex
+	mu       sync.RWMutex // copies share it
 	changed  chan struct{} // closed and replaced when a region becomes ready
 	detached bool
 	regions  map[uint32]*region
@@ -377,32 +377,40 @@ func (m *Memory) WriteAt(id uint32, p []byte, off uint64) error {
 	return m.copy(id, off, len(p), func(mem []byte) { copy(mem, p) })
 }
 
+// copy maps a region if it is not, and hands its bytes to move, which has them until it returns.
+// Others copy meanwhile: the parts of a large copy are as many connections'.
 func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error {
-	return m.withLent(id, func(r *region) error {
-		if off > r.Size || uint64(n) > r.Size-off {
-			return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
+	m.mu.RLock()
+	r, err := m.lentLocked(id)
+	if err != nil {
+		m.mu.RUnlock()
+		if _, err = m.Map(id, 0); err != nil {
+			return err
 		}
-		move(r.mem[off : off+uint64(n)])
-		return nil
-	})
+		m.mu.RLock()
+		r, err = m.lentLocked(id)
+	}
+	defer m.mu.RUnlock()
+	switch {
+	case err != nil:
+		return err
+	case off > r.Size || uint64(n) > r.Size-off:
+		return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
+	}
+	move(r.mem[off : off+uint64(n)])
+	return nil
 }
 
-// withLent maps a region and hands it to use, which has its pages until it returns: Memory.mu is
-// held.
-func (m *Memory) withLent(id uint32, use func(*region) error) error {
-	if _, err := m.Map(id, 0); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// lentLocked is a region that is mapped, whose pages stay while Memory.mu is held.
+func (m *Memory) lentLocked(id uint32) (*region, error) {
 	r, ok := m.regions[id]
 	switch {
 	case !ok || !r.mapped:
-		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+		return nil, fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
 	case m.detached:
-		return fmt.Errorf("region %d is not lent: %w", id, remote.ErrClosed)
+		return nil, fmt.Errorf("region %d is not lent: %w", id, remote.ErrClosed)
 	}
-	return use(r)
+	return r, nil
 }
 
 // Close unmaps and forgets everything.

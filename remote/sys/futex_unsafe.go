@@ -22,6 +22,11 @@ func FutexWake(w *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, math.MaxInt32, 0, 0, 0)
 }
 
+// FutexWakeOne wakes one of those.
+func FutexWakeOne(w *atomic.Uint32) {
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1, 0, 0, 0)
+}
+
 // FutexWait sleeps while w is old, at most for d; 0: for ever. It may return early. It blocks its
 // thread.
 func FutexWait(w *atomic.Uint32, old uint32, d time.Duration) {
