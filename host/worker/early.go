@@ -40,15 +40,25 @@ type early struct {
 	came   []*fetch                // asked for, in the ring's order
 	bytes  uint64                  // of them
 	takes  uint64                  // copies that fetched their bytes
-	room   sync.Pool               // *[earlyPiece]byte
+	pinned *landings               // nil: no driver has asked for them
+	room   sync.Pool               // *[earlyPiece]byte, where there is none of those
 }
 
 // fetch is the bytes of a copy on their way.
 type fetch struct {
-	copy  wire.MemcpyStagedArgs
-	p     *[earlyPiece]byte
-	done  <-chan error
-	takes uint64
+	copy    wire.MemcpyStagedArgs
+	p       *[earlyPiece]byte // nil: they come to at
+	at      landing
+	done    <-chan error // one answer
+	takes   uint64
+	awaited bool // by the copy itself
+}
+
+func (f *fetch) bytes() []byte {
+	if f.p == nil {
+		return f.at.bytes()
+	}
+	return f.p[:f.copy.Size]
 }
 
 // newEarly is nil where bytes need not come early, or cannot.
@@ -131,15 +141,13 @@ func (e *early) askLocked() {
 			if e.came[0].takes+earlyWaits > e.takes {
 				return
 			}
-			e.dropLocked(0) // the bytes may come yet, to memory that nobody has
+			e.forgetLocked(0)
 			continue
 		}
 		e.waits = e.waits[1:]
-		f := &fetch{copy: c, p: e.room.Get().(*[earlyPiece]byte), takes: e.takes}
-		var err error
-		if f.done, err = e.memory.Begin(c.Region, f.p[:c.Size], c.Offset); err != nil {
-			e.room.Put(f.p) // the copy's own attempt says why
-			continue
+		f, err := e.beginLocked(c)
+		if err != nil {
+			continue // the copy's own attempt says why
 		}
 		e.came, e.bytes, begun = append(e.came, f), e.bytes+c.Size, true
 	}
@@ -150,39 +158,116 @@ func (e *early) dropLocked(i int) {
 	e.came = slices.Delete(e.came, i, i+1)
 }
 
+// beginLocked begins to fetch a copy's bytes.
+func (e *early) beginLocked(c wire.MemcpyStagedArgs) (*fetch, error) {
+	f := &fetch{copy: c, takes: e.takes}
+	var ok bool
+	if f.at, ok = e.pinned.take(c.Size); !ok {
+		f.p = e.room.Get().(*[earlyPiece]byte)
+	}
+	var err error
+	if f.done, err = e.memory.Begin(c.Region, f.bytes(), c.Offset); err != nil {
+		e.free(f)
+	}
+	return f, err
+}
+
+// free gives back the memory of a fetch of which nothing is under way any more.
+func (e *early) free(f *fetch) {
+	if f.p == nil {
+		f.at.put()
+	} else {
+		e.room.Put(f.p)
+	}
+}
+
+// forgetLocked drops one whose bytes may come yet: what they come to is nobody's until then.
+func (e *early) forgetLocked(i int) {
+	if f := e.came[i]; f.p == nil && !f.awaited {
+		go func() {
+			<-f.done
+			f.at.put()
+		}()
+	}
+	e.dropLocked(i)
+}
+
 // take is the bytes of a copy, if they were asked for; ok: they were. Any goroutine.
 func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
 	e.mu.Lock()
-	e.takes++
-	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
-	i := slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c })
+	i := e.indexLocked(c)
 	if i < 0 {
+		e.passedLocked(c)
 		e.mu.Unlock()
 		return false, nil
 	}
+	f, err := e.awaitAndUnlock(i)
+	copy(p, f.bytes())
+	e.free(f)
+	return true, err
+}
+
+// hold is take of bytes that come to a landing, where they stay until it is put; false: they do not.
+func (e *early) hold(c wire.MemcpyStagedArgs) (l landing, ok bool, err error) {
+	e.mu.Lock()
+	i := e.indexLocked(c)
+	if i < 0 || e.came[i].p != nil {
+		e.mu.Unlock()
+		return landing{}, false, nil
+	}
+	f, err := e.awaitAndUnlock(i)
+	if err != nil {
+		f.at.put()
+	}
+	return f.at, true, err
+}
+
+// indexLocked is where a copy is of those whose bytes were asked for; below 0: nowhere.
+func (e *early) indexLocked(c wire.MemcpyStagedArgs) int {
+	return slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c && !f.awaited })
+}
+
+// passedLocked notes that a copy's turn has come.
+func (e *early) passedLocked(c wire.MemcpyStagedArgs) {
+	e.takes++
+	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
+}
+
+// awaitAndUnlock waits for the bytes of one that was asked for, which is the caller's then.
+func (e *early) awaitAndUnlock(i int) (*fetch, error) {
 	f := e.came[i]
+	f.awaited = true
+	e.passedLocked(f.copy)
 	e.mu.Unlock()
-	err = <-f.done
-	copy(p, f.p[:c.Size])
+	err := <-f.done
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if i = slices.Index(e.came, f); i >= 0 {
 		e.dropLocked(i)
 	}
-	e.room.Put(f.p)
 	e.askLocked()
-	return true, err
+	return f, err
 }
 
-// pass forgets a copy whose bytes have gone another way. What of them is under way comes to memory
-// that nobody has.
+// pass forgets a copy whose bytes have gone another way.
 func (e *early) pass(c wire.MemcpyStagedArgs) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.takes++
-	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
-	if i := slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c }); i >= 0 {
-		e.dropLocked(i)
+	e.passedLocked(c)
+	if i := e.indexLocked(c); i >= 0 {
+		e.forgetLocked(i)
 	}
 	e.askLocked()
+}
+
+// landings is memory outside of Go's heap to which bytes come from now on; nil: there is none.
+func (e *early) landings() []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pinned == nil {
+		if e.pinned = newLandings(); e.pinned == nil {
+			return nil
+		}
+	}
+	return e.pinned.mem
 }

@@ -56,7 +56,10 @@ type regionIO struct {
 	id    uint32
 }
 
-var _ driver.StagedReader = regionIO{}
+var (
+	_ driver.StagedReader = regionIO{}
+	_ driver.StagedHolder = regionIO{}
+)
 
 // ReadStaged implements driver.StagedReader.
 func (r regionIO) ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error {
@@ -66,6 +69,23 @@ func (r regionIO) ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error {
 		}
 	}
 	return r.mem.ReadAt(r.id, p, a.Offset)
+}
+
+// Landings implements driver.StagedHolder.
+func (r regionIO) Landings() []byte {
+	if r.early == nil {
+		return nil
+	}
+	return r.early.landings()
+}
+
+// HoldStaged implements driver.StagedHolder.
+func (r regionIO) HoldStaged(a *wire.MemcpyStagedArgs) (offset uint64, let func(), ok bool, err error) {
+	if r.early == nil {
+		return 0, nil, false, nil
+	}
+	l, ok, err := r.early.hold(*a)
+	return l.at, l.put, ok, err
 }
 
 // ReadAt implements io.ReaderAt.

@@ -179,13 +179,16 @@ const promptCarried = 64 << 10
 // and behind it a fence, by which the watcher tells the copy's word. Not done: there is no room.
 // The stream's context is current.
 func (s *session) copyAside(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) (done bool, res cuda.Result) {
-	f, ok := s.fenceWithPad(a.Size)
-	if !ok {
+	f, let, err := s.staged(a, reg)
+	if f.word == 0 {
 		return false, cuda.Success
 	}
 	word, value := a.Word, a.Value
-	end := func(res cuda.Result) { s.host.CompleteWord(word, ended(value, res)) }
-	if reg.ReadStaged(f.bounce.Bytes(), a) != nil {
+	end := func(res cuda.Result) {
+		let()
+		s.host.CompleteWord(word, ended(value, res))
+	}
+	if err != nil {
 		res = cuda.ErrorInvalidValue
 	} else if res = s.note(s.drv.MemcpyHtoDAsync(device, f.bounce, st.handle)); res == cuda.Success {
 		if res = s.watchFence(f, st, &wait{far: true, ended: end}); res != cuda.Success {
@@ -199,9 +202,34 @@ func (s *session) copyAside(a *wire.MemcpyStagedArgs, reg driver.Region, device 
 	return true, res
 }
 
+// staged is a fence with the bytes of a copy in pinned memory of ours, or of the carrier's, which
+// let gives back to it; no fence: there is no room.
+func (s *session) staged(a *wire.MemcpyStagedArgs, reg driver.Region) (f fence, let func(), err error) {
+	let = func() {}
+	holder, ok := reg.IO.(driver.StagedHolder)
+	if p := s.fences; ok && p != nil && !p.landings.IsZero() {
+		if f, ok = p.take(); !ok {
+			return f, let, nil
+		}
+		at, given, held, err := holder.HoldStaged(a)
+		if held {
+			if err == nil {
+				let = given
+			}
+			f.bounce, _ = p.landings.Host().Slice(at, a.Size)
+			return f, let, err
+		}
+		p.put(f)
+	}
+	if f, ok = s.fenceWithPad(a.Size, reg); ok {
+		err = reg.ReadStaged(f.bounce.Bytes(), a)
+	}
+	return f, let, err
+}
+
 // fenceWithPad is a fence with that much pinned memory, false if there is none. What is current
-// stays so. For a few bytes no such memory is made.
-func (s *session) fenceWithPad(size uint64) (fence, bool) {
+// stays so. For a few bytes no such memory is made, nor the carrier's landings pinned.
+func (s *session) fenceWithPad(size uint64, reg driver.Region) (fence, bool) {
 	p := s.fences
 	if p == nil {
 		return fence{}, false
@@ -209,7 +237,11 @@ func (s *session) fenceWithPad(size uint64) (fence, bool) {
 	if p.pads.IsZero() && !p.bare && size > promptCarried {
 		here := s.current
 		if s.useContext(p.ctx) == cuda.Success {
-			p.havePads(s.drv)
+			var landings []byte
+			if holder, ok := reg.IO.(driver.StagedHolder); ok {
+				landings = holder.Landings()
+			}
+			p.havePads(s.drv, landings)
 		}
 		if s.useContext(here) != cuda.Success {
 			return fence{}, false
@@ -222,7 +254,7 @@ func (s *session) fenceWithPad(size uint64) (fence, bool) {
 // worker's, in order, at once.
 func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) cuda.Result {
 	room, most := bind.Host{}, min(a.Size, padSize)
-	if f, ok := s.fenceWithPad(most); ok {
+	if f, ok := s.fenceWithPad(most, reg); ok {
 		defer s.fences.put(f)
 		room = f.bounce
 	} else {

@@ -30,14 +30,15 @@ type fence struct {
 
 // fencePool lends fences. take and put may be called from any goroutine.
 type fencePool struct {
-	mu     sync.Mutex
-	ctx    uint32 // the guest's context that it was made in
-	mem    bind.Registered
-	free_  []int
-	values [fenceCount]uint32
-	pads   bind.Registered // none until a session needs them
-	bare   bool            // there was no memory for them
-	padded []int           // pads that are free
+	mu       sync.Mutex
+	ctx      uint32 // the guest's context that it was made in
+	mem      bind.Registered
+	free_    []int
+	values   [fenceCount]uint32
+	pads     bind.Registered // none until a session needs them
+	bare     bool            // there was no memory for them
+	landings bind.Registered // driver.StagedHolder's, likewise
+	padded   []int           // pads that are free
 }
 
 // newFencePool allocates in the current context.
@@ -107,8 +108,12 @@ func (p *fencePool) put(f fence) {
 	}
 }
 
-// havePads has the pool have pads, if there is memory for them. The pool's context is current.
-func (p *fencePool) havePads(d *bind.Driver) {
+// havePads has the pool have pads, if there is memory for them, and pins landings of the carrier's,
+// which may be none. The pool's context is current.
+func (p *fencePool) havePads(d *bind.Driver, landings []byte) {
+	if host, ok := bind.Mapped(landings, 0, uint64(len(landings))); ok {
+		p.landings, _ = d.Register(host)
+	}
 	mem, res := d.AllocHost(padCount * padSize)
 	if p.bare = res != cuda.Success; p.bare {
 		return
@@ -125,5 +130,8 @@ func (p *fencePool) free(d *bind.Driver) {
 	d.FreeHost(p.mem)
 	if !p.pads.IsZero() {
 		d.FreeHost(p.pads)
+	}
+	if !p.landings.IsZero() {
+		d.Unregister(p.landings)
 	}
 }
