@@ -97,6 +97,15 @@ func (a *Alarm) Use() { a.used.Store(true) }
 // Used reports whether it is.
 func (a *Alarm) Used() bool { return a.used.Load() }
 
+// Sleepers is how many wait for it at the moment.
+func (a *Alarm) Sleepers() int { return int(a.sleeper.Load()) }
+
+// Nap sleeps in the kernel, on this goroutine's thread.
+func Nap(d time.Duration) {
+	var never atomic.Uint32
+	sys.FutexWait(&never, 0, d)
+}
+
 // Ring wakes one of those who wait, if any does, behind what makes its came true.
 func (a *Alarm) Ring() {
 	a.rung.Add(1)

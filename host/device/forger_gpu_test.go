@@ -31,7 +31,7 @@ const accountedFrom = 3
 // of the time as the driver and the scheduler have it.
 type outcome struct {
 	parts   []float64
-	later   float64 // from accountedFrom on
+	later   float64 // from accountedFrom on; of a forger from a charge to one after it, as it is barred behind each
 	card    [2]time.Duration
 	counted time.Duration
 	charged time.Duration
@@ -81,29 +81,44 @@ func (c *contest) ends(list []*contender) {
 	}
 }
 
+// mark is how far both are at a moment.
+type mark struct {
+	counts [2]uint64
+	at     time.Time
+}
+
 // hold runs one trial.
 func (c *contest) hold(x trial, kernel time.Duration) (o outcome) {
 	list := c.begins(x, kernel)
 	before, known := c.cards()
 	held := c.share("first")
-	at, since := c.counts(list), time.Now()
-	var first, both float64
-	for i := range x.periods {
-		time.Sleep(time.Until(since.Add(time.Duration(i+1) * c.period)))
-		now := c.counts(list)
-		mine, all := float64(now[0]-at[0]), float64(now[0]-at[0]+now[1]-at[1])
-		if len(list) == 1 { // part of the time there is
-			all = float64(c.period) / float64(list[0].each)
+	part := func(from, to mark) float64 {
+		mine, all := float64(to.counts[0]-from.counts[0]), float64(to.counts[0]-from.counts[0]+to.counts[1]-from.counts[1])
+		if len(list) == 1 { // of the time there is
+			all = float64(to.at.Sub(from.at)) / float64(list[0].each)
 		}
-		o.parts = append(o.parts, mine/max(all, 1))
-		if at = now; i >= min(accountedFrom, x.periods-1) {
-			first, both = first+mine, both+all
+		return mine / max(all, 1)
+	}
+	begin := mark{c.counts(list), time.Now()}
+	last, later, charged := begin, begin, []mark(nil)
+	for i := 0; i < x.periods || x.forge && x.account && len(charged) < 2 && i < 2*x.periods; i++ {
+		for end := begin.at.Add(time.Duration(i+1) * c.period); time.Now().Before(end); time.Sleep(min(c.period/50, max(time.Until(end), 0))) {
+			if now := c.share("first").Charged; now > o.charged {
+				o.charged, charged = now, append(charged, mark{c.counts(list), time.Now()})
+			}
 		}
+		now := mark{c.counts(list), time.Now()}
+		o.parts = append(o.parts, part(last, now))
+		if last = now; i < min(accountedFrom, x.periods-1) {
+			later = now
+		}
+	}
+	if o.later = part(later, last); len(charged) > 1 {
+		o.later = part(charged[0], charged[len(charged)-1])
 	}
 	after, _ := c.cards()
 	end := c.share("first")
-	o.later, o.known = first/max(both, 1), known
-	o.counted, o.charged = counted(end)-counted(held), end.Charged
+	o.known, o.counted, o.charged = known, counted(end)-counted(held), end.Charged
 	for i := range o.card {
 		o.card[i] = after[i] - before[i]
 	}

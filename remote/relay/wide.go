@@ -103,12 +103,23 @@ func (w *wide) pause() {
 	w.mu.Unlock()
 }
 
+// A branch that has more to send leaves READs to others that have not, as long as those are enough,
+// for so many naps at most.
+const (
+	leaves = 10
+	nap    = 50 * time.Microsecond
+)
+
 // asleep sleeps in the kernel for a while, where that is worth while, until a READ waits.
 func (w *wide) asleep(ctx context.Context, b *branch) {
-	if a, ok := b.up.(frame.Awaker); ok && a.Awake() {
-		w.rung.Use()
-		w.rung.Await(ctx, func() bool { return len(w.reads) > 0 })
+	if a, ok := b.up.(frame.Awaker); !ok || !a.Awake() {
+		return
 	}
+	w.rung.Use()
+	for i := 0; i < leaves && b.up.Backlog() > 0 && len(w.reads) <= w.rung.Sleepers(); i++ {
+		remote.Nap(nap)
+	}
+	w.rung.Await(ctx, func() bool { return len(w.reads) > 0 })
 }
 
 // serveBranch answers READs while the branch is connected.
