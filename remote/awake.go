@@ -114,6 +114,14 @@ func (a *Alarm) Ring() {
 	}
 }
 
+// RingAll wakes all of them: they wait for different things.
+func (a *Alarm) RingAll() {
+	a.rung.Add(1)
+	if a.sleeper.Load() > 0 {
+		sys.FutexWake(&a.rung)
+	}
+}
+
 // Await sleeps until came is true, or for as long as is worth while: whoever waits beyond that
 // waits for something else than the alarm.
 func (a *Alarm) Await(ctx context.Context, came func() bool) {

@@ -119,9 +119,11 @@ type GuestMemory interface {
 // EarlyMemory is implemented by a GuestMemory that lies across a link.
 type EarlyMemory interface {
 	// Begin is ReadAt that does not wait: what comes of it comes by the channel, once, and p is not
-	// to be touched before. Ask has what was begun leave.
+	// to be touched before. Ask has what was begun leave. Answer waits for what comes, as its
+	// receiver may itself.
 	Begin(region uint32, p []byte, off uint64) (<-chan error, error)
 	Ask()
+	Answer(<-chan error) error
 }
 
 // Mapper is implemented by a GuestMemory whose regions can be mapped into this process.

@@ -239,7 +239,7 @@ func (e *early) awaitAndUnlock(i int) (*fetch, error) {
 	f.awaited = true
 	e.passedLocked(f.copy)
 	e.mu.Unlock()
-	err := <-f.done
+	err := e.memory.Answer(f.done)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if i = slices.Index(e.came, f); i >= 0 {

@@ -57,6 +57,8 @@ func (m *comingMemory) Begin(region uint32, p []byte, off uint64) (<-chan error,
 	return done, nil
 }
 
+func (m *comingMemory) Answer(done <-chan error) error { return <-done }
+
 func (m *comingMemory) Ask() { m.left = append(m.left, len(m.asked)) }
 
 func newComing(t *testing.T, copies ...wire.MemcpyStagedArgs) (*early, *comingRing, *comingMemory) {

@@ -32,7 +32,7 @@ type Run struct {
 
 // Memory implements remote.GuestMemory and remote.Mapper over file-backed regions.
 type Memory struct {
-	mu       sync.RWMutex // copies share it
+	mu       sync.RWMutex  // copies share it
 	changed  chan struct{} // closed and replaced when a region becomes ready
 	detached bool
 	regions  map[uint32]*region

@@ -239,3 +239,53 @@ func TestBell(t *testing.T) {
 		t.Errorf("wait ended with %v", err)
 	}
 }
+
+// TestCopiesShare: a copy waits for no other, and what takes pages away waits for those that have
+// begun.
+func TestCopiesShare(t *testing.T) {
+	m := NewMemory()
+	t.Cleanup(func() { _ = m.Close() })
+	fd := testFile(t, 2)
+	if err := m.Declare(4, remote.Declared{VA: 0x6a0000400000, Size: 2 * pageSize}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetRuns(4, []Run{{FD: fd, Size: 2 * pageSize}}); err != nil {
+		t.Fatal(err)
+	}
+	begun, goOn, copied := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		copied <- m.copy(4, 0, pageSize, func(mem []byte) {
+			close(begun)
+			<-goOn
+			mem[0] = 'z'
+		})
+	}()
+	<-begun
+	p := make([]byte, 1)
+	beside := make(chan error, 1)
+	go func() { beside <- m.ReadAt(4, p, pageSize) }()
+	select {
+	case err := <-beside:
+		if err != nil || p[0] != 'b' {
+			t.Errorf("%q, %v", p, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a copy waits for another")
+	}
+	detached := make(chan error, 1)
+	go func() { detached <- m.Detach() }()
+	select {
+	case <-detached:
+		t.Fatal("pages go while they are copied to")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(goOn)
+	for _, c := range []chan error{copied, detached} {
+		if err := <-c; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := m.ReadAt(4, p, 0); !errors.Is(err, remote.ErrClosed) {
+		t.Errorf("of memory that is away: %v", err)
+	}
+}

@@ -32,6 +32,8 @@ type memory struct {
 	lastID  uint64
 	reads   []*read // unanswered, oldest first
 	reach   reach
+
+	rung remote.Alarm // of answers, once branches bring them
 }
 
 // read is a READ in flight. The receiver of one stream fills p.
@@ -49,6 +51,7 @@ type whole struct {
 	left int
 	err  error
 	done chan error // buffered: one answer
+	rung *remote.Alarm
 }
 
 // answer counts a READ that has ended.
@@ -60,6 +63,7 @@ func (w *whole) answer(err error) {
 	}
 	if w.left == 0 {
 		w.done <- w.err
+		w.rung.RingAll()
 	}
 }
 
@@ -190,6 +194,12 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 func (m *memory) read(id uint32, p []byte, off uint64) error {
 	answer := m.request(id, p, off)
 	m.Ask()
+	return m.Answer(answer)
+}
+
+// Answer implements remote.EarlyMemory.
+func (m *memory) Answer(answer <-chan error) error {
+	m.rung.Await(context.Background(), func() bool { return len(answer) > 0 })
 	return <-answer
 }
 
@@ -205,7 +215,7 @@ func (m *memory) Ask() {
 // takes it. Once listed, each is answered, by fail if need be.
 func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
 	part := m.c.wide.part(len(p))
-	w := &whole{left: (len(p) + part - 1) / part, done: make(chan error, 1)}
+	w := &whole{left: (len(p) + part - 1) / part, done: make(chan error, 1), rung: &m.rung}
 	m.orderMu.Lock()
 	defer m.orderMu.Unlock()
 	for len(p) > 0 {

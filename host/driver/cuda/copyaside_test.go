@@ -3,8 +3,11 @@ package cuda
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -12,6 +15,7 @@ import (
 	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
+	"causeway/remote"
 )
 
 const brought = 9 // a region that a carrier brings
@@ -136,4 +140,88 @@ func TestCopyAsideFails(t *testing.T) {
 		}
 		clear(host.Words)
 	}
+}
+
+// landing is a carrier whose bytes of copies come to memory that the driver pins.
+type landing struct {
+	nothing
+	mem  []byte
+	at   uint64
+	held bool
+	err  error
+	lets atomic.Int32
+	asks int
+}
+
+func (l *landing) Landings() []byte { return l.mem }
+
+func (l *landing) HoldStaged(*wire.MemcpyStagedArgs) (uint64, func(), bool, error) {
+	l.asks++
+	return l.at, func() { l.lets.Add(1) }, l.held, l.err
+}
+
+// TestCopyAsideLanded: what came to the carrier's landings is copied from there, and stays until
+// the GPU has read it; what did not is copied as ever. An error is the copy's.
+func TestCopyAsideLanded(t *testing.T) {
+	const size = 128 << 10
+	s, host, dev := carriedSession(t, "cuStreamWriteValue32_v2")
+	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cudatest.Lend(mem)
+	l := &landing{mem: mem}
+	reg := host.Regions[brought]
+	reg.IO = l
+	host.Regions[brought] = reg
+	do := func(word uint32) cuda.Result {
+		a := &wire.MemcpyStagedArgs{Region: brought, Size: size, Device: dev, Stream: wire.StreamLegacy, Word: word, Value: 7}
+		return s.MemcpyStaged(&wire.Call{Ctx: 5, Seq: 1, Replier: silent{}}, a)
+	}
+	last := func() *wait {
+		s.watch.mu.Lock()
+		defer s.watch.mu.Unlock()
+		return s.watch.waits[len(s.watch.waits)-1]
+	}
+	told := func(word, want uint32, lets int32) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); host.Word(word) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("word %d is %#x, want %#x", word, host.Word(word), want)
+			}
+		}
+		if n := l.lets.Load(); n != lets {
+			t.Errorf("behind word %d %d were let go, want %d", word, n, lets)
+		}
+	}
+	if res := do(0); res != cuda.Success || l.asks != 0 || s.fences.landings.IsZero() {
+		t.Fatalf("the first copy: %v, asked %d times, landings pinned: %v", res, l.asks, !s.fences.landings.IsZero())
+	}
+	x := last()
+	x.word.store(x.seq)
+	told(0, 7, 0)
+	l.at, l.held = 256<<10, true
+	if res := do(1); res != cuda.Success || l.asks != 1 {
+		t.Fatalf("a copy from a landing: %v, asked %d times", res, l.asks)
+	}
+	if x = last(); x.fence.pad != 0 || x.fence.bounce.Size() != size {
+		t.Errorf("it has pad %d and %d bytes", x.fence.pad, x.fence.bounce.Size())
+	}
+	if n := l.lets.Load(); n != 0 {
+		t.Errorf("%d let go ahead of the GPU", n)
+	}
+	x.word.store(x.seq)
+	told(1, 7, 1)
+	l.held = false
+	if res := do(2); res != cuda.Success || last().fence.pad == 0 {
+		t.Errorf("a copy that is at no landing: %v, pad %d", res, last().fence.pad)
+	}
+	x = last()
+	x.word.store(x.seq)
+	told(2, 7, 1)
+	l.held, l.err = true, remote.ErrOutOfBounds
+	if res := do(3); res != cuda.ErrorInvalidValue {
+		t.Errorf("bytes that the guest refuses: %v", res)
+	}
+	told(3, 7|wire.WordFailed, 1)
 }
