@@ -15,10 +15,10 @@ import (
 Of a Go process's threads one at most waits for its connections. If that finds bytes of one it goes
 on with the goroutine that reads them, and nobody waits for the others until some thread has nothing
 to do; and of goroutines that are made runnable together the first has one thread woken, which wakes
-the next when it runs. Of four connections that bring a part of a copy each three stood for as long
-as the first was being decrypted (170 µs of a MiB's 930 on an H100, the last reader of four READs was
-woken 130 µs late). So where cores are plenty who takes part in copies sleeps in the kernel, on a
-thread of its own, for a while behind the last time that there was something to do.
+the next when it runs. Of four connections that bring a part of a copy each, three stood for as long
+as the first was being decrypted (170 of a MiB's 930 us on an H100), and the last of four that were
+to answer was woken 130 us late. So where cores are plenty, who takes part in copies sleeps in the
+kernel, on a thread of its own, for a while behind the last time that there was something to do.
 */
 
 const (

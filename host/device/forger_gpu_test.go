@@ -30,8 +30,9 @@ const accountedFrom = 3
 // outcome is what the first of a trial got: part of the kernels that both finished, by period, and
 // of the time as the driver and the scheduler have it.
 type outcome struct {
-	parts   []float64
-	later   float64 // from accountedFrom on; of a forger from a charge to one after it, as it is barred behind each
+	parts []float64
+	// From accountedFrom on; of a forger from a charge to a later one, as it is barred behind each.
+	later   float64
 	card    [2]time.Duration
 	counted time.Duration
 	charged time.Duration

@@ -315,14 +315,15 @@ type StagedReader interface {
 	ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error
 }
 
-// StagedHolder is a StagedReader by which the bytes of copies to the GPU can come to memory that the
-// driver has pinned.
+// StagedHolder is a StagedReader by which the bytes of copies to the GPU can come to memory that
+// the driver has pinned.
 type StagedHolder interface {
-	// Landings is that memory, which stays as long as the process does, and to which bytes come from
-	// now on; nil: there is none.
+	// Landings is that memory, which stays as long as the process does, and to which bytes come
+	// from now on; nil: there is none.
 	Landings() []byte
-	// HoldStaged waits for the bytes of a copy that come to Landings, and says where. They stay there
-	// until let is called, once, from any goroutine; not behind an error. ok: they come there.
+	// HoldStaged waits for the bytes of a copy that come to Landings, and says where. They stay
+	// there until let is called, once, from any goroutine; not behind an error. ok: they come
+	// there.
 	HoldStaged(a *wire.MemcpyStagedArgs) (offset uint64, let func(), ok bool, err error)
 }
 

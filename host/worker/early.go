@@ -207,7 +207,8 @@ func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
 	return true, err
 }
 
-// hold is take of bytes that come to a landing, where they stay until it is put; false: they do not.
+// hold is take of bytes that come to a landing, where they stay until it is put; false: they do
+// not.
 func (e *early) hold(c wire.MemcpyStagedArgs) (l landing, ok bool, err error) {
 	e.mu.Lock()
 	i := e.indexLocked(c)

@@ -13,9 +13,9 @@ const (
 	landingCount = 16
 )
 
-// landings is memory to which bytes of copies to the GPU come, and which a driver pins, so that they
-// are copied from there at once. It lies outside of Go's heap and stays until the process ends, as
-// bytes may be under way to it whenever a session does. Any goroutine.
+// landings is memory to which bytes of copies to the GPU come, and which a driver pins, so that
+// they are copied from there at once. It lies outside of Go's heap and stays until the process
+// ends, as bytes may be under way to it whenever a session does. Any goroutine.
 type landings struct {
 	mem []byte
 

@@ -100,7 +100,7 @@ func TestEarlyHeld(t *testing.T) {
 	if ok, err := e.take(up(4), p); !ok || err != nil || p[0] != 4 {
 		t.Errorf("copy 4: %v, %v, %v", ok, err, p[:2])
 	}
-	// What a session does not want at a landing, or gives up, is not given to others before it came.
+	// What is given up is not given to others before it came.
 	for i := 5; i < 8; i++ {
 		m.open[i](nil)
 		if ok, err := e.take(up(i), p); !ok || err != nil || p[0] != byte(i) {

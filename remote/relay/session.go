@@ -105,10 +105,11 @@ type lane struct {
 	// The receiver's: the frame that is under way, as far as it is not in the buffer.
 	undone    []byte
 	out       out
-	answering *read                     // the READ that is answered
-	sleep     func(ctx context.Context) // until one waits, perhaps; nil: who answers has nowhere else to
-	rounds    bool                      // its server sends memory ahead of a session
-	rehearses bool                      // and says what one is made of, for a rehearsal
+	answering *read // the READ that is answered
+	// Until one waits, perhaps; nil: who answers has nowhere else to.
+	sleep     func(ctx context.Context)
+	rounds    bool // its server sends memory ahead of a session
+	rehearses bool // and says what one is made of, for a rehearsal
 }
 
 func newLane(conn frame.Stream) lane { return lane{input: input{conn: conn}, out: out{conn: conn}} }

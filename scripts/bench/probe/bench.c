@@ -214,15 +214,6 @@ static void copy_row(const char *kind, const char *dir, CUdeviceptr dev, char *h
 	printf("%s %.3f us\n", name, median(sample, runs));
 }
 
-/* A lease has connections for copies from the first large ones on, which takes it some 50 ms. */
-static void settle(CUdeviceptr dev, char *host, size_t n)
-{
-	for (double t = now_us(); now_us() - t < 200e3;) {
-		CK(cuMemcpyHtoD(dev, host, n));
-		CK(cuMemcpyDtoH(host, dev, n));
-	}
-}
-
 /* To memory that was never touched: each of its pages comes into being on the way. */
 static void fresh_row(CUdeviceptr dev, size_t n)
 {
@@ -256,8 +247,8 @@ static void copies(size_t max)
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= max; i++) {
 		if (sizes[i] < least)
 			continue;
-		if (sizes[i] == 1 << 20)
-			settle(dev, pinned, sizes[i]);
+		for (double t = now_us(); sizes[i] == 1 << 20 && now_us() - t < 200e3;)
+			CK(cuMemcpyHtoD(dev, pinned, sizes[i])); /* a lease connects for them */
 		copy_row("pinned", "h2d", dev, pinned, sizes[i]);
 		copy_row("pinned", "d2h", dev, pinned, sizes[i]);
 		copy_row("pageable", "h2d", dev, pageable, sizes[i]);
