@@ -9,7 +9,7 @@
 
 // What is another on purpose: scripts/compat compares lines without '#'.
 static bool declared(int a) {
-  for (int d : {96, 110, 114, 116, 117, 118, 119, 124, 128, 129, 132, 141, 142, 143, 144, 145})
+  for (int d : {89, 96, 110, 114, 116, 117, 118, 119, 124, 128, 129, 132, 141, 142, 143, 144, 145})
     if (a == d) return true;
   return false;
 }
@@ -60,7 +60,7 @@ int main() {
   OK(cuDeviceGet(&device, 0));
   // The structure's bytes, less what is declared below as attributes.
   p.timelineSemaphoreInteropSupported = p.gpuDirectRDMASupported = p.gpuDirectRDMAWritesOrdering = 0;
-  p.gpuDirectRDMAFlushWritesOptions = p.memoryPoolSupportedHandleTypes = p.unifiedFunctionPointers = 0;
+  p.gpuDirectRDMAFlushWritesOptions = p.memoryPoolSupportedHandleTypes = p.unifiedFunctionPointers = p.concurrentManagedAccess = 0;
   std::printf("%s, uuid %08x, %zu bytes, %d.%d, properties %08x\n", p.name, hash(&p.uuid, sizeof p.uuid), p.totalGlobalMem, p.major, p.minor,
               hash(&p, offsetof(cudaDeviceProp, reserved)));
   for (int a = 0; a < 160; a++) {
