@@ -26,10 +26,19 @@ const (
 	awakeEach = 5 * time.Millisecond   // is slept at a time: ends and deadlines are seen in between
 )
 
-// AwakePlaces is how many goroutines of a session sleep in the kernel at most, for each of its
-// connections for copies. Each holds one of the runtime's places (GOMAXPROCS) for up to 10 ms, so a
-// process that has such a session has as many more.
-const AwakePlaces = 3
+// awakePlaces is how many goroutines of a session sleep in the kernel at most, for each of its
+// connections for copies: who reads it, who answers by it, who sends.
+const awakePlaces = 3
+
+// AwakePlaces is how many goroutines of a session with so many connections for copies sleep in the
+// kernel, on a machine with so many cores. Each holds one of the runtime's places (GOMAXPROCS) for
+// up to 10 ms, so a process that has such a session needs as many more.
+func AwakePlaces(connections, cores int) int {
+	if cores < plentyCores {
+		return 0
+	}
+	return connections * awakePlaces
+}
 
 // Awake reads a connection that brings its part of what several bring at a time. One goroutine
 // reads.

@@ -140,3 +140,13 @@ func TestAlarmEnds(t *testing.T) {
 		t.Errorf("asked %d times behind the end", asks)
 	}
 }
+
+// TestAwakePlaces: a process has places for all who sleep, and none where nobody does.
+func TestAwakePlaces(t *testing.T) {
+	if n := AwakePlaces(4, plentyCores); n != 12 {
+		t.Errorf("%d for 4 connections", n)
+	}
+	if a, b := AwakePlaces(4, plentyCores-1), AwakePlaces(0, plentyCores); a != 0 || b != 0 {
+		t.Errorf("%d where cores are few, %d without connections", a, b)
+	}
+}

@@ -105,8 +105,8 @@ func (s *starter) configure(p *Process, cfg link.Config) {
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
 	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
-	if cfg.Branches > 0 {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + cfg.Branches*remote.AwakePlaces)
+	if more := remote.AwakePlaces(cfg.Branches, runtime.NumCPU()); more > 0 {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + more)
 	}
 	if cfg.Base != 0 && !s.based {
 		s.based = true
