@@ -5,10 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -55,15 +53,7 @@ func TestAwakeReads(t *testing.T) {
 // TestAwakeEnds: a deadline, an end of its own and a reset have it return from sleep in the kernel,
 // with errors as the connection's own.
 func TestAwakeEnds(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		end  func(near, far *net.TCPConn)
-		want error
-	}{
-		{"deadline", func(near, _ *net.TCPConn) { _ = near.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		{"closed", func(near, _ *net.TCPConn) { _ = near.Close() }, net.ErrClosed},
-		{"reset", func(_, far *net.TCPConn) { _, _ = far.SetLinger(0), far.Close() }, syscall.ECONNRESET},
-	} {
+	for _, c := range endings {
 		a, near, far := awakePair(t)
 		a.came = time.Now().Add(time.Hour) // it never goes to the poller
 		time.AfterFunc(awakeEach/2, func() { c.end(near, far) })

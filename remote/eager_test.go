@@ -60,18 +60,21 @@ func TestEagerReads(t *testing.T) {
 	}
 }
 
+// endings are how a read that waits ends.
+var endings = []struct {
+	name string
+	end  func(near, far *net.TCPConn)
+	want error
+}{
+	{"deadline", func(near, _ *net.TCPConn) { _ = near.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+	{"closed", func(near, _ *net.TCPConn) { _ = near.Close() }, net.ErrClosed},
+	{"reset", func(_, far *net.TCPConn) { _, _ = far.SetLinger(0), far.Close() }, syscall.ECONNRESET},
+}
+
 // TestEagerEnds: a deadline, an end of its own and a reset have it return, from looking and from
 // sleep, with errors as the connection's own.
 func TestEagerEnds(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		end  func(near, far *net.TCPConn)
-		want error
-	}{
-		{"deadline", func(near, _ *net.TCPConn) { _ = near.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		{"closed", func(near, _ *net.TCPConn) { _ = near.Close() }, net.ErrClosed},
-		{"reset", func(_, far *net.TCPConn) { _, _ = far.SetLinger(0), far.Close() }, syscall.ECONNRESET},
-	} {
+	for _, c := range endings {
 		for _, spin := range []time.Duration{0, SpinMost} {
 			e, near, far := eagerPair(t)
 			e.spin = spin
