@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"causeway/host/api"
 	"causeway/host/worker/link"
@@ -47,8 +48,13 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 				if remote == "" { // a script's variable that is not set, say
 					return runFailed(errors.New("--remote names no vGPU: `causeway create VM --remote SERVER` makes one on a GPU server; without --remote the GPU is this host's"))
 				}
-				vm, name := api.ParseKey(remote)
-				relay = (&api.Spec{VM: vm, Name: name}).LeasePath(runDir())
+				if err := notFar(cmd); err != nil {
+					return runFailed(err)
+				}
+				var err error
+				if relay, err = leaseOf(remote); err != nil {
+					return runFailed(err)
+				}
 			}
 			return runFailed(run(cmd.Context(), &gpu, &sched, lib, relay, once, args))
 		},
@@ -63,6 +69,31 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 	c.MarkFlagsMutuallyExclusive("remote", "relay")
 	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
+}
+
+// notFar refuses flags about a GPU of this host where the program's is a server's.
+func notFar(c *cobra.Command) (err error) {
+	ways := map[string]string{
+		"gpu": "it has the GPU that the vGPU lies on", "memory": "`causeway limits VM --memory` sets the vGPU's", "share": "`causeway limits VM --share` sets the vGPU's",
+		"cap": "`causeway limits VM --cap` sets the vGPU's", "scheduler": "its time is shared at the server", "vm": "its time is shared at the server",
+		"migratable": "`causeway create --migratable` asks the server for it", "gpu-direct": "it is the server's to say (remote.gpu_direct there)",
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if way, ok := ways[f.Name]; ok && err == nil {
+			err = fmt.Errorf("--%s with --remote: the program's GPU is on another host: %s", f.Name, way)
+		}
+	})
+	return err
+}
+
+// leaseOf is the file of a vGPU's lease.
+func leaseOf(remote string) (string, error) {
+	vm, name := api.ParseKey(remote)
+	file := (&api.Spec{VM: vm, Name: name}).LeasePath(runDir())
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no vGPU %s on a GPU server: `causeway ps -a` lists those that there are, `causeway create %s --remote SERVER` makes one (looked for in %s, which %s names)", remote, vm, runDir(), runDirVar)
+	}
+	return file, nil
 }
 
 // linger is how long run waits, after the program, for workers to see the end of their process.

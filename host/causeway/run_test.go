@@ -244,6 +244,11 @@ func TestRunErrors(t *testing.T) {
 		"no address": {[]string{"serve-plain", "--listen", "here"}, "127.0.0.1:7070"},
 		"no network": {[]string{"serve-plain", "--listen", "127.0.0.1:0", "--trusted-network", "ours"}, "192.0.2.0/24"},
 		"elsewhere":  {[]string{"serve-plain", "--listen", "127.0.0.1:0", "--trusted-network", "192.0.2.0/24"}, "an address of a --trusted-network"},
+		"not ours":   {[]string{"serve-plain", "--listen", "192.0.2.1:0", "--trusted-network", "192.0.2.0/24"}, "ip address"},
+		"no lease":   {[]string{"run", "--remote", "vm9", "--lib", "LIB", "--", "true"}, "create vm9 --remote SERVER"},
+		"far memory": {[]string{"run", "--remote", "vm9", "--memory", "1GiB", "--lib", "LIB", "--", "true"}, "limits VM --memory"},
+		"far cap":    {[]string{"run", "--remote", "vm9", "--cap", "50", "--lib", "LIB", "--", "true"}, "limits VM --cap"},
+		"far GPU":    {[]string{"run", "--remote", "vm9", "--gpu", "0", "--lib", "LIB", "--", "true"}, "that the vGPU lies on"},
 		"no run":     {[]string{"rebuild", "--pid", "1"}, "causeway run"},
 		"worker":     {[]string{"worker"}, "not by users"},
 	} {

@@ -70,7 +70,11 @@ func servePlain(ctx context.Context, gpu *gpuFlags, listen, lease string, networ
 	}
 	ln, err := net.ListenTCP("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s (%w): choose another port, or 0 for any", listen, err)
+		way := "choose another port, or 0 for any"
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			way = "this host has no such address: `ip address` lists those that it has"
+		}
+		return fmt.Errorf("cannot listen on %s (%w): %s", listen, err, way)
 	}
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	log := logger(gpu.verbose)
