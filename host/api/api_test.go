@@ -103,7 +103,7 @@ func TestUnreached(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	for word, cause := range map[string]error{
 		"remote.listen": dial(syscall.ECONNREFUSED), "firewall": dial(syscall.EHOSTUNREACH), "lets this port through": dial(os.ErrDeadlineExceeded), "is up": context.DeadlineExceeded,
-		"/etc/hosts": dial(&net.DNSError{Err: "no such host", Name: "gpu1", IsTimeout: true}), "the log of its causewayd": io.EOF, "another service": syscall.ECONNRESET,
+		"/etc/hosts": dial(&net.DNSError{Err: "no such host", Name: "gpu1", IsTimeout: true}), "the log of its causewayd": io.EOF, "another service": syscall.ECONNRESET, "or another": &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)},
 	} {
 		if err := far.unreached(&url.Error{Op: "Get", URL: "https://gpu1:7745/v1/gpus", Err: cause}); !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "gpu1:7745") {
 			t.Errorf("a GPU server: %v: %v", cause, err)

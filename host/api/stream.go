@@ -155,7 +155,7 @@ func farRemedy(err error) string {
 	switch {
 	case errors.As(err, &name):
 		return "enter its name in DNS or /etc/hosts, or call it by its address"
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return "the other end closes the connection: the log of its causewayd says why; or another service has that port"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.As(err, &timeout) && timeout.Timeout():
 		return "see whether that host is up, and whether the network, or a firewall, lets this port through"
