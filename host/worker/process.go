@@ -105,14 +105,24 @@ func (s *starter) configure(p *Process, cfg link.Config) {
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
 	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
-	if more := remote.AwakePlaces(cfg.Branches, runtime.NumCPU()); more > 0 {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + more)
-	}
+	s.havePlaces(cfg, runtime.NumCPU())
 	if cfg.Base != 0 && !s.based {
 		s.based = true
 		if err := settleBase(uintptr(cfg.Base)); err != nil {
 			s.log.Info("a session with variables may not find them where they were when it moves", "error", err)
 		}
+	}
+}
+
+// havePlaces has the runtime have as many more places as goroutines of such a session sleep in the
+// kernel at most. A worker that was told to get ready is configured twice.
+func (s *starter) havePlaces(cfg link.Config, cores int) {
+	if cfg.Relay == nil && cfg.TLS == nil {
+		return // it has no connections for copies
+	}
+	if n := remote.AwakePlaces(cfg.Branches, cores) - s.places; n > 0 {
+		s.places += n
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 	}
 }
 
@@ -148,6 +158,7 @@ type starter struct {
 	ready    driver.Backend // nil until it is opened
 	warm     bool           // ready has started its driver ahead of the session
 	based    bool           // where mappings begin is settled
+	places   int            // which the runtime has for who sleeps in the kernel
 	virtiofs *virtiofs      // with CarrierVirtiofs
 	lasting  *resume.Conn   // with Config.TLS
 	tied     bool           // the session ends with the link; routineLink's
