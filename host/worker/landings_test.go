@@ -122,9 +122,11 @@ func TestEarlyHeld(t *testing.T) {
 	if _, ok, err := e.hold(up(8)); !ok || !errors.Is(err, broken) {
 		t.Error(ok, err)
 	}
+	before := taken()
 	e.pass(up(9))
-	if n := taken(); n == 0 {
-		t.Fatal("nothing is taken")
+	time.Sleep(10 * time.Millisecond)
+	if n := taken(); n != before {
+		t.Fatalf("%#x is taken behind a copy whose bytes may come yet, want %#x", n, before)
 	}
 	for i := 9; i < 12; i++ {
 		m.open[i](nil)
@@ -138,5 +140,73 @@ func TestEarlyHeld(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%#x is taken for ever", taken())
 		}
+	}
+}
+
+// lateMemory is a comingMemory by which nobody waits for an answer itself before look: whoever
+// waits sleeps in the kernel first.
+type lateMemory struct {
+	*comingMemory
+	look chan struct{}
+}
+
+func (m lateMemory) Answer(done <-chan error) error {
+	<-m.look
+	return <-done
+}
+
+// TestEarlyHeldBehind: a copy that is waited for while so many others have come that what waits is
+// given up has its landing all the same, until it is let go; nobody else waits for its bytes.
+func TestEarlyHeldBehind(t *testing.T) {
+	var copies []wire.MemcpyStagedArgs
+	for i := range 5 {
+		copies = append(copies, up(i))
+	}
+	e, _, m := newComing(t, copies...)
+	late := lateMemory{m, make(chan struct{})}
+	e.memory = late
+	mem := e.landings()
+	e.look(0)
+	type answer struct {
+		l   landing
+		ok  bool
+		err error
+	}
+	held := make(chan answer, 1)
+	go func() {
+		l, ok, err := e.hold(up(0))
+		held <- answer{l, ok, err}
+	}()
+	for awaited := false; !awaited; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		awaited = e.came[0].awaited
+		e.mu.Unlock()
+	}
+	for range earlyWaits {
+		if ok, _ := e.take(up(9), nil); ok {
+			t.Fatal("what was not asked for")
+		}
+	}
+	e.look(0) // which gives up the oldest
+	if len(m.open) != 5 || e.came[0].copy != up(1) {
+		t.Fatalf("%d were asked for, the oldest is %+v", len(m.open), e.came[0].copy)
+	}
+	m.open[0](nil)
+	time.Sleep(10 * time.Millisecond)
+	close(late.look)
+	select {
+	case a := <-held:
+		if !a.ok || a.err != nil || mem[a.l.at] != 0 || mem[a.l.at+1] != 2 {
+			t.Errorf("%v, %v at %#x", a.ok, a.err, a.l.at)
+		}
+		if e.pinned.taken != 1<<16-1 {
+			t.Errorf("%#x is taken while it is held", e.pinned.taken)
+		}
+		a.l.put()
+		if e.pinned.taken != 0xfff0 {
+			t.Errorf("%#x is taken behind it", e.pinned.taken)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("whoever waits for the copy has no answer")
 	}
 }
