@@ -95,20 +95,23 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 	if res := s.setCaptureMode(uint32(cuda.CaptureModeRelaxed)); res != cuda.Success {
 		return res
 	}
-	if a.Graph == 0 {
-		res = s.drv.StreamBeginCapture(st.handle, a.Mode)
-	} else {
+	begin := func() cuda.Result { return s.drv.StreamBeginCapture(st.handle, a.Mode) }
+	if a.Graph != 0 {
 		g, ok := s.graphs.get(a.Graph)
 		if !ok {
 			return cuda.ErrorInvalidValue
 		}
-		deps, res2 := s.dependencies(a.Deps, a.Edges)
-		if res2 != cuda.Success {
-			return res2
+		deps, res := s.dependencies(a.Deps, a.Edges)
+		if res != cuda.Success {
+			return res
 		}
-		res = s.drv.StreamBeginCaptureToGraph(st.handle, g.handle, deps.nodes, deps.edges, a.Mode)
+		begin = func() cuda.Result {
+			return s.drv.StreamBeginCaptureToGraph(st.handle, g.handle, deps.nodes, deps.edges, a.Mode)
+		}
 	}
-	if res != cuda.Success {
+	s.watch.asking.Lock()
+	defer s.watch.asking.Unlock()
+	if res := begin(); res != cuda.Success {
 		return s.note(res)
 	}
 	x := &streamCapture{stream: st, thread: c.Thread, mode: a.Mode, into: s.graphs.m[a.Graph]}

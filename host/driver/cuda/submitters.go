@@ -210,6 +210,10 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call *bind.Call
 	l := s.submitterFor(c, st)
 	if l == nil || !call.Possible() {
 		s.settleEvent(e)
+		if s.capturing() { // which a wait for an event may have the stream do too
+			s.watch.asking.Lock()
+			defer s.watch.asking.Unlock()
+		}
 		return s.note(call.Do())
 	}
 	// Calls that depend on each other share a submitter: with every step of one thread waiting for

@@ -53,7 +53,8 @@ type watcher struct {
 	mu     sync.Mutex
 	waits  []*wait
 	fences sync.Mutex // held to look at a wait with a fence, before mu
-	asking sync.Mutex // held while the driver is asked about a wait, before mu
+	// Held while the driver is asked about a wait, or a stream begins to capture; before mu.
+	asking sync.Mutex
 	asleep atomic.Bool
 	// Waits that have threads of their own.
 	blocked atomic.Int32
@@ -249,6 +250,12 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 		return false, cuda.Success // the question would end the capture of a blocking stream
 	}
 	res := w.s.drv.CtxSetCurrent(x.ctx)
+	if res == cuda.Success && w.s.capturing() {
+		// A stream may capture behind what is waited for: likewise, and the answer is about that.
+		if status, res := w.s.drv.StreamIsCapturing(x.stream); res == cuda.Success && status != cuda.CaptureStatusNone {
+			return false, cuda.Success
+		}
+	}
 	if res == cuda.Success {
 		res = w.s.drv.StreamQuery(x.stream)
 	}

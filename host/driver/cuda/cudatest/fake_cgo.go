@@ -58,7 +58,7 @@ static int write_value(uint64_t stream, uint64_t addr, uint32_t value, uint32_t 
 	__atomic_store_n((uint32_t *)(uintptr_t)addr, value, __ATOMIC_RELEASE);
 	return 0;
 }
-static int query(uint64_t x) { note(5, 0, x, 0); return dead && current == dead ? 700 : 0; }
+static int query(uint64_t x) { note(5, 0, x, 0); return dead && current == dead ? 700 : x == captures ? 900 : 0; }
 static int is_capturing(uint64_t stream, int32_t *status) {
 	*status = stream == captures;
 	return captures == ~0ull ? 500 : 0;
@@ -119,7 +119,7 @@ func FailNext(result uint32) { C.fail_next(C.int(result)) }
 // Kill has a context be one that an error of a kernel has ended.
 func Kill(ctx uint64) { C.kill_context(C.uint64_t(ctx)) }
 
-// Capture has one stream capture, and no other.
+// Capture has one stream capture, and no other: to ask about its work is an error.
 func Capture(stream uint64) { C.capture(C.uint64_t(stream)) }
 
 // Calls returns what was called since Reset. Nobody calls meanwhile.
