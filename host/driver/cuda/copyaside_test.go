@@ -225,3 +225,36 @@ func TestCopyAsideLanded(t *testing.T) {
 	}
 	told(3, 7|wire.WordFailed, 1)
 }
+
+// TestFencePoolUnpins: landings that a pool has pinned are unpinned with it, once.
+func TestFencePoolUnpins(t *testing.T) {
+	drv := bind.New(func(symbol string) uint64 {
+		if symbol == "cuMemHostUnregister" {
+			return cudatest.Busy(symbol)
+		}
+		return cudatest.Owning(symbol)
+	})
+	cudatest.Restart()
+	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cudatest.Lend(mem)
+	defer cudatest.TakeBack(mem)
+	cudatest.SetBusy(1) // else what is unpinned is not counted
+	defer cudatest.SetBusy(0)
+	for want, landings := range [][]byte{nil, mem} {
+		p, res := newFencePool(drv)
+		if res != cuda.Success {
+			t.Fatal(res)
+		}
+		p.havePads(drv, landings)
+		if p.landings.IsZero() != (landings == nil) {
+			t.Errorf("of %d bytes pinned: %v", len(landings), !p.landings.IsZero())
+		}
+		p.free(drv)
+		if n, _, _ := cudatest.BusyCounts(); n != want {
+			t.Errorf("behind a pool with %d bytes of landings %d were unpinned, want %d", len(landings), n, want)
+		}
+	}
+}
