@@ -15,6 +15,7 @@ const (
 	earlyMost  = 4 << 20
 	earlyPiece = 1 << 20
 	earlyWaits = 64
+	earlyLost  = 16 // so many may have been given up whose bytes have yet to come
 )
 
 // early asks for the bytes of copies to the GPU ahead of their turn, where guest memory lies across
@@ -40,6 +41,7 @@ type early struct {
 	came   []*fetch                // asked for, in the ring's order
 	bytes  uint64                  // of them
 	takes  uint64                  // copies that fetched their bytes
+	lost   int                     // given up before their bytes came
 	pinned *landings               // nil: no driver has asked for them
 	room   sync.Pool               // *[earlyPiece]byte, where there is none of those
 }
@@ -135,7 +137,7 @@ func (e *early) askLocked() {
 			e.memory.Ask()
 		}
 	}()
-	for len(e.waits) > 0 {
+	for len(e.waits) > 0 && e.lost < earlyLost {
 		c := e.waits[0]
 		if e.bytes+c.Size > earlyMost {
 			if e.came[0].takes+earlyWaits > e.takes {
@@ -181,12 +183,17 @@ func (e *early) free(f *fetch) {
 	}
 }
 
-// forgetLocked drops one whose bytes may come yet: what they come to is nobody's until then.
+// forgetLocked drops one whose bytes may come yet: what they come to is nobody's until then. A
+// guest's end that never brings them has no more asked for.
 func (e *early) forgetLocked(i int) {
-	if f := e.came[i]; f.p == nil && !f.awaited {
+	if f := e.came[i]; !f.awaited {
+		e.lost++
 		go func() {
 			<-f.done
-			f.at.put()
+			e.free(f)
+			e.mu.Lock()
+			e.lost--
+			e.mu.Unlock()
 		}()
 	}
 	e.dropLocked(i)

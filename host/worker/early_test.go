@@ -245,3 +245,38 @@ func TestConsumerLooksAhead(t *testing.T) {
 		answer(nil)
 	}
 }
+
+// TestEarlyLost: a guest's end that brings nothing of what was asked for, while its copies go other
+// ways, has no more asked for than a few; once it does, it goes on.
+func TestEarlyLost(t *testing.T) {
+	e, r, m := newComing(t)
+	next := func(i int) {
+		c := up(i)
+		r.add(t, &c)
+		e.look(uint64(i))
+		e.pass(c)
+	}
+	for i := range 5 * earlyLost {
+		next(i)
+	}
+	n := len(m.asked)
+	if n != earlyLost || len(e.came) != 0 {
+		t.Fatalf("%d are asked for, none of which comes, and %d are noted", n, len(e.came))
+	}
+	for _, open := range m.open {
+		open(nil)
+	}
+	lost := func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.lost
+	}
+	for end := time.Now().Add(10 * time.Second); lost() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d are given up for ever", lost())
+		}
+	}
+	if next(5 * earlyLost); len(m.asked) != n+1 {
+		t.Error("nothing is asked for any more")
+	}
+}
