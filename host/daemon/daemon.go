@@ -185,10 +185,18 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	}
 	d.wg.Go(d.routineHealth)
 	d.wg.Go(d.routineLeases)
-	if o.Scheduler && o.Config.Scheduler.Enabled {
-		d.wg.Go(d.routineScheduler)
+	if !o.AllPorts {
+		d.beginScheduler()
 	}
 	return d, nil
+}
+
+// beginScheduler keeps a scheduler running from now on, if there is to be one. It outlives
+// causewayd: one that may yet end for want of a port has none before it has them all.
+func (d *Daemon) beginScheduler() {
+	if d.opt.Scheduler && d.opt.Config.Scheduler.Enabled {
+		d.wg.Go(d.routineScheduler)
+	}
 }
 
 // Close ends causewayd. What it started goes on.

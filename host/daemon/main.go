@@ -46,6 +46,9 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 			return err
 		}
 	}
+	if o.AllPorts {
+		d.beginScheduler()
+	}
 	o.Log.Info("causewayd is ready", "version", o.Version, "socket", ln.Addr(), "vgpus", len(d.vgpus))
 	tell(sdnotify.SdNotifyReady)
 	go func() {

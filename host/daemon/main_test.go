@@ -2,8 +2,11 @@ package daemon_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,19 +153,23 @@ func TestPortFree(t *testing.T) {
 	}
 }
 
-// TestAllPorts: one that is to have all of its ports ends, before it has said that it is ready.
+// TestAllPorts: one that is to have all of its ports ends, before it has said that it is ready, and
+// leaves no scheduler behind.
 func TestAllPorts(t *testing.T) {
 	t.Parallel()
 	h, _ := taken(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o := h.options()
-	o.AllPorts = true
+	o.AllPorts, o.Scheduler, o.Config.Scheduler.Enabled = true, true, true
 	err := daemon.Main(ctx, o, func() (config.Config, error) { return o.Config, nil })
 	if err == nil || !strings.Contains(err.Error(), "remote.listen") || !strings.Contains(err.Error(), "another process has that port") {
 		t.Errorf("it says %v", err)
 	}
 	if h.log.has("causewayd is ready") {
 		t.Error("it has said that it is ready")
+	}
+	if _, err := os.Stat(filepath.Join(o.Config.RunDir, "scheduler.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a scheduler is left behind: %v", err)
 	}
 }
