@@ -132,6 +132,7 @@ type vgpu struct {
 	// last; before Daemon.mu.
 	telling sync.Mutex
 
+	agreed  time.Time // when its GPU server last changed limits for this host
 	handed  time.Time // when another host was last let take over the lease
 	watched bool      // routineHanded is at it
 	// promised: an earlier causewayd may have had the server let another host take the lease over,

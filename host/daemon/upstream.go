@@ -461,7 +461,7 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 		d.log.Warn("the device process does not hold limits that its GPU server holds", "vgpu", spec.Key(), "error", err)
 	}
 	d.mu.Lock()
-	v.rec.Spec.Limits, v.rec.Spec.Profile = l, c.Profile
+	v.rec.Spec.Limits, v.rec.Spec.Profile, v.agreed = l, c.Profile, time.Now()
 	rec := v.rec
 	d.mu.Unlock()
 	return l, writeJSON(recordPath(d.run, &spec), &rec)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/daemon/process"
+	"causeway/host/limit"
 )
 
 // Times.
@@ -122,10 +124,8 @@ func (d *Daemon) view(ctx context.Context, v *vgpu) api.VGPU {
 		Spec: rec.Spec, State: api.Waiting, GPU: rec.GPU, Socket: rec.Spec.SocketPath(d.run), Control: rec.Spec.ControlPath(d.run),
 		PID: rec.PID, Started: rec.Started, Why: rec.Why, Status: st, Upstream: v.up,
 	}
-	if up := v.up; up != nil && up.State != nil && st != nil { // what its programs use is there
-		far := *st
-		far.Memory = up.State.Memory
-		out.Status = &far
+	if st != nil && (v.up != nil || rec.Spec.Remote != "") {
+		out.Status = atItsServer(*st, &rec.Spec, v.up, v.agreed)
 	}
 	switch {
 	case rec.Lost:
@@ -134,6 +134,21 @@ func (d *Daemon) view(ctx context.Context, v *vgpu) api.VGPU {
 		out.State = api.Connected
 	}
 	return out
+}
+
+// atItsServer is a device process's account with what its vGPU's GPU server knows better: the
+// memory that its programs use there, and its share and cap, which only the server holds. Until a
+// renewal that was asked for after agreed these are as they were agreed.
+func atItsServer(st api.Status, s *api.Spec, up *api.Upstream, agreed time.Time) *api.Status {
+	l := s.Limits
+	if up != nil && up.State != nil {
+		st.Memory = up.State.Memory
+		if up.State.Limits.Share != 0 && up.Renewed.Add(-up.RoundTrip).After(agreed) {
+			l = up.State.Limits
+		}
+	}
+	st.Limits.Share, st.Limits.Cap = cmp.Or(l.Share, limit.DefaultShare), l.Cap
+	return &st
 }
 
 // routineWatch waits for the end of a device process, or ours.
