@@ -91,7 +91,7 @@ func (d *Daemon) getServers(w http.ResponseWriter, req *http.Request) error {
 // near, with little promised.
 func rank(list []api.Server, s *api.Spec) (order []int) {
 	for i := range list {
-		if unfit(&list[i], s) == "" {
+		if why, _ := unfit(&list[i], s); why == "" {
 			order = append(order, i)
 		}
 	}
@@ -111,31 +111,33 @@ func rank(list []api.Server, s *api.Spec) (order []int) {
 // from 50 µs on.
 func distance(d time.Duration) int { return bits.Len64(uint64(d / (50 * time.Microsecond))) }
 
-// unfit says why a server cannot take a vGPU as far as its offer tells; empty: it may.
-func unfit(s *api.Server, spec *api.Spec) string {
+// unfit says why a server cannot take a vGPU as far as its offer tells, and whether that is that a
+// GPU there has no room for it; empty: it may.
+func unfit(s *api.Server, spec *api.Spec) (why string, full bool) {
 	switch {
 	case s.Error != "":
-		return s.Error
+		return s.Error, false
 	case s.Protocol != remote.ProtocolVersion:
-		return fmt.Sprintf("it has Causeway %s, whose sessions speak version %d, this host version %d", s.Version, s.Protocol, remote.ProtocolVersion)
+		return fmt.Sprintf("it has Causeway %s, whose sessions speak version %d, this host version %d", s.Version, s.Protocol, remote.ProtocolVersion), false
 	}
-	why := "it has no GPU " + cmp.Or(spec.GPU, "any")
+	why = "it has no GPU " + cmp.Or(spec.GPU, "any")
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
 		if !fitting(g, spec.GPU) {
 			continue
 		}
-		if g.Drained {
+		if left := g.Memory - min(g.Memory, max(g.Promised, g.Used)); !g.Drained && spec.MIG == "" && left < spec.Memory {
+			why, full = fmt.Sprintf("%s has %d MiB left, of %d MiB", g.Name, left>>20, g.Memory>>20), true
+			continue
+		}
+		if !g.Drained {
+			return "", false
+		}
+		if !full { // that one has no room says more
 			why = g.Name + " is drained"
-			continue
 		}
-		if left := g.Memory - min(g.Memory, max(g.Promised, g.Used)); spec.MIG == "" && left < spec.Memory {
-			why = fmt.Sprintf("%s has %d MiB left, of %d MiB", g.Name, left>>20, g.Memory>>20)
-			continue
-		}
-		return ""
 	}
-	return why
+	return why, full
 }
 
 // fitting reports whether a GPU may be what a wish names.

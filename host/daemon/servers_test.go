@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -50,8 +52,51 @@ func TestRank(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 		for i := range all {
-			if why := unfit(&all[i], &c.spec); (why == "") != slices.Contains(got, all[i].Name) {
+			if why, _ := unfit(&all[i], &c.spec); (why == "") != slices.Contains(got, all[i].Name) {
 				t.Errorf("%s: %s: %q", name, all[i].Name, why)
+			}
+		}
+	}
+}
+
+// TestNobodyTakes: what each server has answered is said; to ask for less memory only where one has
+// no room for it.
+func TestNobodyTakes(t *testing.T) {
+	const gib = 1 << 30
+	server := func(name string, gpus ...api.GPU) api.Server {
+		return api.Server{Name: name, Offer: api.Offer{Protocol: remote.ProtocolVersion, GPUs: gpus}}
+	}
+	real := api.GPU{ID: "GPU-1", Backend: "cuda", Name: "NVIDIA H200", Memory: 8 * gib, Promised: 7 * gib}
+	drained := real
+	drained.Drained, drained.Promised = true, 0
+	down, denies := api.Server{Name: "gpu1", Error: "no GPU server listens there"}, api.Server{Name: "gpu2", Error: "remote.allow does not name the host hosta"}
+	old := server("gpu3", real)
+	old.Protocol++
+	for what, c := range map[string]struct {
+		list []api.Server
+		gpu  string
+		less bool
+		says []string
+	}{
+		"nobody is there":        {[]api.Server{down}, "", false, []string{"gpu1: no GPU server listens"}},
+		"nobody may be asked":    {[]api.Server{down, denies}, "", false, []string{"gpu1: no GPU server listens", "gpu2: remote.allow"}},
+		"another version":        {[]api.Server{old}, "", false, []string{"gpu3: it has Causeway"}},
+		"drained":                {[]api.Server{server("gpu4", drained)}, "", false, []string{"gpu4: NVIDIA H200 is drained"}},
+		"no such GPU":            {[]api.Server{server("gpu4", real)}, "B200", false, []string{"gpu4: it has no GPU B200"}},
+		"no room":                {[]api.Server{server("gpu4", real)}, "", true, []string{"gpu4: NVIDIA H200 has 1024 MiB left"}},
+		"no room, one drained":   {[]api.Server{server("gpu4", real, drained)}, "", true, []string{"gpu4: NVIDIA H200 has 1024 MiB left"}},
+		"no room, one not there": {[]api.Server{server("gpu4", real), down}, "", true, []string{"gpu1: no GPU server listens", "gpu4: NVIDIA H200 has 1024 MiB left"}},
+	} {
+		var e *api.Error
+		if err := nobodyTakes(c.list, &api.Spec{GPU: c.gpu, Limits: api.Limits{Memory: 2 * gib}}); !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		if strings.Contains(e.Remedy, "less memory") != c.less || (e.Status == http.StatusInsufficientStorage) != c.less || !strings.Contains(e.Remedy, "causeway gpus --all") {
+			t.Errorf("%s: status %d, %s", what, e.Status, e.Remedy)
+		}
+		for _, s := range c.says {
+			if !strings.Contains(e.Text, s) {
+				t.Errorf("%s: %s", what, e.Text)
 			}
 		}
 	}

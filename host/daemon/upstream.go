@@ -415,17 +415,28 @@ func (d *Daemon) serversFor(ctx context.Context, s *api.Spec) ([]string, error) 
 		return nil, err
 	}
 	var names []string
-	var errs []error
 	for _, i := range rank(list, s) {
 		names = append(names, list[i].Name)
 	}
 	if len(names) > 0 {
 		return names, nil
 	}
+	return nil, nobodyTakes(list, s)
+}
+
+// nobodyTakes says why no server takes a vGPU, by what each has answered. Less memory helps only
+// where one has answered that it has no room.
+func nobodyTakes(list []api.Server, s *api.Spec) error {
+	var errs []error
+	status, remedy := http.StatusConflict, "`causeway gpus --all` shows them"
 	for i := range list {
-		errs = append(errs, errors.New(list[i].Name+": "+unfit(&list[i], s)))
+		why, full := unfit(&list[i], s)
+		errs = append(errs, errors.New(list[i].Name+": "+why))
+		if full {
+			status, remedy = http.StatusInsufficientStorage, "`causeway gpus --all` shows them; ask for less memory, or another GPU"
+		}
 	}
-	return nil, refuse(http.StatusInsufficientStorage, "see `causeway gpus --all`; ask for less memory, or another GPU", "no GPU server takes it: %v", errors.Join(errs...))
+	return refuse(status, remedy, "no GPU server takes it: %v", errors.Join(errs...))
 }
 
 // changeRemote has the server change limits; the device process here holds what it can.
