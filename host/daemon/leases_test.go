@@ -360,6 +360,9 @@ func TestLeaseRefused(t *testing.T) {
 	const nobody = "127.0.0.1:1"
 	here.cfg.Remote.Servers = []string{server.address, nobody}
 	here.start()
+	if list, err := here.c.Servers(t.Context()); err != nil || len(list) != 2 || strings.Contains(list[1].Error, nobody) {
+		t.Errorf("its address stands twice: %+v, %v", list, err)
+	}
 	refused(t, wish("gpu2", 0), http.StatusBadRequest, `"gpu2"`)
 	refused(t, wish("gpu 2", 0), http.StatusBadRequest, "HOST:PORT")
 	refused(t, wish(nobody, 0), http.StatusBadGateway, nobody, "remote.listen")

@@ -47,7 +47,7 @@ func (d *Daemon) Servers(ctx context.Context) []api.Server {
 		list[i] = api.Server{Name: name, Address: api.ServerAddress(name)}
 		wg.Go(func() {
 			if err := d.askOffer(ctx, &list[i]); err != nil {
-				list[i].Error = err.Error()
+				list[i].Error = besideName(name, err)
 			}
 		})
 	}

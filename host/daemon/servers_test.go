@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"slices"
@@ -98,6 +99,23 @@ func TestNobodyTakes(t *testing.T) {
 			if !strings.Contains(e.Text, s) {
 				t.Errorf("%s: %s", what, e.Text)
 			}
+		}
+	}
+}
+
+// TestNamesOnce: a server that has no name but its address is named once in what went wrong with
+// it.
+func TestNamesOnce(t *testing.T) {
+	const nobody = "127.0.0.1:1"
+	c, err := api.NewServerClient(nobody, func(string) (*tls.Config, error) { return &tls.Config{}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Do(t.Context(), http.MethodGet, "/v1/gpus", nil, nil)
+	for name, want := range map[string]string{nobody: "GPU server " + nobody + ": no GPU server listens there", "gpu1": "GPU server gpu1: " + nobody + ": no GPU server listens there"} {
+		if got := atServer(name, err).Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, not %s", got, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"causeway/host/api"
@@ -128,8 +129,12 @@ func atServer(name string, err error) error {
 	if errors.As(err, &e) {
 		return &api.Error{Status: e.Status, Text: "GPU server " + name + ": " + e.Text, Remedy: e.Remedy}
 	}
-	return refuse(http.StatusBadGateway, "see `causeway gpus --all`", "GPU server %s: %v", name, err)
+	return refuse(http.StatusBadGateway, "see `causeway gpus --all`", "GPU server %s: %s", name, besideName(name, err))
 }
+
+// besideName is an error's text for where it stands behind a server's name: errors of the way there
+// begin with the address, which may be all the name that it has.
+func besideName(name string, err error) string { return strings.TrimPrefix(err.Error(), name+": ") }
 
 // leaseFrom has a server lease the vGPU, and writes the lease down.
 func (d *Daemon) leaseFrom(ctx context.Context, v *vgpu, name string, change api.Change) error {
@@ -307,9 +312,9 @@ func (d *Daemon) renewOnce(c *api.Client, server string, v *vgpu, log *slog.Logg
 	case err == nil:
 		next.RoundTrip, next.Renewed, next.State, next.Error, next.Lost = time.Since(begin), time.Now(), &st, st.Why, st.Why != ""
 	case came != leaseHolds:
-		next.Error, next.Lost = err.Error(), true
+		next.Error, next.Lost = besideName(server, err), true
 	default:
-		next.Error, next.Lost = err.Error(), time.Since(next.Renewed) > api.LeaseTerm
+		next.Error, next.Lost = besideName(server, err), time.Since(next.Renewed) > api.LeaseTerm
 	}
 	next.Revoked = errors.Is(err, mtls.ErrRevoked)
 	switch {
