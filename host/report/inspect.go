@@ -158,7 +158,11 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 			p.line("carrier", fmt.Sprintf("process %d: %s", o.GuestPID, sentence(o.Carrier)))
 		}
 		if o.Unmovable != "" {
-			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, sentence(o.Unmovable)))
+			how := "keeps this VM from being saved or migrated"
+			if v.Spec.Programs || v.Spec.Lease != "" { // there is none, or it is not known here
+				how = "cannot be saved or moved"
+			}
+			p.line("stays", fmt.Sprintf("process %d %s: %s", o.GuestPID, how, sentence(o.Unmovable)))
 		}
 	}
 }

@@ -134,6 +134,27 @@ func TestInspectSentences(t *testing.T) {
 	}
 }
 
+// TestInspectStays: a VM is spoken of where the vGPU is a VM's of this host.
+func TestInspectStays(t *testing.T) {
+	for stays, spec := range map[string]api.Spec{
+		"process 7 keeps this VM from being saved or migrated: why": {},
+		"process 7 cannot be saved or moved: why":                   {Lease: "hosta"},
+		"process 7 cannot be saved or moved: because":               {Programs: true},
+	} {
+		_, why, _ := strings.Cut(stays, ": ")
+		v := api.VGPU{Spec: spec, Status: &api.Status{Sessions: []api.Session{{GuestPID: 7, Unmovable: why}}}}
+		var b strings.Builder
+		if err := Inspect(&b, &Reading{}, &v); err != nil || !strings.Contains(b.String(), stays) {
+			t.Errorf("no %q in:\n%s", stays, b.String())
+		}
+	}
+	v := api.VGPU{Upstream: &api.Upstream{State: &api.LeaseState{Sessions: 1}}}
+	var b strings.Builder
+	if err := Inspect(&b, &Reading{}, &v); err != nil || !strings.Contains(b.String(), "in 1 session\n") {
+		t.Errorf("%s, %v", b.String(), err)
+	}
+}
+
 func TestText(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 B", 5: "5 B", 1023: "1023 B", 1 << 10: "1 KiB", 3 << 29: "1.5 GiB", 150 << 30: "150 GiB", 1<<40 + 1<<39: "1.5 TiB", 1<<64 - 1: "16777216 TiB"} {
 		if got := Bytes(n); got != want {

@@ -57,7 +57,7 @@ func upstream(p *paper, r *Reading, v *api.VGPU) {
 	state := fmt.Sprintf("%v, renewed %s ago, round trip %s", u.Lease, Age(r.Time.Sub(u.Renewed)), roundTrip(u.RoundTrip))
 	p.line("lease", state)
 	if u.State != nil {
-		p.line("there", fmt.Sprintf("%s of GPU memory in %d sessions", Bytes(u.State.Memory), u.State.Sessions))
+		p.line("there", fmt.Sprintf("%s of GPU memory in %s", Bytes(u.State.Memory), several(u.State.Sessions, "session")))
 	}
 	switch {
 	case u.Lost:
