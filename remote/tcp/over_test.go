@@ -14,7 +14,7 @@ import (
 // breaks no rule: the session ends for the reason that it has.
 func TestDataOfASessionThatIsOver(t *testing.T) {
 	m := newMemory(&Carrier{})
-	m.reads = []*read{{id: 1, p: make([]byte, 8), whole: &whole{left: 1, done: make(chan error, 1)}}}
+	m.reads = []*read{{id: 1, p: make([]byte, 8), whole: &whole{left: 1, done: make(chan error, 1), rung: &m.rung}}}
 	w := m.reads[0].whole
 	m.fail(remote.ErrClosed)
 	if err := <-w.done; !errors.Is(err, remote.ErrClosed) {
