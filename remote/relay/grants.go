@@ -33,6 +33,9 @@ const (
 	// recallLimit is how long a server may take to answer a RECALL: less than a worker has to let
 	// go of guest memory.
 	recallLimit = 500 * time.Millisecond
+	// letGoLimit is how long it may take where the session is to leave, its VM with it: one that
+	// answers later than that costs the move, one that answers late on a busy machine a pause.
+	letGoLimit = 5 * time.Second
 )
 
 var errMostGranted = fmt.Errorf("a session's server reaches %d MiB at most", mostGranted>>20)
@@ -51,6 +54,7 @@ type grants struct {
 	mu     sync.Mutex
 	has    map[uint32]bool // what the server was told of, and not to let go of
 	closed bool            // a RECALL was sent, and nothing granted since
+	limit  time.Duration   // letGoLimit
 
 	state    sync.Mutex
 	lent     bool          // the server was told of some since it last let go
@@ -64,7 +68,7 @@ type grants struct {
 // begin has memory granted over a stream, once that can be, of which lifted hears if it is later.
 func (g *grants) begin(conn frame.Stream, mem remote.GuestMemory, lifted func()) {
 	g.known, g.has, g.live = map[uint32]uint64{}, map[uint32]bool{}, map[uint32]frame.Granted{}
-	g.to = nil
+	g.to, g.limit = nil, letGoLimit
 	to, ok := conn.(frame.Granting)
 	lender, also := mem.(remote.Exposer)
 	if !ok || !also {
@@ -244,15 +248,15 @@ func (s *Session) recalled() error {
 	return nil
 }
 
-// letGo waits until the server has nothing of the guest's memory that it was granted, for no longer
-// than recall does: a session that is parked was recalled.
+// letGo waits until the server has nothing of the guest's memory that it was granted: a session
+// that is parked was recalled.
 func (s *Session) letGo() error {
 	g := &s.grants
 	g.state.Lock()
 	owed, answer := g.owed, g.answer
 	g.state.Unlock()
 	if owed {
-		limit := time.NewTimer(recallLimit)
+		limit := time.NewTimer(g.limit)
 		defer limit.Stop()
 		select {
 		case <-answer:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -24,6 +25,7 @@ func (l *liftingStream) Lifts(f func()) bool {
 // that is gone, and not where it says nothing.
 func TestLetsGo(t *testing.T) {
 	s, conn, mem, _ := grantingSession(true)
+	s.grants.limit = 50 * time.Millisecond
 	if err := s.letGo(); err != nil {
 		t.Error(err)
 	}
@@ -49,13 +51,17 @@ func TestLetsGo(t *testing.T) {
 	if err := s.letGo(); !errors.Is(err, ErrReached) { // it does not answer
 		t.Error(err)
 	}
-	if err := s.recalled(); err != nil {
+	s.grants.limit = time.Minute
+	late := time.AfterFunc(2*recallLimit, func() {
+		if err := s.recalled(); err != nil {
+			t.Error(err)
+		}
+	})
+	defer late.Stop()
+	if err := s.letGo(); err != nil { // later than who is only parked waits for it
 		t.Error(err)
 	}
 	<-done
-	if err := s.letGo(); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestGrantsWhatIsKnown: where a region has ended and another come under its number, of which the
