@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -109,25 +110,16 @@ func (a *Alarm) Used() bool { return a.used.Load() }
 // Sleepers is how many wait for it at the moment.
 func (a *Alarm) Sleepers() int { return int(a.sleeper.Load()) }
 
-// Nap sleeps in the kernel, on this goroutine's thread.
-func Nap(d time.Duration) {
-	var never atomic.Uint32
-	sys.FutexWait(&never, 0, d)
-}
-
 // Ring wakes one of those who wait, if any does, behind what makes its came true.
-func (a *Alarm) Ring() {
-	a.rung.Add(1)
-	if a.sleeper.Load() > 0 {
-		sys.FutexWakeOne(&a.rung)
-	}
-}
+func (a *Alarm) Ring() { a.wake(1) }
 
 // RingAll wakes all of them: they wait for different things.
-func (a *Alarm) RingAll() {
+func (a *Alarm) RingAll() { a.wake(math.MaxInt32) }
+
+func (a *Alarm) wake(n int32) {
 	a.rung.Add(1)
 	if a.sleeper.Load() > 0 {
-		sys.FutexWake(&a.rung)
+		sys.FutexWakeSome(&a.rung, n)
 	}
 }
 

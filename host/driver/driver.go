@@ -327,6 +327,22 @@ type StagedHolder interface {
 	HoldStaged(a *wire.MemcpyStagedArgs) (offset uint64, let func(), ok bool, err error)
 }
 
+// Landings is StagedHolder's of the region's IO; nil: there is none.
+func (r Region) Landings() []byte {
+	if h, ok := r.IO.(StagedHolder); ok {
+		return h.Landings()
+	}
+	return nil
+}
+
+// HoldStaged is StagedHolder's of the region's IO.
+func (r Region) HoldStaged(a *wire.MemcpyStagedArgs) (offset uint64, let func(), ok bool, err error) {
+	if h, ok := r.IO.(StagedHolder); ok {
+		return h.HoldStaged(a)
+	}
+	return 0, nil, false, nil
+}
+
 // ReadStaged reads the bytes that a copy to the GPU names, all of them, through the carrier.
 func (r Region) ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error {
 	if s, ok := r.IO.(StagedReader); ok {

@@ -130,7 +130,7 @@ func (e *engine) routine() {
 	defer close(e.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) // else each wait is 50 us longer
+	sys.Sharpen()
 	var events [64]unix.EpollEvent
 	for {
 		e.mu.Lock()

@@ -70,6 +70,17 @@ func newComing(t *testing.T, copies ...wire.MemcpyStagedArgs) (*early, *comingRi
 	return newEarly(r, m), r, m
 }
 
+// newComingUp is newComing of n copies, up(0) on.
+func newComingUp(t *testing.T, n int) (*early, *comingRing, *comingMemory) {
+	t.Helper()
+	e, r, m := newComing(t)
+	for i := range n {
+		c := up(i)
+		r.add(t, &c)
+	}
+	return e, r, m
+}
+
 func (r *comingRing) add(t *testing.T, a wire.Args) {
 	t.Helper()
 	rec, err := wire.AppendRecord(nil, wire.Header{}, a)
@@ -163,11 +174,7 @@ func TestEarlyWhileOneWaits(t *testing.T) {
 // TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's,
 // and bytes that cannot be asked for are left to it.
 func TestEarlyRefused(t *testing.T) {
-	var copies []wire.MemcpyStagedArgs
-	for i := range 8 {
-		copies = append(copies, up(i))
-	}
-	e, r, m := newComing(t, copies...)
+	e, r, m := newComingUp(t, 8)
 	e.look(0)
 	if len(m.asked) != 4 {
 		t.Fatal(m.asked)

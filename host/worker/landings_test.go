@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 	"unsafe"
-
-	"causeway/cuda/wire"
 )
 
 // TestLandings: nobody has memory that another has, whatever is taken and given back, and all of it
@@ -66,11 +64,7 @@ func TestLandings(t *testing.T) {
 // TestEarlyHeld: from when a driver asks for them on, bytes come to landings, and stay there until
 // they are let go; what does not fit comes elsewhere.
 func TestEarlyHeld(t *testing.T) {
-	var copies []wire.MemcpyStagedArgs
-	for i := range 12 {
-		copies = append(copies, up(i))
-	}
-	e, _, m := newComing(t, copies...)
+	e, _, m := newComingUp(t, 12)
 	mem := e.landings()
 	if len(mem) == 0 || unsafe.SliceData(mem) != unsafe.SliceData(e.landings()) {
 		t.Fatal("no landings, or others each time")
@@ -158,11 +152,7 @@ func (m lateMemory) Answer(done <-chan error) error {
 // TestEarlyHeldBehind: a copy that is waited for while so many others have come that what waits is
 // given up has its landing all the same, until it is let go; nobody else waits for its bytes.
 func TestEarlyHeldBehind(t *testing.T) {
-	var copies []wire.MemcpyStagedArgs
-	for i := range 5 {
-		copies = append(copies, up(i))
-	}
-	e, _, m := newComing(t, copies...)
+	e, _, m := newComingUp(t, 5)
 	late := lateMemory{m, make(chan struct{})}
 	e.memory = late
 	mem := e.landings()

@@ -44,6 +44,12 @@ type Branch interface {
 // answers by it should.
 type Awaker interface{ Awake() bool }
 
+// Awake is Awaker's of a branch; one that does not say is not.
+func Awake(b Branch) bool {
+	a, ok := b.(Awaker)
+	return ok && a.Awake()
+}
+
 // Branching is a session's first stream, which can have branches. They end with it.
 type Branching interface {
 	Stream

@@ -13,6 +13,7 @@ import (
 	"causeway/remote"
 	"causeway/remote/frame"
 	"causeway/remote/resume"
+	"causeway/remote/sys"
 )
 
 /*
@@ -112,12 +113,12 @@ const (
 
 // asleep sleeps in the kernel for a while, where that is worth while, until a READ waits.
 func (w *wide) asleep(ctx context.Context, b *branch) {
-	if a, ok := b.up.(frame.Awaker); !ok || !a.Awake() {
+	if !frame.Awake(b.up) {
 		return
 	}
 	w.rung.Use()
 	for i := 0; i < leaves && b.up.Backlog() > 0 && len(w.reads) <= w.rung.Sleepers(); i++ {
-		remote.Nap(nap)
+		sys.Nap(nap)
 	}
 	w.rung.Await(ctx, func() bool { return len(w.reads) > 0 })
 }

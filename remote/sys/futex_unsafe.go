@@ -17,14 +17,12 @@ const (
 )
 
 // FutexWake wakes everyone who sleeps on w, in whichever process.
-func FutexWake(w *atomic.Uint32) {
-	// The only errors are those of a bad address, which w is not.
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, math.MaxInt32, 0, 0, 0)
-}
+func FutexWake(w *atomic.Uint32) { FutexWakeSome(w, math.MaxInt32) }
 
-// FutexWakeOne wakes one of those.
-func FutexWakeOne(w *atomic.Uint32) {
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1, 0, 0, 0)
+// FutexWakeSome wakes as many of those as n says, or all.
+func FutexWakeSome(w *atomic.Uint32, n int32) {
+	// The only errors are those of a bad address, which w is not.
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, uintptr(n), 0, 0, 0)
 }
 
 // FutexWait sleeps while w is old, at most for d; 0: for ever. It may return early. It blocks its

@@ -97,7 +97,7 @@ func (c *Carrier) routineBranch(n int, up frame.Branch) {
 			err = remote.Violation("frame of type %d beside the first connection", h.Kind)
 		}
 		if err == nil {
-			if a, ok := up.(frame.Awaker); ok && a.Awake() {
+			if frame.Awake(up) {
 				c.mem.rung.Use()
 			}
 			err = c.mem.data(h, in, trunk+1+n)

@@ -206,12 +206,12 @@ func (s *session) copyAside(a *wire.MemcpyStagedArgs, reg driver.Region, device 
 // let gives back to it; no fence: there is no room.
 func (s *session) staged(a *wire.MemcpyStagedArgs, reg driver.Region) (f fence, let func(), err error) {
 	let = func() {}
-	holder, ok := reg.IO.(driver.StagedHolder)
-	if p := s.fences; ok && p != nil && !p.landings.IsZero() {
+	var ok bool
+	if p := s.fences; p != nil && !p.landings.IsZero() {
 		if f, ok = p.take(); !ok {
 			return f, let, nil
 		}
-		at, given, held, err := holder.HoldStaged(a)
+		at, given, held, err := reg.HoldStaged(a)
 		if held {
 			if err == nil {
 				let = given
@@ -237,11 +237,7 @@ func (s *session) fenceWithPad(size uint64, reg driver.Region) (fence, bool) {
 	if p.pads.IsZero() && !p.bare && size > promptCarried {
 		here := s.current
 		if s.useContext(p.ctx) == cuda.Success {
-			var landings []byte
-			if holder, ok := reg.IO.(driver.StagedHolder); ok {
-				landings = holder.Landings()
-			}
-			p.havePads(s.drv, landings)
+			p.havePads(s.drv, reg.Landings())
 		}
 		if s.useContext(here) != cuda.Success {
 			return fence{}, false

@@ -107,7 +107,7 @@ func (l *submitter) reach(n uint64, stop <-chan struct{}) bool {
 				return false
 			default:
 			}
-			nap(watchNap)
+			sys.Nap(watchNap)
 			continue
 		}
 		for range spinPauses {

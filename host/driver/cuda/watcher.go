@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -87,7 +85,7 @@ func (w *watcher) add(x *wait) {
 // settle returns when the watcher has finished every wait that the GPU has answered. The GPU is
 // idle.
 func (w *watcher) settle() {
-	for end := time.Now().Add(time.Second); time.Now().Before(end); nap(watchNap) {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); sys.Nap(watchNap) {
 		w.mu.Lock()
 		n := len(w.waits)
 		w.mu.Unlock()
@@ -105,8 +103,7 @@ func (w *watcher) stop() {
 func (w *watcher) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Without this the kernel may stretch every nap by 50 us (prctl(2), PR_SET_TIMERSLACK).
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+	sys.Sharpen()
 	w.s.relaxThread()
 	last, eager := time.Now(), watchEager
 	var batch []*wait
@@ -129,7 +126,7 @@ func (w *watcher) run() {
 			last = now
 			switch {
 			case youngest > watchSpin:
-				nap(min(max(youngest/128, watchNap), watchMaxNap))
+				sys.Nap(min(max(youngest/128, watchNap), watchMaxNap))
 			case !needed(batch):
 				for range watchPauses { // and leaves the words to the threads that spin on them
 					sys.Pause()
@@ -139,7 +136,7 @@ func (w *watcher) run() {
 			last = now
 		case now.Sub(last) < eager: // the next wait often follows at once
 		case now.Sub(last) < watchLinger:
-			nap(watchNap)
+			sys.Nap(watchNap)
 		default:
 			if !w.sleep() {
 				return
@@ -324,11 +321,4 @@ func (w *watcher) remove(x *wait) {
 			return
 		}
 	}
-}
-
-// nap sleeps on the watcher's own thread: the runtime's timers may round a sleep up to a
-// millisecond.
-func nap(d time.Duration) {
-	t := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&t, nil)
 }

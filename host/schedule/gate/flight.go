@@ -82,9 +82,9 @@ func (g *Gate) lack() {
 	if !g.tells {
 		if !g.sharp {
 			g.sharp = true
-			sharpen()
+			sys.Sharpen()
 		}
-		nap(napLeast)
+		sys.Nap(napLeast)
 		return
 	}
 	n := g.passes.Load()
@@ -117,7 +117,7 @@ func (g *Gate) fence() {
 			break
 		}
 		g.mu.Unlock()
-		nap(napLeast)
+		sys.Nap(napLeast)
 		g.mu.Lock()
 	}
 	n := g.fenced + 1

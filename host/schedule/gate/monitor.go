@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"causeway/remote/sys"
 
 	"causeway/host/schedule/page"
 )
@@ -49,7 +49,7 @@ func (g *Gate) routineMonitor() {
 func (g *Gate) follow() bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	sharpen()
+	sys.Sharpen()
 	for !g.stopped.Load() {
 		w := g.Grant.Word()
 		if w.Free() { // nothing is measured, and nobody asks
@@ -68,7 +68,7 @@ func (g *Gate) follow() bool {
 		case rest:
 			return true
 		case !g.tells || d <= grace: // the runtime's timers are too coarse for that
-			nap(d)
+			sys.Nap(d)
 		case !g.await(d):
 			return false
 		}
@@ -145,14 +145,4 @@ func (g *Gate) reportLocked(w page.Word, now time.Time) (rest bool, again time.D
 	g.Usage.Active.Store(0)
 	g.ring()
 	return true, 0
-}
-
-// sharpen makes the naps of the caller's thread exact: else each is 50 us longer (prctl(2),
-// PR_SET_TIMERSLACK).
-func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) }
-
-// nap sleeps on the caller's own thread: the runtime's timers may round up to a millisecond.
-func nap(d time.Duration) {
-	t := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&t, nil)
 }
